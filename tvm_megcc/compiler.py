@@ -24,7 +24,7 @@ from .context import Context
 from .errors import MegccError, ShapeError
 from .foreign import identifier
 from .ir.graph import Graph, bodies_of, network_bytes
-from .ir.shapes import EVERYTHING, Bucket, graph_symbols, limitless
+from .ir.shapes import EVERYTHING, Bucket, graph_symbols, unbounded_symbols
 from .ir.text import graph_text
 from .ir.verify import verify
 from .options import CompileOptions
@@ -136,8 +136,8 @@ def _program(name: str, graph: Graph, context: Context, options: CompileOptions,
     ranges = plan.buckets(buckets)
     if context.target.bare_metal and plan.unbounded(ranges):
         raise ShapeError(f"{name}: {context.target} has no memory to ask for, and nothing limits "
-                         f"{', '.join(limitless(ranges))}; give bounds with --bound NAME=1000, or ranges of inputs "
-                         "that end")
+                         f"{', '.join(unbounded_symbols(ranges))}; give bounds with --bound NAME=1000, or ranges of "
+                         "inputs that end")
     memories = memories_of(plan)
     memory_report = plans_text(plan, memories, lowering.peak) + split_regions_text(lowering.rows) \
         + (graph.stream.text() if graph.stream else "")

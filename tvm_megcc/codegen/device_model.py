@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import MegccError, ModelError
 from ..ir import limits
 from ..ir.dims import Dim
-from ..ir.shapes import Count
+from ..ir.shapes import UnbackedSymbol
 from ..ir.types import TensorType
 from ..target import TARGETS
 from . import container
@@ -201,7 +201,7 @@ class _Instructions:
         for item in self._plan.before.get(index, ()):
             if isinstance(item, Mark):
                 continue
-            if isinstance(item, Count):
+            if isinstance(item, UnbackedSymbol):
                 symbol = self._shapes.index(item.symbol)
                 self._add(container.Opcode.extent, item.element, 0, 0, self._rows.tensor(item.value), symbol)
                 continue

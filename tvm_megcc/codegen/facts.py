@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..ir.dims import Dim, evaluate, likely, symbols
 from ..ir.graph import Graph, bodies_of
-from ..ir.shapes import Count, unbacked_symbols
+from ..ir.shapes import UnbackedSymbol, unbacked_symbols
 from ..ops.base import operator
 from ..ops.masks import input_masks
 from ..ops.ranges import input_ranges
@@ -101,7 +101,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], split_re
         items = plan.control_flow(index)
         counts += [{"instruction": instruction + offset, "name": item.symbol,
                     **({"branch": True} if item.required else {})}
-                   for offset, item in enumerate(items) if isinstance(item, Count)]
+                   for offset, item in enumerate(items) if isinstance(item, UnbackedSymbol)]
         return len(items)
 
     instruction += count_control_flow(0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Union
 
-from ..ir.shapes import Count
+from ..ir.shapes import UnbackedSymbol
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class Mark:
     values: tuple[str, ...] = ()
 
 
-Control = Union[Count, Move, Jump, Iteration, Mark]
+Control = Union[UnbackedSymbol, Move, Jump, Iteration, Mark]
 
 
 def renamed(item: Control, name: Callable[[str], str]) -> Control:
     """Returns an item with other names of values and marks."""
-    if isinstance(item, Count):
+    if isinstance(item, UnbackedSymbol):
         return replace(item, value=name(item.value))
     changed = {field: tuple(map(name, given)) if isinstance(given, tuple) else name(given)
                for field, given in vars(item).items() if given and isinstance(given, (str, tuple))}

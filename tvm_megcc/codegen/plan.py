@@ -18,7 +18,7 @@ from ..context import Context
 from ..errors import InternalError, MegccError
 from ..ir.dims import Dim, likely, number, round_up, substitute
 from ..ir.graph import EXTENT, Graph, Op, bodies_of, unused
-from ..ir.shapes import EVERYTHING, Bucket, Count, unbacked_symbols, with_unbacked_symbols
+from ..ir.shapes import EVERYTHING, Bucket, UnbackedSymbol, unbacked_symbols, with_unbacked_symbols
 from ..ir.types import to_layout
 from ..kernels import packing as pack
 from ..kernels.base import Operand
@@ -120,8 +120,9 @@ class KernelPlan:
     def buckets(self, buckets: Sequence[Bucket]) -> list[Bucket]:
         """Returns the buckets of input shapes, with the bounds of unbacked symbols in the order in which a run computes
         them."""
-        counts = [item for _, items in sorted(self.before.items()) for item in items if isinstance(item, Count)]
-        return [with_unbacked_symbols(bucket, counts) for bucket in buckets]
+        symbols = [item for _, items in sorted(self.before.items()) for item in items
+                   if isinstance(item, UnbackedSymbol)]
+        return [with_unbacked_symbols(bucket, symbols) for bucket in buckets]
 
     def unbounded(self, buckets: Sequence[Bucket]) -> frozenset[str]:
         """Returns the values with memory of their own whose size has no limit in some bucket: they are allocated when

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints C expressions as text with only the necessary parentheses."""
+"""C expressions as strings, with only the necessary parentheses. (`frontends/tir` and the expressions of this folder
+print C with it.)"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ _LEVELS = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "<": LESS}
 
 
 class Text(NamedTuple):
-    """An expression in C. level: the precedence of its outermost operator."""
+    """An expression in C. text: the expression. level: the precedence of its outermost operator."""
 
     text: str
     level: int = ATOM
@@ -22,11 +23,12 @@ class Text(NamedTuple):
 
 
 def infix(left: Text, sign: str, right: Text) -> Text:
-    """Returns a binary expression. The order of evaluation is kept: `a + (b + c)` has its parentheses. So has a
-    negative right operand, for readability."""
+    """Returns a binary expression. The right operand has parentheses if it has the same precedence, as in
+    `a + (b + c)`, which keeps the order of evaluation, or if it is negative, for readability."""
     level = _LEVELS[sign]
     return Text(f"{left.at(level)} {sign} {right.at(ATOM if right.text.startswith('-') else level + 1)}", level)
 
 
 def called(name: str, *arguments: Text) -> Text:
+    """Returns a function call."""
     return Text(f"{name}({', '.join(argument.text for argument in arguments)})")

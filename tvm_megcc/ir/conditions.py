@@ -19,9 +19,11 @@ from .dims import Dim, free, interval, substitute, symbols, to_c
 
 @dataclass(frozen=True)
 class Condition:
-    """`lhs <= rhs` or `lhs == rhs`, over shape symbols.
+    """A condition `lhs <= rhs` or `lhs == rhs` over shape symbols.
 
-    why: what it is about, for messages. origin: the operator of the model that states it.
+    relation: "<=" or "==".
+    why: the meaning of the condition, for messages.
+    origin: the name of the model's operator whose shape rule states it.
     """
 
     lhs: Dim
@@ -35,7 +37,7 @@ class Condition:
 
     @property
     def printable(self) -> str:
-        """Returns the condition as text that is safe for a terminal, whatever names it holds."""
+        """The condition as text without control characters, which names of the model may contain."""
         return "".join(c if c.isprintable() else "_" for c in str(self))
 
     @property
@@ -43,18 +45,22 @@ class Condition:
         return symbols(self.lhs) | symbols(self.rhs)
 
     def holds(self, bounds: Mapping[str, tuple[int, int | None]]) -> bool | None:
-        """Returns whether it holds for all symbols within bounds (True), for none (False), or depends (None)."""
-        low, high = interval(self.rhs - self.lhs, bounds)
+        """Returns whether the condition holds for all values of symbols within their bounds (True), for no values
+        (False), or for some (None)."""
+        lower, upper = interval(self.rhs - self.lhs, bounds)
+        never_negative, always_negative = lower is not None and lower >= 0, upper is not None and upper < 0
         if self.relation == "<=":
-            return True if low is not None and low >= 0 else False if high is not None and high < 0 else None
-        if low == high == 0:
+            return True if never_negative else False if always_negative else None
+        if lower == upper == 0:
             return True
-        return False if (low is not None and low > 0) or (high is not None and high < 0) else None
+        return False if always_negative or (lower is not None and lower > 0) else None
 
     def with_symbols(self, values: Mapping[str, Dim]) -> Condition:
+        """Returns the condition with some symbols replaced."""
         return replace(self, lhs=substitute(self.lhs, values), rhs=substitute(self.rhs, values))
 
     def to_c(self, names: Mapping[str, str]) -> str:
+        """Returns the condition as C. names: symbol -> C expression of its value."""
         return f"{to_c(self.lhs, names)} {self.relation} {to_c(self.rhs, names)}"
 
 
@@ -63,14 +69,17 @@ _recorded: ContextVar[list[Condition] | None] = ContextVar("conditions", default
 
 @contextmanager
 def recording(origin: str = "") -> Iterator[list[Condition]]:
-    """Collects the conditions that shape rules state within the block, except those within an inner block."""
-    found: list[Condition] = []
-    token = _recorded.set(found)
+    """Yields a list to which shape rules append their conditions inside the block, except inside an inner block.
+
+    origin: the operator that the conditions are attributed to.
+    """
+    collected: list[Condition] = []
+    token = _recorded.set(collected)
     try:
-        yield found
+        yield collected
     finally:
         _recorded.reset(token)
-        found[:] = distinct(replace(condition, origin=condition.origin or origin) for condition in found)
+        collected[:] = distinct(replace(condition, origin=condition.origin or origin) for condition in collected)
 
 
 def distinct(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
@@ -82,7 +91,7 @@ def require_at_most(lhs: Dim, rhs: Dim, why: str) -> None:
     """Requires `lhs <= rhs`.
 
     Raises:
-        ShapeError: with `why`, if it is impossible.
+        ShapeError: with the message `why`, if no values of symbols satisfy it.
     """
     _require(Condition(lhs, "<=", rhs, why))
 
@@ -91,43 +100,44 @@ def require_equal(lhs: Dim, rhs: Dim, why: str) -> None:
     """Requires `lhs == rhs`.
 
     Raises:
-        ShapeError: with `why`, if it is impossible.
+        ShapeError: with the message `why`, if no values of symbols satisfy it.
     """
     _require(Condition(lhs, "==", rhs, why))
 
 
-def require_shape(shape: Sequence[Dim], wanted: Sequence[Dim], why: str) -> None:
+def require_shape(shape: Sequence[Dim], expected: Sequence[Dim], why: str) -> None:
     """Requires that two shapes are equal.
 
     Raises:
-        ShapeError: with `why`, if it is impossible.
+        ShapeError: with the message `why`, if no values of symbols satisfy it.
     """
-    if len(shape) != len(wanted):
+    if len(shape) != len(expected):
         raise ShapeError(why)
-    for dim, other in zip(shape, wanted, strict=True):
+    for dim, other in zip(shape, expected, strict=True):
         require_equal(dim, other, why)
 
 
 def _require(condition: Condition) -> None:
+    """Records a condition unless it always holds. Raises ShapeError if it never holds."""
     verdict = condition.holds(free(condition.lhs, condition.rhs))
     if verdict is False:
         raise ShapeError(condition.why)
-    found = _recorded.get()
-    if verdict is None and found is not None:
-        found.append(condition)
+    collected = _recorded.get()
+    if verdict is None and collected is not None:
+        collected.append(condition)
 
 
 def undecided(conditions: Iterable[Condition], bounds: Mapping[str, tuple[int, int | None]]) -> tuple[Condition, ...]:
-    """Returns the conditions that symbols within bounds can violate.
+    """Returns the conditions that some values of symbols within their bounds violate.
 
     Raises:
-        ShapeError: for a condition that no symbols within the bounds satisfy.
+        ShapeError: for a condition that all values within the bounds violate.
     """
-    found = []
+    collected = []
     for condition in distinct(conditions):
         verdict = condition.holds(bounds)
         if verdict is False:
             raise ShapeError(f"none of the shapes asked for fits the model: {condition}")
         if verdict is None:
-            found.append(condition)
-    return tuple(found)
+            collected.append(condition)
+    return tuple(collected)

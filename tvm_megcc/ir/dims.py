@@ -2,8 +2,8 @@
 """Extents of tensors: an int if known, else an expression over the model's shape symbols.
 
 A shape rule is written once, over `Dim`. On ints it computes a number. On symbols it builds an expression in normal
-form, which is printed as C in the run-time shape function. Arithmetic is that of Python (`//` and `%` round towards
-minus infinity). The C printer requires non-negative operands of `//`; extents are.
+form (a sum of products), which the run-time shape function computes in C. Arithmetic is that of Python (`//` and `%`
+round towards minus infinity). In C, `//` requires non-negative operands, which extents are.
 """
 
 from __future__ import annotations
@@ -15,24 +15,28 @@ from typing import Union, overload
 
 from ..errors import ShapeError
 
-#: The most leaves of an expression, and its deepest nesting. Real networks have up to some tens; a malicious model
-#: could have any number, by multiplying extents with themselves or nesting `min` and `+`.
+#: The largest number of leaves of an expression, and the largest nesting depth. Real networks have some tens; a
+#: malicious model could have any number, by multiplying extents with themselves or nesting `min` and `+`.
 MAX_LEAVES, MAX_DEPTH = 1000, 60
 _TOO_LARGE = "an extent depends on the input shapes in too long a formula; give fixed input shapes"
 
 
 class SymbolicDim:
-    """The base of every expression: immutable, hashable, compared by structure. leaves, depth: its size."""
+    """The base class of expressions: immutable, hashable, compared by structure.
+
+    leaves, depth: the number of leaves, and the nesting depth.
+    """
 
     leaves = 1
     depth = 1
 
-    def _measure(self, leaves: int, parts: Iterable[Dim]) -> None:
-        """Sets the size of an expression from its parts. Raises ShapeError if it is too large."""
+    def _measure(self, leaves: int, operands: Iterable[Dim]) -> None:
+        """Sets `leaves` and `depth`. leaves: those that are not in operands. Raises ShapeError for a too large
+        expression."""
         depth = 0
-        for part in parts:
-            if isinstance(part, SymbolicDim):
-                leaves, depth = leaves + part.leaves, max(depth, part.depth)
+        for operand in operands:
+            if isinstance(operand, SymbolicDim):
+                leaves, depth = leaves + operand.leaves, max(depth, operand.depth)
         if leaves > MAX_LEAVES or depth >= MAX_DEPTH:
             raise ShapeError(_TOO_LARGE)
         object.__setattr__(self, "leaves", leaves)
@@ -77,10 +81,12 @@ Dim = Union[int, SymbolicDim]
 
 @dataclass(frozen=True)
 class Symbol(SymbolicDim):
-    """A dimension that the user names, such as `batch`, or an unbacked symbol: an extent that a run computes.
+    """A dimension with a name, such as `batch`, or an unbacked symbol: an extent that a run computes.
 
-    likely: the value that speed is optimised for. least: the lower bound, 1, or 0 for an unbacked symbol. Neither is
-        part of the symbol's identity.
+    Symbols with the same name are equal; the other fields are not compared.
+
+    likely: the value that speed is optimised for.
+    least: the lower bound: 0 for an unbacked symbol and for dimensions that may be empty, else 1.
     """
 
     name: str
@@ -91,13 +97,13 @@ class Symbol(SymbolicDim):
         return self.name
 
 
-#: Product of symbols -> its coefficient in a sum.
+#: A product of symbols (sorted factors) -> its coefficient in a sum.
 Terms = dict[tuple[SymbolicDim, ...], int]
 
 
 @dataclass(frozen=True)
 class Sum(SymbolicDim):
-    """constant + sum of coefficient * product, products sorted and distinct."""
+    """A sum `constant + coefficient * product + …`. terms: (factors of a product, coefficient), sorted and distinct."""
 
     terms: tuple[tuple[tuple[SymbolicDim, ...], int], ...]
     constant: int
@@ -117,6 +123,8 @@ class Sum(SymbolicDim):
 
 @dataclass(frozen=True)
 class FloorDiv(SymbolicDim):
+    """A quotient `numerator // denominator`."""
+
     numerator: Dim
     denominator: Dim
 
@@ -129,7 +137,7 @@ class FloorDiv(SymbolicDim):
 
 @dataclass(frozen=True)
 class Extreme(SymbolicDim):
-    """`min` or `max` of two dims."""
+    """The minimum or maximum of two dims. name: "min" or "max"."""
 
     name: str
     lhs: Dim
@@ -143,10 +151,12 @@ class Extreme(SymbolicDim):
 
 
 def _atom(dim: Dim) -> str:
+    """Returns the text of an operand, in parentheses if it is a sum or quotient."""
     return f"({dim!r})" if isinstance(dim, (Sum, FloorDiv)) else repr(dim)
 
 
 def _terms(dim: Dim) -> tuple[Terms, int]:
+    """Returns a dim as the terms and the constant of a sum."""
     if isinstance(dim, int):
         return {}, dim
     if isinstance(dim, Sum):
@@ -155,11 +165,14 @@ def _terms(dim: Dim) -> tuple[Terms, int]:
 
 
 def _from_terms(terms: Terms, constant: int) -> Dim:
-    nonzero = sorted(((f, c) for f, c in terms.items() if c), key=lambda item: (len(item[0]), repr(item[0])))
+    """Returns a sum in normal form: an int if no term remains, a single factor without `Sum`."""
+    nonzero = sorted(((factors, coefficient) for factors, coefficient in terms.items() if coefficient),
+                     key=lambda term: (len(term[0]), repr(term[0])))
     if not nonzero:
         return constant
-    if not constant and len(nonzero) == 1 and nonzero[0][1] == 1 and len(nonzero[0][0]) == 1:
-        return nonzero[0][0][0]
+    factors, coefficient = nonzero[0]
+    if not constant and len(nonzero) == 1 and coefficient == 1 and len(factors) == 1:
+        return factors[0]
     return Sum(tuple(nonzero), constant)
 
 
@@ -188,7 +201,7 @@ def floordiv(numerator: int, denominator: int) -> int: ...
 @overload
 def floordiv(numerator: Dim, denominator: Dim) -> Dim: ...
 def floordiv(numerator: Dim, denominator: Dim) -> Dim:
-    """Returns `numerator // denominator`, divided exactly if all coefficients allow it."""
+    """Returns `numerator // denominator`. Terms whose coefficients the denominator divides are divided exactly."""
     if isinstance(numerator, int) and isinstance(denominator, int):
         return numerator // denominator
     if denominator == 1:
@@ -202,13 +215,13 @@ def floordiv(numerator: Dim, denominator: Dim) -> Dim:
     if nested is not None:
         return nested
     if isinstance(denominator, int) and denominator > 0:
-        whole = {f: c // denominator for f, c in terms.items() if c % denominator == 0}
-        rest = {f: c for f, c in terms.items() if c % denominator}
-        if not rest:
-            return _from_terms(whole, constant // denominator)
-        if whole:
-            return _add(_from_terms(whole, constant // denominator),
-                        FloorDiv(_from_terms(rest, constant % denominator), denominator))
+        divisible = {f: c // denominator for f, c in terms.items() if c % denominator == 0}
+        remainder = {f: c for f, c in terms.items() if c % denominator}
+        if not remainder:
+            return _from_terms(divisible, constant // denominator)
+        if divisible:
+            return _add(_from_terms(divisible, constant // denominator),
+                        FloorDiv(_from_terms(remainder, constant % denominator), denominator))
     elif isinstance(denominator, SymbolicDim):
         quotient = _exact_quotient(terms, constant, denominator)
         if quotient is not None:
@@ -217,7 +230,8 @@ def floordiv(numerator: Dim, denominator: Dim) -> Dim:
 
 
 def _nested_quotient(terms: Terms, constant: int, denominator: Dim) -> Dim | None:
-    """Rewrites (a//b + c) // d, as nested windows give, to (a + b*c) // (b*d), for positive b and d."""
+    """Returns (a//b + c) // d, which occurs for windows of windows, as (a + b*c) // (b*d), for positive b and d; None
+    for a numerator of another form."""
     if len(terms) != 1 or not isinstance(denominator, int) or denominator < 1:
         return None
     ((factors, coefficient),) = terms.items()
@@ -229,31 +243,32 @@ def _nested_quotient(terms: Terms, constant: int, denominator: Dim) -> Dim | Non
 
 
 def _exact_quotient(terms: Terms, constant: int, denominator: SymbolicDim) -> Dim | None:
-    """Cancels a common product of symbols, as in (batch*heads*64) // (batch*heads), and a multiple of the whole
-    denominator, as in (512*batch*frames - 3072*batch) // (batch*frames - 6*batch)."""
+    """Returns a quotient by cancelling a common product of symbols, as in (batch*heads*64) // (batch*heads), or the
+    whole denominator, as in (512*batch*frames - 3072*batch) // (batch*frames - 6*batch); None if neither is possible.
+    """
     d_terms, d_constant = _terms(denominator)
     if terms.keys() == d_terms.keys():
-        times = next(terms[factors] // d_terms[factors] for factors in terms)
-        if constant == times * d_constant and all(terms[each] == times * d_terms[each] for each in terms):
-            return times
+        factor_ = next(terms[factors] // d_terms[factors] for factors in terms)
+        if constant == factor_ * d_constant and all(terms[factors] == factor_ * d_terms[factors] for factors in terms):
+            return factor_
     if d_constant or len(d_terms) != 1 or constant:
         return None
     ((d_factors, d_coefficient),) = d_terms.items()
     quotient: Terms = {}
-    rest = 0
+    constant_quotient = 0
     for factors, coefficient in terms.items():
-        left = list(factors)
+        remaining = list(factors)
         for factor in d_factors:
-            if factor not in left:
+            if factor not in remaining:
                 return None
-            left.remove(factor)
+            remaining.remove(factor)
         if coefficient % d_coefficient:
             return None
-        if left:
-            quotient[tuple(left)] = coefficient // d_coefficient
+        if remaining:
+            quotient[tuple(remaining)] = coefficient // d_coefficient
         else:
-            rest = coefficient // d_coefficient
-    return _from_terms(quotient, rest)
+            constant_quotient = coefficient // d_coefficient
+    return _from_terms(quotient, constant_quotient)
 
 
 @overload
@@ -261,6 +276,7 @@ def ceildiv(numerator: int, denominator: int) -> int: ...
 @overload
 def ceildiv(numerator: Dim, denominator: Dim) -> Dim: ...
 def ceildiv(numerator: Dim, denominator: Dim) -> Dim:
+    """Returns the quotient, rounded up."""
     return floordiv(numerator + denominator - 1, denominator)
 
 
@@ -269,6 +285,7 @@ def dim_max(lhs: int, rhs: int) -> int: ...
 @overload
 def dim_max(lhs: Dim, rhs: Dim) -> Dim: ...
 def dim_max(lhs: Dim, rhs: Dim) -> Dim:
+    """Returns the larger of two extents."""
     if isinstance(lhs, int) and isinstance(rhs, int):
         return max(lhs, rhs)
     return lhs if lhs == rhs else Extreme("max", lhs, rhs)
@@ -279,19 +296,21 @@ def dim_min(lhs: int, rhs: int) -> int: ...
 @overload
 def dim_min(lhs: Dim, rhs: Dim) -> Dim: ...
 def dim_min(lhs: Dim, rhs: Dim) -> Dim:
+    """Returns the smaller of two extents."""
     if isinstance(lhs, int) and isinstance(rhs, int):
         return min(lhs, rhs)
     return lhs if lhs == rhs else Extreme("min", lhs, rhs)
 
 
+#: `Extreme.name` -> its function.
 COMBINED = {"max": dim_max, "min": dim_min}
 
 
 def static(dims: Iterable[Dim]) -> tuple[int, ...] | None:
     """Returns the extents as numbers, or None if one of them is symbolic."""
-    known = tuple(dims)
-    numbers = tuple(dim for dim in known if isinstance(dim, int))
-    return numbers if len(numbers) == len(known) else None
+    extents = tuple(dims)
+    numbers = tuple(dim for dim in extents if isinstance(dim, int))
+    return numbers if len(numbers) == len(extents) else None
 
 
 def number(dim: Dim) -> int:
@@ -310,6 +329,7 @@ def product(dims: Iterable[int]) -> int: ...
 @overload
 def product(dims: Iterable[Dim]) -> Dim: ...
 def product(dims: Iterable[Dim]) -> Dim:
+    """Returns the product of extents; 1 if there are none."""
     result: Dim = 1
     for dim in dims:
         result = dim * result
@@ -321,11 +341,12 @@ def round_up(dim: int, multiple: int) -> int: ...
 @overload
 def round_up(dim: Dim, multiple: int) -> Dim: ...
 def round_up(dim: Dim, multiple: int) -> Dim:
+    """Returns the extent, rounded up to a multiple."""
     return ceildiv(dim, multiple) * multiple
 
 
 def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
-    """Replaces symbols in the dim; those that are not in `values` stay."""
+    """Returns the dim with its symbols replaced by `values`; symbols that are not in `values` stay."""
     if isinstance(dim, int):
         return dim
     if isinstance(dim, Symbol):
@@ -348,26 +369,30 @@ def likely(dim: Dim) -> int:
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
-    """Returns the value of the dim; `values` has every symbol."""
+    """Returns the value of the dim for these values of its symbols.
+
+    Raises:
+        ShapeError: for a symbol that `values` does not have.
+    """
     return number(substitute(dim, values))
 
 
 def differ(a: Dim, b: Dim) -> bool:
     """Returns whether two extents differ for some sample values of their symbols.
 
-    Equal expressions mostly, but not always, have the same normal form. The samples have many divisors, since some
-    expressions are equal only for valid inputs, such as multiples of 32. Extents with unbacked symbols never count as
-    different.
+    Equal expressions can have different normal forms, so they are compared on samples. The samples have many divisors,
+    because some expressions are equal only for valid inputs, such as multiples of 32. Extents with unbacked symbols
+    never count as different.
     """
     if a == b or counted(a, b):
         return False
-    found = sorted(symbols(a) | symbols(b))
+    names = sorted(symbols(a) | symbols(b))
     return any(substitute(a, point) != substitute(b, point) for point in (
-        {name: _SAMPLES[(i + j) % len(_SAMPLES)] for j, name in enumerate(found)} for i in range(len(_SAMPLES))))
+        {name: _SAMPLES[(i + j) % len(_SAMPLES)] for j, name in enumerate(names)} for i in range(len(_SAMPLES))))
 
 
 def counted(*dims: Dim) -> bool:
-    """Returns whether one of the extents depends on an unbacked symbol, which may be 0."""
+    """Returns whether one of the extents depends on a symbol that may be 0, such as an unbacked symbol."""
     return any(symbol.least == 0 for dim in dims for symbol in _symbols(dim))
 
 
@@ -376,11 +401,17 @@ _SAMPLES = (2520 * 64, 5040 * 256, 27720 * 128)
 
 
 def interval(dim: Dim, bounds: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, int | None]:
-    """Returns the least and largest value for symbols within their bounds; None for no limit. The interval is never too
-    narrow."""
-    low, high = _interval(dim, {name: (least, math.inf if most is None else most)
-                                for name, (least, most) in bounds.items()})
-    return _finite(low), _finite(high)
+    """Returns an interval that contains all values of the dim for symbols within their bounds, by interval arithmetic.
+
+    Args:
+        bounds: symbol -> (least, greatest) value; None for no upper limit.
+
+    Returns:
+        (least, greatest); None for no limit. The interval may be wider than necessary, never narrower.
+    """
+    least, greatest = _interval(dim, {name: (lower, math.inf if upper is None else upper)
+                                for name, (lower, upper) in bounds.items()})
+    return _finite(least), _finite(greatest)
 
 
 def _finite(end: float) -> int | None:
@@ -388,13 +419,13 @@ def _finite(end: float) -> int | None:
 
 
 def limits(dim: Dim) -> tuple[int | None, int | None]:
-    """Returns the least and largest value over all symbols; None for no limit."""
+    """Returns the least and greatest value over all values of symbols; None for no limit."""
     return interval(dim, free(dim))
 
 
-def never_above(dim: Dim, high: Dim) -> bool:
-    """Returns whether dim <= high whatever their symbols are."""
-    difference, _ = limits(high - dim)
+def is_at_most(dim: Dim, limit: Dim) -> bool:
+    """Returns whether `dim <= limit` for all values of symbols; False if that cannot be proven."""
+    difference, _ = limits(limit - dim)
     return difference is not None and difference >= 0
 
 
@@ -404,30 +435,30 @@ def free(*dims: Dim) -> dict[str, tuple[int, int | None]]:
 
 
 def _interval(dim: Dim, bounds: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
-    """The ends are ints, of any size, or infinite."""
+    """Returns the result of `interval` with infinities instead of None; other bounds are ints."""
     if isinstance(dim, int):
         return dim, dim
     if isinstance(dim, Symbol):
         return bounds[dim.name]
     if isinstance(dim, FloorDiv):
-        ends = [_quotient(a, b) for a in _interval(dim.numerator, bounds)
+        corners = [_quotient(a, b) for a in _interval(dim.numerator, bounds)
                 for b in (max(end, 1) for end in _interval(dim.denominator, bounds))]
-        return min(ends), max(ends)
+        return min(corners), max(corners)
     if isinstance(dim, Extreme):
         choose = min if dim.name == "min" else max
-        (lhs_low, lhs_high), (rhs_low, rhs_high) = _interval(dim.lhs, bounds), _interval(dim.rhs, bounds)
-        return choose(lhs_low, rhs_low), choose(lhs_high, rhs_high)
+        (lhs_lower, lhs_upper), (rhs_lower, rhs_upper) = _interval(dim.lhs, bounds), _interval(dim.rhs, bounds)
+        return choose(lhs_lower, rhs_lower), choose(lhs_upper, rhs_upper)
     assert isinstance(dim, Sum)
-    least: float = dim.constant
-    most: float = dim.constant
+    lower: float = dim.constant
+    upper: float = dim.constant
     for factors, coefficient in dim.terms:
-        low: float = coefficient
-        high: float = coefficient
+        product_lower: float = coefficient
+        product_upper: float = coefficient
         for factor in factors:
-            ends = [_times(a, b) for a in (low, high) for b in _interval(factor, bounds)]
-            low, high = min(ends), max(ends)
-        least, most = least + low, most + high
-    return least, most
+            corners = [_times(a, b) for a in (product_lower, product_upper) for b in _interval(factor, bounds)]
+            product_lower, product_upper = min(corners), max(corners)
+        lower, upper = lower + product_lower, upper + product_upper
+    return lower, upper
 
 
 def _times(a: float, b: float) -> float:
@@ -458,9 +489,10 @@ def _symbols(dim: Dim) -> frozenset[Symbol]:
 
 
 def to_c(dim: Dim, names: Mapping[str, str] | None = None) -> str:
-    """Prints the expression as C over int64_t, in the saturating arithmetic of megcc_kernel.h.
+    """Returns the expression as C over int64_t, in the saturating arithmetic of megcc_kernel.h.
 
-    names: maps a symbol to the C expression that holds it; by default that is its name.
+    Args:
+        names: symbol -> C expression of its value; default: the symbol's name.
     """
     if isinstance(dim, int):
         return str(dim)
@@ -474,12 +506,13 @@ def to_c(dim: Dim, names: Mapping[str, str] | None = None) -> str:
     parts = []
     for factors, coefficient in dim.terms:
         strings = [to_c(factor, names) for factor in factors]
-        parts.append(_nested("mul", [*([str(coefficient)] if coefficient != 1 else []), *strings]))
-    return _nested("add", parts + ([str(dim.constant)] if dim.constant else []))
+        parts.append(_balanced_calls("mul", [*([str(coefficient)] if coefficient != 1 else []), *strings]))
+    return _balanced_calls("add", parts + ([str(dim.constant)] if dim.constant else []))
 
 
-def _nested(name: str, strings: list[str]) -> str:
+def _balanced_calls(name: str, strings: list[str]) -> str:
+    """Returns `megcc_size_NAME` over all operands as a balanced tree of binary calls, which limits the nesting in C."""
     if len(strings) == 1:
         return strings[0]
     middle = len(strings) // 2
-    return f"megcc_size_{name}({_nested(name, strings[:middle])}, {_nested(name, strings[middle:])})"
+    return f"megcc_size_{name}({_balanced_calls(name, strings[:middle])}, {_balanced_calls(name, strings[middle:])})"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise functions as expressions, written once and printed for scalars and for vectors.
+"""Elementwise functions as expressions. An expression is evaluated in numpy, and printed in C for vectors of floats and
+for doubles.
 
-An expression is built with Python's operators and the functions below over `X` (the first operand) and `arg(i)`:
+It is built with Python's operators and the functions below from `X` (the first operand) and `arg(i)`:
 
     hard_swish = X * clip(X + 3, 0, 6) / 6
 """
@@ -19,6 +20,8 @@ from .c_text import ATOM, CHOICE, OR, UNARY, Text, called, infix
 
 
 class _Operators:
+    """Python's arithmetic operators, which build expressions."""
+
     def __add__(self, other: Operand) -> Call: return call("add", self, other)
     def __radd__(self, other: Operand) -> Call: return call("add", other, self)
     def __sub__(self, other: Operand) -> Call: return call("sub", self, other)
@@ -32,7 +35,7 @@ class _Operators:
 
 @dataclass(frozen=True)
 class Arg(_Operators):
-    """Operand `index` of the operator."""
+    """Operand `index` of the operator; in text "x" for 0, "e1" and so on for the others."""
 
     index: int
 
@@ -42,6 +45,8 @@ class Arg(_Operators):
 
 @dataclass(frozen=True)
 class Const(_Operators):
+    """A constant."""
+
     value: float
 
     def __str__(self) -> str:
@@ -50,6 +55,8 @@ class Const(_Operators):
 
 @dataclass(frozen=True)
 class Call(_Operators):
+    """A call of the function `fn`, a key of `FUNCTIONS`."""
+
     fn: str
     args: tuple[Expr, ...]
 
@@ -64,23 +71,25 @@ class Call(_Operators):
 Expr = Union[Arg, Const, Call]
 Operand = Union[_Operators, float]
 X = Arg(0)
-#: The most calls of an expression that passes create. A value that is used twice is duplicated, so without a limit n
-#: additions could give 2^n calls; and C99 only guarantees 63 nested parentheses.
+#: The largest number of calls of an expression that passes create. A value that is used twice is duplicated, so without
+#: a limit n additions could give 2^n calls. C99 only guarantees 63 nested parentheses.
 MAX_EXPRESSION_CALLS = 60
 
 
 def arg(index: int) -> Arg:
+    """Returns operand `index`."""
     return Arg(index)
 
 
 def call(fn: str, *args: Operand) -> Call:
+    """Returns a call; numbers among the arguments become constants. Raises KeyError for an unknown function."""
     if fn not in FUNCTIONS:
         raise KeyError(f"no elementwise function '{fn}'")
     return Call(fn, tuple(map(_expr, args)))
 
 
 def _expr(operand: Operand) -> Expr:
-    """Numbers become constants."""
+    """Returns an expression unchanged, and a number as a constant."""
     if isinstance(operand, (Arg, Const, Call)):
         return operand
     assert not isinstance(operand, _Operators)
@@ -89,11 +98,13 @@ def _expr(operand: Operand) -> Expr:
 
 @dataclass(frozen=True)
 class Function:
-    """An elementwise function: its numpy implementation and its form in C (mgc_<name> if it is not an infix operator).
+    """An elementwise function.
 
-    cost: vector instructions, for the cost model.
-    takes, gives: the kinds of lanes (ir/lanes.py) of the arguments and of the result, for functions between integers
-        and floats; "" if all are of the same kind.
+    numpy: its implementation, on arrays.
+    infix: its operator in C; "" if it is the C function mgc_<name>.
+    cost: the number of vector instructions, for the cost model.
+    takes, gives: the kinds of lanes (ir/lanes.py) of the arguments and of the result, a letter each, for functions
+        between integers and floats; "" if all are of the same kind.
     """
 
     numpy: Callable[..., Any]  # of as many arrays as the function has operands
@@ -115,8 +126,8 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Returns x * multiplier * 2^(shift - 31) as TFLite's `MultiplyByQuantizedMultiplier` rounds it: the doubled high
-    half of the product, ties up, then a division by a power of two, ties away from zero. Arrays of int32; the
-    multiplier is not negative. Shifts end at -31 and 30."""
+    half of the product, ties up, then a division by a power of two, ties away from zero. The arrays are int32; the
+    multiplier is not negative; shifts are clipped to [-31, 30]."""
     shift = np.clip(shift, -31, 30).astype(np.int64)  # before numpy 2 the dtype of the sums would be used
     wide = (x << np.maximum(shift, 0)).astype(np.int32).astype(np.int64)
     high = (wide * multiplier + (1 << 30)) >> 31
@@ -127,16 +138,16 @@ def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> 
 
 
 def _rescale_positive(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Returns `_rescale_fixed` where that is positive; elsewhere any number of at most 0."""
+    """Returns max(`_rescale_fixed`, 0). (In C, the function returns any number <= 0 where that is not positive.)"""
     result: np.ndarray = np.maximum(_rescale_fixed(x, multiplier, shift), 0)
     return result
 
 
 def _rescale_once(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Returns x * multiplier * 2^(shift - 31), rounded to the nearest int32, ties up. Arrays of int32; the multiplier
-    is not negative. Shifts end at -31 and 30."""
-    below = 31 - np.clip(shift, -31, 30).astype(np.int64)
-    result: np.ndarray = (x.astype(np.int64) * multiplier + (np.int64(1) << (below - 1))) >> below
+    """Returns x * multiplier * 2^(shift - 31), rounded once to the nearest int32, ties up. The arrays are int32; the
+    multiplier is not negative; shifts are clipped to [-31, 30]."""
+    right_shift = 31 - np.clip(shift, -31, 30).astype(np.int64)
+    result: np.ndarray = (x.astype(np.int64) * multiplier + (np.int64(1) << (right_shift - 1))) >> right_shift
     return result.astype(np.int32)
 
 
@@ -147,6 +158,7 @@ def _shift_down(x: np.ndarray, shift: np.ndarray) -> np.ndarray:
 
 
 def _if_less(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Returns x where a < b, else y."""
     return np.where(a < b, x, y).astype(x.dtype)
 
 
@@ -157,32 +169,34 @@ def _nearest(x: np.ndarray) -> np.ndarray:
     return result.astype(np.int32)
 
 
-#: The offset that is added to fused products, so that float32 rounds them to integers: up to 2^24 its spacing is 1.
+#: An offset that is added by a fused multiply-add so that float32 rounds the product to an integer: between 2^23 and
+#: 2^24, float32 numbers are integers.
 FUSED_ZERO = 1.5 * 2**23
 
 
 def _nearest_fused(x: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:
     """Returns real(x) * factor + added - FUSED_ZERO, rounded to the nearest integer, ties to even. Only the sum is
-    rounded, not the product. `added` is an integer, and the result less than 2^22."""
+    rounded, not the product. `added` is an integer; the result's magnitude is less than 2^22."""
     product = x.astype(np.float32).astype(np.float64) * factor
     floor = np.floor(product)
-    left, rounded_down = product - floor, floor + (added.astype(np.float64) - FUSED_ZERO)
-    result: np.ndarray = rounded_down + ((left > 0.5) | ((left == 0.5) & (rounded_down % 2 == 1)))
+    fraction, rounded_down = product - floor, floor + (added.astype(np.float64) - FUSED_ZERO)
+    result: np.ndarray = rounded_down + ((fraction > 0.5) | ((fraction == 0.5) & (rounded_down % 2 == 1)))
     return result.astype(np.int32)
 
 
 def _nearest_odd(x: np.ndarray, moved: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:
-    """Returns _nearest_fused(|x| + moved, factor, added) with the sign of x; 0 has none."""
+    """Returns sign(x) * _nearest_fused(|x| + moved, factor, added), an odd function of x."""
     result: np.ndarray = np.sign(x) * _nearest_fused(np.abs(x) + moved, factor, added)
     return result.astype(np.int32)
 
 
+#: The elementwise functions by name.
 FUNCTIONS = {
     "add": Function(np.add, "+"), "sub": Function(np.subtract, "-"),
     "mul": Function(np.multiply, "*"), "div": Function(np.divide, "/", 8),
     "neg": Function(np.negative), "abs": Function(np.abs),
     "min": Function(np.minimum), "max": Function(np.maximum),
-    # In C, vector min and max have the operand order of `vector_call`.
+    # min and max of two computed operands, which propagate a NaN of either (`vector_call`).
     "minimum": Function(np.minimum, cost=3), "maximum": Function(np.maximum, cost=3),
     "sqrt": Function(np.sqrt, cost=12), "exp": Function(np.exp, cost=14), "log": Function(np.log, cost=16),
     "tanh": Function(np.tanh, cost=18), "sigmoid": Function(_sigmoid, cost=20), "erf": Function(_erf, cost=20),
@@ -202,7 +216,7 @@ FUNCTIONS = {
     "shift_down": Function(_shift_down, takes="ii", gives="i"),
     "real": Function(lambda x: x.astype(np.float32), takes="i", gives="f"),
     "nearest": Function(_nearest, cost=2, takes="f", gives="i"),
-    # nearest for operands that are known to be within int32 and not NaN.
+    # nearest, for operands that are within int32 and not NaN.
     "nearest_within": Function(_nearest, takes="f", gives="i"),
     # nearest_within(real(x) * f).
     "nearest_product": Function(lambda x, f: _nearest(x.astype(np.float32) * f), cost=3, takes="if", gives="i"),
@@ -234,7 +248,7 @@ def evaluate(expr: Expr, args: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def substitute(expr: Expr, args: Sequence[Expr]) -> Expr:
-    """Replaces operand i by args[i]."""
+    """Returns the expression with args[i] in place of operand i."""
     if isinstance(expr, Arg):
         return args[expr.index]
     if isinstance(expr, Const):
@@ -256,14 +270,15 @@ def size(expr: Expr) -> int:
 
 
 def functions_of(expr: Expr) -> set[str]:
+    """Returns the names of the functions that an expression calls."""
     if isinstance(expr, Call):
         return {expr.fn}.union(*map(functions_of, expr.args))
     return set()
 
 
 def vector_call(expr: Call) -> Call:
-    """Orders the operands of a call for `mgc_min` and `mgc_max`, which keep a NaN of their first operand only: a
-    constant comes second. For two computed operands it returns "minimum" or "maximum"."""
+    """Returns a call whose C propagates NaN. `mgc_min` and `mgc_max` propagate a NaN of their first operand only, so a
+    constant becomes the second operand; for two computed operands the call is "minimum" or "maximum"."""
     if expr.fn not in ("min", "max"):
         return expr
     first, second = expr.args
@@ -273,6 +288,7 @@ def vector_call(expr: Call) -> Call:
 
 
 def _is_number(expr: Expr) -> bool:
+    """Returns whether the expression is a constant other than NaN."""
     return isinstance(expr, Const) and expr.value == expr.value
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator graph: immutable values; every stage receives one and returns a new one."""
+"""The operator graph: operators over named values, with types and constants. It is immutable: a stage of the compiler
+receives a graph and returns a new one."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from .types import TensorType
 
 
 class Attrs(Mapping[str, Any]):
-    """An operator's attributes: immutable, hashable, printed in sorted order. Their types are those that the operator
-    declares."""
+    """The attributes of an operator: immutable, hashable, sorted by name. They are read by name too: `attrs.axis`. The
+    operator's declaration defines their types."""
 
     __slots__ = ("_items", "_hash")
 
@@ -58,8 +59,8 @@ def _attr_text(value: object) -> str:
 
 
 class Body:
-    """A subgraph of an operator, such as the body of a loop. It is equal only to itself. Its inputs and outputs are in
-    the order that the operator declares."""
+    """A subgraph of an operator, such as the body of a loop. It is compared by identity. The operator's declaration
+    defines the order of its inputs and outputs."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -70,14 +71,15 @@ class Body:
 
 @dataclass(frozen=True)
 class Op:
-    """One operator.
+    """An operator of a graph.
 
-    kind: name of its declaration in `ops`.
-    inputs: value names; "" stands for an absent optional operand. The operands of the epilogue come last.
-    epilogue: elementwise tail fused into the operator: an expression whose operand 0 is the operator's own
-        result and whose operand i is inputs[epilogue_start + i - 1].
-    epilogue_start: number of inputs that are the operator's own.
-    origin: name of the source operator, for messages and profiles.
+    kind: the name of its declaration in `ops`.
+    inputs: names of values; "" stands for an absent optional operand. The operands of the epilogue come last.
+    outputs: names of the results.
+    epilogue: an elementwise expression that is fused into the operator. Its operand 0 is the operator's own result, its
+        operand i is inputs[epilogue_start + i - 1].
+    epilogue_start: the number of inputs that are not operands of the epilogue.
+    origin: the name of the operator in the source model, for messages and profiles.
     """
 
     kind: str
@@ -90,6 +92,7 @@ class Op:
 
     @property
     def own_inputs(self) -> tuple[str, ...]:
+        """The inputs without the operands of the epilogue."""
         return self.inputs if self.epilogue is None else self.inputs[:self.epilogue_start]
 
     @property
@@ -101,13 +104,17 @@ class Op:
 
 
 def bodies_of(op: Op) -> tuple[Body, ...]:
-    """Returns the graphs within an operator."""
+    """Returns the subgraphs of an operator."""
     return tuple(value for value in op.attrs.values() if isinstance(value, Body))
 
 
 class CacheInput(NamedTuple):
-    """An input of which a run reads only the first elements along an axis: as many as the value of state `past` plus
-    `new`, a number or the name of an input's symbol."""
+    """An input, such as an attention mask, of which a run reads only the first elements along an axis.
+
+    axis: the axis.
+    past: the state that holds the number of rows in the KV cache.
+    new: the number of rows that the run adds, or the name of an input's symbol: `past + new` elements are read.
+    """
 
     axis: int
     past: str
@@ -118,16 +125,16 @@ class CacheInput(NamedTuple):
 class Graph:
     """Operators in topological order over named values.
 
-    types: the type of every value, constants included.
+    inputs, outputs: names of values.
+    types: value name -> type, also of constants.
     constants: value name -> array, with the axes in ONNX's order.
-    states: (output, input): after a run the output's value becomes the input's.
-    initial_states: initial values of states (inputs); a state without one begins with zeros.
-    conditions: what operators require of symbols, recorded at import. Operators that remain after the passes state
-        their conditions again.
+    states: pairs (output, input): after a run, the output's value becomes the input's value of the next run.
+    initial_states: input -> initial value; other states begin with zeros.
+    conditions: conditions on symbols, recorded at import. Operators that remain after the passes state theirs again.
     quantised: (scale, zero point) of integer inputs and outputs that no quantisation operator determines.
     stream: block sizes and latencies, if the network takes a sequence in blocks (streaming).
-    strings: the table of strings.
-    string_ports: the string inputs and outputs. Their values are int64, indices in `strings`, or negative numbers for
+    strings: the table of the model's strings.
+    string_ports: the string inputs and outputs. Their values are int64: indices in `strings`, or negative numbers for
         strings that are not in the table.
     labels: value name -> public name, for outputs that are copies of inputs or of other outputs.
     cache_inputs: inputs that grow with a KV cache, such as attention masks; their tensors have the cache's full
@@ -160,10 +167,11 @@ class Graph:
         return replace(self, **changes)
 
     def label(self, name: str) -> str:
-        """Returns the name of an input or output outside of the graph."""
+        """Returns the public name of an input or output."""
         return self.labels.get(name, name)
 
     def type_of(self, name: str) -> TensorType | None:
+        """Returns the type of a value; None for the absent operand ""."""
         return self.types[name] if name else None
 
     def input_types(self, op: Op) -> tuple[TensorType | None, ...]:
@@ -173,6 +181,7 @@ class Graph:
         return tuple(self.types[name] for name in op.outputs)
 
     def producers(self) -> dict[str, Op]:
+        """Returns value name -> operator that computes it."""
         return {name: op for op in self.ops for name in op.outputs}
 
     def consumers(self) -> dict[str, list[Op]]:
@@ -185,16 +194,15 @@ class Graph:
         return users
 
 
-def unused(name: str, *taken: Container[str]) -> str:
-    """Returns the name, or a similar one that is not in use: names of a model may be any string."""
-    while any(name in names for names in taken):
+def unused(name: str, *names: Container[str]) -> str:
+    """Returns the name or, if it is in one of `names`, a similar one that is not."""
+    while any(name in used for used in names):
         name += "'"
     return name
 
 
 def network_bytes(graph: Graph) -> int:
-    """Returns the bytes of weights that an inference reads: all constants except tables from which only `gather` reads.
-    """
+    """Returns the bytes of weights that an inference reads: all constants except tables that only `gather` reads."""
     read = {name for op in graph.ops for index, name in enumerate(op.inputs)
             if name in graph.constants and not (op.kind.startswith("gather") and index == 0)}
     return sum(graph.constants[name].nbytes for name in read)
@@ -205,16 +213,17 @@ EXTENT = "extent"
 
 
 def waits_for(ops: Sequence[Op], types: Mapping[str, TensorType]) -> list[tuple[str, ...]]:
-    """Returns for each operator the values that it waits for: its operands, and the definitions of unbacked symbols
-    that its extents depend on."""
-    counts = {op.attrs.symbol.name: op.outputs[0] for op in ops if op.kind == EXTENT}
-    if not counts:
+    """Returns for each operator the values that have to be computed before it: its operands, and the values that define
+    the unbacked symbols on which its extents depend."""
+    definitions = {op.attrs.symbol.name: op.outputs[0] for op in ops if op.kind == EXTENT}
+    if not definitions:
         return [op.inputs for op in ops]
-    return [(*op.inputs, *(counts[name] for name in sorted(_symbols_of(op, types) & set(counts)))) for op in ops]
+    return [(*op.inputs, *(definitions[name] for name in sorted(_symbols_of(op, types) & set(definitions))))
+            for op in ops]
 
 
 def _symbols_of(op: Op, types: Mapping[str, TensorType]) -> frozenset[str]:
-    """Returns the symbols that an operator's results and attributes depend on; for an unbacked symbol, those of its
+    """Returns the symbols in an operator's types and attributes; for the definition of an unbacked symbol, those of its
     bound."""
     if op.kind == EXTENT:
         return _symbols_in(op.attrs.bound)
@@ -240,13 +249,13 @@ def prune(graph: Graph) -> Graph:
     """Removes operators, types and constants that no output needs, and optional results that nothing reads."""
     needed = set(graph.outputs)
     kept: list[Op] = []
-    counts = {op.outputs[0]: op.attrs.symbol.name for op in graph.ops if op.kind == EXTENT}
+    definitions = {op.outputs[0]: op.attrs.symbol.name for op in graph.ops if op.kind == EXTENT}
     used: set[str] = set()
     for op in reversed(graph.ops):
-        if needed.intersection(op.outputs) or counts.get(op.outputs[0]) in used or op.attrs.get("required"):
+        if needed.intersection(op.outputs) or definitions.get(op.outputs[0]) in used or op.attrs.get("required"):
             kept.append(_with_results(op, needed))
             needed.update(filter(None, op.inputs))
-            if counts:
+            if definitions:
                 used.update(_symbols_of(op, graph.types))
     kept.reverse()
     names = needed.union(graph.inputs).union(*(op.outputs for op in kept)) if kept else needed.union(graph.inputs)
@@ -257,7 +266,7 @@ def prune(graph: Graph) -> Graph:
 
 
 def _with_results(op: Op, needed: Container[str]) -> Op:
-    """Returns the operator without unread results, if its attribute `results` says which ones it gives."""
+    """Returns the operator without results that nothing reads, if its attribute `results` lists the results."""
     if "results" not in op.attrs:
         return op
     read = [index for index, name in enumerate(op.outputs) if name in needed]
@@ -266,24 +275,31 @@ def _with_results(op: Op, needed: Container[str]) -> Op:
 
 
 def in_order(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> tuple[list[int], list[int]]:
-    """Sorts nodes topologically and stably, as indices of a list. Also returns the nodes on a cycle or after one. Names
-    that no node produces are available from the beginning."""
+    """Sorts nodes topologically and stably (Kahn's algorithm).
+
+    Args:
+        reads: the names that each node reads; names that no node makes are available from the beginning.
+        makes: the names that each node makes.
+
+    Returns:
+        The indices of the nodes in order, and the indices of the nodes on a cycle or after one.
+    """
     available = {name for names in makes for name in names}
-    wanted = [{name for name in names if name in available} for names in reads]
+    missing = [{name for name in names if name in available} for names in reads]
     readers: dict[str, list[int]] = {}
-    for index, names in enumerate(wanted):
+    for index, names in enumerate(missing):
         for name in names:
             readers.setdefault(name, []).append(index)
-    ready = [index for index, names in enumerate(wanted) if not names]
+    ready = [index for index, names in enumerate(missing) if not names]
     ordered: list[int] = []
     while ready:
         ordered.append(heapq.heappop(ready))
         for name in makes[ordered[-1]]:
             for reader in readers.pop(name, ()):
-                wanted[reader].discard(name)
-                if not wanted[reader]:
+                missing[reader].discard(name)
+                if not missing[reader]:
                     heapq.heappush(ready, reader)
-    return ordered, [index for index, names in enumerate(wanted) if names]
+    return ordered, [index for index, names in enumerate(missing) if names]
 
 
 def toposort(ops: Sequence[Op], types: Mapping[str, TensorType] = MappingProxyType({})) -> tuple[Op, ...]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the intervals of expressions over integers and floats (ir/lanes.py), and simplifies expressions by them."""
+"""Interval arithmetic for expressions over int32 and float32 lanes (ir/lanes.py), and simplifications that follow from
+the intervals. Quantisation passes use both."""
 
 from __future__ import annotations
 
@@ -10,36 +11,43 @@ from typing import Union
 from . import lanes
 from .expr import Arg, Call, Const, Expr, call
 
-#: The least and the greatest value; None if they are not known, or the value may be NaN.
+#: The least and the greatest value; None if they are unknown or the value may be NaN.
 Interval = Union[tuple[float, float], None]
 INT32 = (-2.0**31, 2.0**31 - 1)
-#: The limits of dtypes to which stores saturate.
+#: The dtypes that stores saturate to -> their limits.
 SATURATED = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-2**15, 2**15 - 1), "uint16": (0, 2**16 - 1)}
-#: An upper bound of the relative rounding error of a float32 operation, by which bounds are widened.
+#: An upper bound of the relative rounding error of a float32 operation; intervals are widened by it.
 _ROUNDED = 2.0**-20
 
 
 def interval(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> Interval:
-    """Returns the interval of an expression. kinds: kinds of the operands' lanes."""
+    """Returns the interval of an expression.
+
+    Args:
+        operands: the interval of each operand.
+        kinds: the kind of each operand's lanes, "i" (int32) or "f" (float32).
+    """
     if isinstance(expr, Const):
         return expr.value, expr.value
     if isinstance(expr, Arg):
         return operands[expr.index]
     if expr.fn == "nearest_within":
         return interval(expr.args[0], operands, kinds)
-    known = [interval(argument, operands, kinds) for argument in expr.args]
-    whole = lanes.kind_of(expr, kinds) == "i"
-    found = _of_call(expr.fn, [bounds for bounds in known if bounds]) if None not in known else None
-    if found and not all(map(math.isfinite, found)):
-        found = None
-    if not whole:
-        return found and (found[0] - abs(found[0]) * _ROUNDED, found[1] + abs(found[1]) * _ROUNDED)
-    return found if found and INT32[0] <= found[0] and found[1] <= INT32[1] else INT32
+    arguments = [interval(argument, operands, kinds) for argument in expr.args]
+    is_integer = lanes.kind_of(expr, kinds) == "i"
+    known = [argument for argument in arguments if argument]
+    bounds = _call_interval(expr.fn, known) if len(known) == len(arguments) else None
+    if bounds and not all(map(math.isfinite, bounds)):
+        bounds = None
+    if is_integer:
+        return bounds if bounds and INT32[0] <= bounds[0] and bounds[1] <= INT32[1] else INT32
+    return bounds and (bounds[0] - abs(bounds[0]) * _ROUNDED, bounds[1] + abs(bounds[1]) * _ROUNDED)
 
 
-def _of_call(fn: str, known: Sequence[tuple[float, float]]) -> Interval:
-    a = known[0]
-    b = known[1] if len(known) == 2 else a
+def _call_interval(fn: str, arguments: Sequence[tuple[float, float]]) -> Interval:
+    """Returns the interval of a function of arguments with these intervals, without rounding and overflow."""
+    a = arguments[0]
+    b = arguments[1] if len(arguments) == 2 else a
     if fn == "add":
         return a[0] + b[0], a[1] + b[1]
     if fn == "sub":
@@ -47,8 +55,8 @@ def _of_call(fn: str, known: Sequence[tuple[float, float]]) -> Interval:
     if fn in ("mul", "div"):
         if fn == "div" and b[0] <= 0 <= b[1]:
             return None
-        ends = [x * y if fn == "mul" else x / y for x in a for y in b]
-        return min(ends), max(ends)
+        corners = [x * y if fn == "mul" else x / y for x in a for y in b]
+        return min(corners), max(corners)
     if fn == "min":
         return min(a[0], b[0]), min(a[1], b[1])
     if fn == "max":
@@ -62,17 +70,21 @@ def _of_call(fn: str, known: Sequence[tuple[float, float]]) -> Interval:
     return None
 
 
-def simplified(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], dtype: str = "") -> Expr:
-    """Rewrites an expression to fewer instructions with the same values. dtype: the integer type that results are
-    saturated to, "" if they are not."""
-    found = _simplified(expr, operands, kinds)
-    return _unlimited(found, operands, kinds, *SATURATED[dtype]) if dtype in SATURATED else found
+def simplify(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], dtype: str = "") -> Expr:
+    """Returns an expression of fewer instructions with the same values for operands within their intervals.
+
+    Args:
+        operands, kinds: as `interval` takes them.
+        dtype: the integer type that a store saturates results to; "" if it does not.
+    """
+    found = _simplify(expr, operands, kinds)
+    return _without_clips(found, operands, kinds, *SATURATED[dtype]) if dtype in SATURATED else found
 
 
-def _simplified(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> Expr:
+def _simplify(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> Expr:
     if not isinstance(expr, Call):
         return expr
-    expr = Call(expr.fn, tuple(_simplified(argument, operands, kinds) for argument in expr.args))
+    expr = Call(expr.fn, tuple(_simplify(argument, operands, kinds) for argument in expr.args))
     first, second = expr.args[0], expr.args[1] if len(expr.args) == 2 else None
     if expr.fn == "nearest" and _lies_within(interval(first, operands, kinds), INT32[0] + 2**10, INT32[1] - 2**10):
         return call("nearest_within", first)
@@ -86,12 +98,13 @@ def _simplified(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) 
     if expr.fn == "max" and bounds and bounds[0] >= second.value:
         return first
     if expr.fn == "add" or (expr.fn == "sub" and second.value > INT32[0]):
-        return _added(first, second.value if expr.fn == "add" else -second.value)
+        return _add_constant(first, second.value if expr.fn == "add" else -second.value)
     return expr
 
 
-def _added(expr: Expr, value: float) -> Expr:
-    """Adds a constant to an int32. Sums wrap, so two constants can be added first."""
+def _add_constant(expr: Expr, value: float) -> Expr:
+    """Returns the sum of an int32 expression and a constant. If the expression adds a constant already, the two are
+    added first, which is exact because int32 sums wrap."""
     if isinstance(expr, Call) and expr.fn == "add" and isinstance(expr.args[1], Const) \
             and abs(expr.args[1].value + value) < 2**31:
         value += expr.args[1].value
@@ -99,23 +112,25 @@ def _added(expr: Expr, value: float) -> Expr:
     return expr + value if value else expr
 
 
-def _unlimited(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], low: int, high: int,
+def _without_clips(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], lower: int, upper: int,
                added: float = 0.0) -> Expr:
-    """Removes clips to the limits of the dtype, which the saturation of stores does."""
+    """Returns the expression without clips to [lower, upper], to which the store saturates anyway. added: the constant
+    that is added to the expression before the store."""
     if isinstance(expr, Call) and len(expr.args) == 2 and isinstance(expr.args[1], Const) \
             and lanes.kind_of(expr, kinds) == "i":
         inner, value = expr.args[0], expr.args[1].value
         if expr.fn == "add" and not added:
-            return _added(_unlimited(inner, operands, kinds, low, high, value), value)
+            return _add_constant(_without_clips(inner, operands, kinds, lower, upper, value), value)
         bounds = interval(inner, operands, kinds)
-        idle = value + added >= high if expr.fn == "min" else expr.fn == "max" and value + added <= low
+        idle = value + added >= upper if expr.fn == "min" else expr.fn == "max" and value + added <= lower
         if idle and _lies_within(bounds, INT32[0] + abs(added), INT32[1] - abs(added)):
-            return _unlimited(inner, operands, kinds, low, high, added)
+            return _without_clips(inner, operands, kinds, lower, upper, added)
         if expr.fn in ("min", "max"):
-            # The inner of two limits: below it what is left is no wider than before.
-            return Call(expr.fn, (_unlimited(inner, operands, kinds, low, high, added), expr.args[1]))
+            # The expression ends in min(max(…)) or max(min(…)): the inner clip may be removed too.
+            return Call(expr.fn, (_without_clips(inner, operands, kinds, lower, upper, added), expr.args[1]))
     return expr
 
 
-def _lies_within(bounds: Interval, low: float, high: float) -> bool:
-    return bounds is not None and low <= bounds[0] and bounds[1] <= high
+def _lies_within(bounds: Interval, lower: float, upper: float) -> bool:
+    """Returns whether an interval is known and a part of [lower, upper]."""
+    return bounds is not None and lower <= bounds[0] and bounds[1] <= upper

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions over integers and floats together: each value is a lane of int32 ("i") or of float32 ("f").
+"""Expressions over integers and floats: the kinds of their values, evaluation in numpy, and printing in C.
 
-8- and 16-bit operands are int32 lanes. Sums and products of int32 wrap. The result of an expression is saturated to its
-element type.
+Each value is a vector lane of int32 (kind "i") or of float32 (kind "f"). 8- and 16-bit operands are loaded as int32.
+Sums and products of int32 wrap. The result of an expression is saturated to its dtype.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from .c_text import Text, called, infix
 from .expr import FUNCTIONS, Arg, Call, Const, Expr, c_float, vector_call
 
-#: Element types -> the kind of lane their elements are computed in.
+#: dtype -> the kind of lane in which its elements are computed.
 KINDS = {**dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32"), "i"), "float32": "f"}
-#: Functions of int32 lanes, as C spells them.
+#: Functions of int32 lanes -> their names in C.
 _INTEGER = {"add": "mgc_iadd", "sub": "mgc_isub", "mul": "mgc_imul", "min": "mgc_imin", "max": "mgc_imax"}
-#: Functions -> cheaper ones with the same results where these are positive, and results ≤ 0 elsewhere.
+#: Functions -> cheaper functions with the same positive results, and any result <= 0 elsewhere.
 _POSITIVE = {"rescale_fixed": "rescale_positive", "rescale_down": "rescale_down_positive"}
 _LANES = {"i": np.int32, "f": np.float32}
 
@@ -34,117 +34,123 @@ def kind_of(expr: Expr, kinds: Sequence[str]) -> str:
 
 
 def refusal(expr: Expr, kinds: Sequence[str]) -> str | None:
-    """Says why these lanes do not allow the expression; None if they do."""
+    """Returns the reason why the expression is invalid for operands of these kinds; None if it is valid."""
     if not isinstance(expr, Call):
         return None
-    wanted = _wanted(expr, kinds, kind_of(expr, kinds) or "f")
-    for argument, kind in zip(expr.args, wanted, strict=True):
-        found = kind_of(argument, kinds)
-        if found and found != kind:
-            return f"{expr.fn} of {_name(found)} where {_name(kind)} are wanted"
+    argument_kinds = _argument_kinds(expr, kinds, kind_of(expr, kinds) or "f")
+    for argument, kind in zip(expr.args, argument_kinds, strict=True):
+        actual = kind_of(argument, kinds)
+        if actual and actual != kind:
+            return f"{expr.fn} of {_plural(actual)} where {_plural(kind)} are wanted"
         if isinstance(argument, Const) and kind == "i" and not _is_int32(argument.value):
             return f"{argument.value:g} is no int32"
         reason = refusal(argument, kinds)
         if reason:
             return reason
-    if wanted[:1] == "i" and not FUNCTIONS[expr.fn].takes and expr.fn not in _INTEGER:
+    if argument_kinds[:1] == "i" and not FUNCTIONS[expr.fn].takes and expr.fn not in _INTEGER:
         return f"there is no {expr.fn} of integers"
     return None
 
 
 def evaluate(expr: Expr, operands: Sequence[np.ndarray], dtype: str, precise: bool = False) -> np.ndarray:
-    """Evaluates the expression over arrays that broadcast, and saturates to `dtype`.
+    """Evaluates the expression over arrays that broadcast, and saturates the result to `dtype`.
 
-    precise: functions of floats are computed in float64 and rounded to float32, one after the other, so that the result
-        does not depend on the machine's library.
+    Args:
+        precise: each function of floats is computed in float64 and rounded to float32, so that the result does not
+            depend on the accuracy of numpy's functions.
     """
     kinds = [KINDS[array.dtype.name] for array in operands]
     lanes = [array.astype(_LANES[kind]) for array, kind in zip(operands, kinds, strict=True)]
     kind = kind_of(expr, kinds) or "f"
     with np.errstate(all="ignore"):
         result = _evaluate(expr, lanes, kinds, kind, np.dtype(np.float64 if precise else np.float32))
-    wanted = np.dtype(dtype)
-    if wanted.kind == "f":
-        return np.asarray(result, wanted)
-    limits = np.iinfo(wanted)
+    result_dtype = np.dtype(dtype)
+    if result_dtype.kind == "f":
+        return np.asarray(result, result_dtype)
+    limits = np.iinfo(result_dtype)
     limited: np.ndarray = np.clip(result, limits.min, limits.max)
-    return limited.astype(wanted)
+    return limited.astype(result_dtype)
 
 
 def _evaluate(expr: Expr, lanes: Sequence[np.ndarray], kinds: Sequence[str], kind: str, real: np.dtype) -> np.ndarray:
+    """Returns the value of an expression as int32 or float32. kind: that of an expression of constants only. real: the
+    dtype in which functions of floats are computed."""
     if isinstance(expr, Arg):
         return lanes[expr.index]
     if isinstance(expr, Const):
         return np.asarray(expr.value).astype(_LANES[kind])
-    wanted = _wanted(expr, kinds, kind)
-    values = [_evaluate(argument, lanes, kinds, lane, real) for argument, lane in zip(expr.args, wanted, strict=True)]
+    argument_kinds = _argument_kinds(expr, kinds, kind)
+    values = [_evaluate(argument, lanes, kinds, lane, real)
+              for argument, lane in zip(expr.args, argument_kinds, strict=True)]
     if real == np.float32 or (kind_of(expr, kinds) or kind) == "i":
         return np.asarray(FUNCTIONS[expr.fn].numpy(*values))
-    values = [value.astype(real) if lane == "f" else value for value, lane in zip(values, wanted, strict=True)]
+    values = [value.astype(real) if lane == "f" else value for value, lane in zip(values, argument_kinds, strict=True)]
     return np.asarray(FUNCTIONS[expr.fn].numpy(*values)).astype(np.float32)
 
 
-def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "", least: int | None = None) -> str:
-    """Prints the expression in C over `mgc_i` and `mgc_v`. least: below this, the exact value does not matter."""
-    return _text(_limited(_cancelled(expr, kinds), kinds, least), names, kinds, kind).text
+def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "", floor: int | None = None) -> str:
+    """Returns the expression in C over `mgc_i` and `mgc_v`.
+
+    Args:
+        names, kinds: the C name and the kind of lane of each operand.
+        kind: the kind of an expression that has constants only.
+        floor: values below it need not be exact; None: all values are.
+    """
+    return _text(_relaxed_below(_without_zero_points(expr, kinds), kinds, floor), names, kinds, kind).text
 
 
-def to_int32x4(expr: Expr, names: Sequence[str], kinds: Sequence[str], least: int | None) -> str:
-    """Prints an expression of integers in C over `mgc_four` (simd/helium_integer.h); least: as `to_c` has it."""
-    return _four(_limited(_cancelled(expr, kinds), kinds, least), names).text
+def to_int32x4(expr: Expr, names: Sequence[str], kinds: Sequence[str], floor: int | None) -> str:
+    """Returns an expression of integers in C over `mgc_four` (simd/helium_integer.h). Arguments: as those of `to_c`."""
+    return _int32x4(_relaxed_below(_without_zero_points(expr, kinds), kinds, floor), names).text
 
 
-def _four(expr: Expr, names: Sequence[str]) -> Text:
+def _int32x4(expr: Expr, names: Sequence[str]) -> Text:
     if isinstance(expr, Arg):
         return Text(names[expr.index])
     if isinstance(expr, Const):
         return Text(f"mgc_four_dup({_c_int(int(expr.value))})")
     first, *others = expr.args
     if expr.fn in ("min", "max") or not all(isinstance(other, Const) for other in others):
-        return called(f"mgc_four_{expr.fn}", *(_four(argument, names) for argument in expr.args))
+        return called(f"mgc_four_{expr.fn}", *(_int32x4(argument, names) for argument in expr.args))
     constants = (Text(_c_int(int(other.value))) for other in others if isinstance(other, Const))
-    return called(f"mgc_four_{expr.fn}_by", _four(first, names), *constants)
+    return called(f"mgc_four_{expr.fn}_by", _int32x4(first, names), *constants)
 
 
-def least(dtype: str) -> int | None:
-    """Returns the least number of an element type of 8 or 16 bits, to which results are saturated."""
+def lower_limit(dtype: str) -> int | None:
+    """Returns the lower limit that results are saturated to, for a dtype of 8 or 16 bits; None for others."""
     return int(np.iinfo(dtype).min) if dtype in KINDS and dtype not in ("int32", "float32") else None
 
 
-def _limited(expr: Expr, kinds: Sequence[str], least: int | None) -> Expr:
-    """Returns an expression with the same values above `least`, and values of at most `least` elsewhere. Results that a
-    Relu clips at a zero point need no exact rounding of negative numbers."""
+def _relaxed_below(expr: Expr, kinds: Sequence[str], floor: int | None) -> Expr:
+    """Returns a cheaper expression with the same values above `floor`, and any values of at most `floor` elsewhere.
+    Results that a Relu clips at a zero point, for example, need no exact rounding of negative numbers."""
     if not isinstance(expr, Call):
         return expr
-    first, others = expr.args[0], tuple(_limited(argument, kinds, None) for argument in expr.args[1:])
-    if expr.fn in _POSITIVE and least is not None and least >= 0:
-        return Call(_POSITIVE[expr.fn], (_limited(first, kinds, None), *others))
+    first, others = expr.args[0], tuple(_relaxed_below(argument, kinds, None) for argument in expr.args[1:])
+    if expr.fn in _POSITIVE and floor is not None and floor >= 0:
+        return Call(_POSITIVE[expr.fn], (_relaxed_below(first, kinds, None), *others))
     inner = None
     if kind_of(expr, kinds) == "i" and others and isinstance(others[0], Const):
-        inner = _reached(expr.fn, int(others[0].value), least)
-    return Call(expr.fn, (_limited(first, kinds, inner), *others))
+        inner = _operand_floor(expr.fn, int(others[0].value), floor)
+    return Call(expr.fn, (_relaxed_below(first, kinds, inner), *others))
 
 
-def _reached(fn: str, constant: int, least: int | None) -> int | None:
-    """Returns the number below which the first operand's exact value does not matter, if the result's does not matter
-    below `least`; None if there is none. Requantized numbers were shifted right, so they are far from overflow here."""
+def _operand_floor(fn: str, constant: int, floor: int | None) -> int | None:
+    """Returns the `floor` of a function's first operand, from the `floor` of its result; None if there is none.
+    Requantized numbers were shifted right, so that adding a small constant does not overflow."""
     if fn == "max":
-        return constant if least is None else max(least, constant)
-    if least is None or abs(constant) >= 2**16:
+        return constant if floor is None else max(floor, constant)
+    if floor is None or abs(constant) >= 2**16:
         return None
-    return {"min": least, "add": least - constant, "sub": least + constant}.get(fn)
+    return {"min": floor, "add": floor - constant, "sub": floor + constant}.get(fn)
 
 
-def functions(expr: Expr) -> set[str]:
-    """Returns the names of the functions that an expression calls."""
-    return {expr.fn}.union(*map(functions, expr.args)) if isinstance(expr, Call) else set()
 
-
-def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:
-    """Cancels zero points that are added and subtracted again, which is exact, since integers wrap."""
+def _without_zero_points(expr: Expr, kinds: Sequence[str]) -> Expr:
+    """Returns the expression without zero points that are added and subtracted again. That is exact: integers wrap."""
     if not isinstance(expr, Call):
         return expr
-    expr = Call(expr.fn, tuple(_cancelled(argument, kinds) for argument in expr.args))
+    expr = Call(expr.fn, tuple(_without_zero_points(argument, kinds) for argument in expr.args))
     if expr.fn == "sub" and kind_of(expr, kinds) == "i":
         sum_, zero = expr.args
         if isinstance(zero, Const) and isinstance(sum_, Call) and sum_.fn == "add" and sum_.args[1] == zero:
@@ -154,56 +160,58 @@ def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:
 
 #: The limits of 8-bit dtypes.
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
-
-
-#: The right shifts that 8-bit stores can apply to the upper halves of int32 (mgc_requantize_store4 in
+#: The right shifts that 8-bit stores can apply to the upper 16 bits of int32 (mgc_requantize_store4 in
 #: simd/neon_integer.h).
-CLOSED_DOWN = range(3, 7)
+STORE_SHIFTS = range(3, 7)
 
 
-class Closed(NamedTuple):
-    """An integer expression that ends in `max(min(inner, …), …) + zero`, which 8-bit stores can do themselves. low,
-    high: its limits with the zero point added, within those of the dtype. down: if not 0, inner is still to be shifted
-    right by 16 bits more than this."""
+class StoreTail(NamedTuple):
+    """An integer expression `max(min(inner, …), …) + zero`, whose last operations an 8-bit store performs.
+
+    inner: the expression that remains to be computed.
+    down: if it is not 0, the store also shifts right by 16 + down bits.
+    zero: the zero point.
+    lower, upper: the limits, after the zero point is added, within those of the dtype.
+    """
 
     inner: Expr
     down: int
     zero: int
-    low: int
-    high: int
+    lower: int
+    upper: int
 
     @property
-    def least(self) -> int | None:
-        """The number below which the exact value of `inner` does not matter."""
-        return None if self.down else self.low - self.zero
+    def floor(self) -> int | None:
+        """The number below which `inner` need not be exact; None: it has to be."""
+        return None if self.down else self.lower - self.zero
 
 
-def closed(expr: Expr, kinds: Sequence[str], dtype: str) -> Closed | None:
-    """Returns an expression in this form; None if it does not end so, or `dtype` is not 8-bit. A missing limit is the
-    dtype's."""
+def store_tail(expr: Expr, kinds: Sequence[str], dtype: str) -> StoreTail | None:
+    """Returns an expression as `StoreTail`; None if it has another form, or `dtype` is not 8-bit. A missing limit is
+    that of the dtype."""
     zero = 0
     if isinstance(expr, Call) and expr.fn == "add" and isinstance(expr.args[1], Const):
         zero, expr = int(expr.args[1].value), expr.args[0]
-    least, most = LIMITS.get(dtype, (0, -1))
-    limits = {"min": most, "max": least}
+    lower, upper = LIMITS.get(dtype, (0, -1))
+    limits = {"min": upper, "max": lower}
     missing = {"min": 1, "max": -1}
     for name in ("min", "max"):
         if isinstance(expr, Call) and expr.fn == name and isinstance(expr.args[1], Const):
             limits[name] = int(expr.args[1].value) + zero
             del missing[name]
             expr = expr.args[0]
-    if kind_of(expr, kinds) != "i" or not least <= limits["max"] <= limits["min"] <= most or abs(zero) > 255:
+    if kind_of(expr, kinds) != "i" or not lower <= limits["max"] <= limits["min"] <= upper or abs(zero) > 255:
         return None
-    # Without a limit, adding the zero point may have overflowed.
-    is_far = not (isinstance(expr, Call) and expr.fn in ("nearest_within", "shift_down"))
-    if is_far and any(zero * sign > 0 for sign in missing.values()):
+    # Without a clip, adding the zero point to any int32 may wrap; results of these two functions are far from the ends.
+    may_wrap = not (isinstance(expr, Call) and expr.fn in ("nearest_within", "shift_down"))
+    if may_wrap and any(zero * sign > 0 for sign in missing.values()):
         return None
     down = 0
     if isinstance(expr, Call) and expr.fn == "shift_down" and isinstance(expr.args[1], Const) \
-            and expr.args[1].value - 16 in CLOSED_DOWN:
+            and expr.args[1].value - 16 in STORE_SHIFTS:
         down = int(expr.args[1].value) - 16
         expr = expr.args[0]
-    return Closed(expr, down, zero, limits["max"], limits["min"])
+    return StoreTail(expr, down, zero, limits["max"], limits["min"])
 
 
 def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> Text:
@@ -216,7 +224,7 @@ def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> 
         expr = vector_call(expr)
     function = FUNCTIONS[expr.fn]
     strings = [_text(argument, names, kinds, wanted)
-             for argument, wanted in zip(expr.args, _wanted(expr, kinds, kind), strict=True)]
+             for argument, wanted in zip(expr.args, _argument_kinds(expr, kinds, kind), strict=True)]
     if kind == "f" and function.infix:
         return infix(strings[0], function.infix, strings[1])
     if kind == "i" and not function.takes:
@@ -224,8 +232,8 @@ def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> 
     return called("mgc_to_float" if expr.fn == "real" else f"mgc_{expr.fn}", *strings)
 
 
-def _wanted(expr: Call, kinds: Sequence[str], kind: str) -> str:
-    """Returns the kind of each argument of a call whose result is of `kind`."""
+def _argument_kinds(expr: Call, kinds: Sequence[str], kind: str) -> str:
+    """Returns the kind of each argument of a call, a letter each. kind: that of a call with constant arguments only."""
     return FUNCTIONS[expr.fn].takes or (kind_of(expr, kinds) or kind) * len(expr.args)
 
 
@@ -237,5 +245,5 @@ def _c_int(value: int) -> str:
     return "INT32_MIN" if value == -2**31 else str(value)
 
 
-def _name(kind: str) -> str:
+def _plural(kind: str) -> str:
     return {"i": "integers", "f": "floats"}[kind]

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limits of the runtime, which the compiler checks, so that every compiled model can be opened. A test compares the
-numbers with the runtime's."""
+"""The limits of the runtime and of the container. The compiler checks them, so that the runtime can open every compiled
+model. A test compares the numbers with the runtime's headers."""
 
-# Limits of the runtime's headers, under the same names with MEGCC_ in front.
+# The names in the runtime's headers have the prefix MEGCC_.
 
-#: Inputs and outputs of one kernel together.
+#: The largest number of inputs and outputs of a kernel together.
 MAX_OPERANDS = 61
-#: Axes of a tensor.
+#: The largest number of axes of a tensor.
 MAX_RANK = 8
+#: The largest number of threads of a session.
 MAX_WORKERS = 256
-#: The most blocks of memory that a session has.
+#: The largest number of memory blocks of a session.
 MAX_REGIONS = 4
-#: The size of the largest tensor in bytes: indices of kernels are int32_t, and may be a few vectors beyond its end.
+#: The largest size of a tensor in bytes: kernels have int32_t indices, which may go a few vectors beyond its end.
 MAX_BYTES = 2**31 - 2**16
 
-# Limits of the narrow fields of schema/megcc.fbs.
+# The ranges of 8- and 16-bit fields in schema/megcc.fbs.
 
-#: Extents that a call passes.
+#: The largest number of extents that a call passes.
 MAX_EXTENTS = 2**8 - 1
-#: Inputs and outputs of a model together: tensors with a name.
+#: The largest number of inputs and outputs of a model together (tensors with a name).
 MAX_NAMES = 2**16 - 1

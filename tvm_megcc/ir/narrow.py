@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storage-only dtypes, such as 8-bit floats and int4: the dtypes that they are computed in, and conversions in numpy.
+"""Storage-only dtypes, such as 8-bit floats and int4: the dtypes in which their numbers are computed, and conversions
+of numpy arrays.
 
-Their arrays have dtypes of ml_dtypes. A dtype of fewer than 8 bits takes a byte for each number, in the low bits.
+The arrays have dtypes of ml_dtypes. In an array, a number of fewer than 8 bits takes the low bits of a byte.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from .types import DTYPES
 
 
 class SmallFloat(NamedTuple):
-    """A float of 8 or fewer bits: sign, exponent, fraction.
+    """A float format of 8 or fewer bits: sign, exponent, fraction (OCP 8-bit and MX formats, and ONNX's variants).
 
-    least: exponent of the smallest normal number.
-    top: the code of the largest number.
-    over: the code for larger numbers without saturation.
-    nan: the code of NaN.
-    signed_nan: whether zero, NaN and too large numbers have a sign.
+    bits, fraction: the number of bits, and of those of the fraction.
+    least: the exponent of the smallest normal number.
+    top: the bit pattern of the largest number.
+    over: the bit pattern of larger numbers, if they are not saturated.
+    nan: the bit pattern of NaN.
+    signed_nan: zero, NaN and too large numbers have a sign bit.
     """
 
     bits: int
@@ -33,6 +35,7 @@ class SmallFloat(NamedTuple):
     signed_nan: bool = True
 
 
+#: The formats by dtype; the columns are the fields of `SmallFloat`.
 SMALL_FLOATS = {
     "float8_e4m3fn": SmallFloat(8, 3, -6, 0x7e, 0x7f, 0x7f),
     "float8_e4m3fnuz": SmallFloat(8, 3, -7, 0x7f, 0x80, 0x80, False),
@@ -40,7 +43,7 @@ SMALL_FLOATS = {
     "float8_e5m2fnuz": SmallFloat(8, 2, -15, 0x7f, 0x80, 0x80, False),
     "float4_e2m1fn": SmallFloat(4, 1, 0, 0x7, 0x7, 0x0),
 }
-#: 16-bit floats, to which chains of operators are not rounded after each one (passes/precision/storage_types.py).
+#: 16-bit floats. Chains of operators keep float32 between them: no rounding after each (precision/storage_types.py).
 SIXTEEN_BITS = ("float16", "bfloat16")
 #: The bits of integer dtypes of fewer than 8 bits.
 SMALL_INTEGERS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
@@ -57,13 +60,13 @@ def is_float(dtype: str) -> bool:
 
 
 def bits_of(dtype: str) -> int:
-    """Returns the bits of a number when packed, as in files."""
+    """Returns the number of bits of an element in a packed tensor, as in files."""
     small = SMALL_FLOATS.get(dtype)
     return small.bits if small else SMALL_INTEGERS.get(dtype, 8 * DTYPES[dtype].bytes)
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """Converts an array to the dtype that its numbers are computed in."""
+    """Returns an array in the dtype in which its numbers are computed (`carrier`)."""
     return array.astype(np.dtype(carrier(array.dtype.name))) if array.dtype.name in DTYPES else array
 
 
@@ -74,9 +77,14 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def narrowed(numbers: np.ndarray, dtype: str, saturate: bool = True, rounding: str = "up") -> np.ndarray:
-    """Converts numbers to a storage-only dtype as ONNX's Cast does. 8-bit floats saturate or, without `saturate`,
-    become infinite or NaN; integers of fewer than 8 bits lose their upper bits. rounding: "up", "down" or "nearest",
-    for powers of two (float8e8m0)."""
+    """Converts numbers to a storage-only dtype as ONNX's Cast does.
+
+    Args:
+        numbers: floats or integers.
+        dtype: the storage-only dtype. Integers of fewer than 8 bits keep the low bits of a number.
+        saturate: numbers that are too large for an 8-bit float become the largest one; else infinity or NaN.
+        rounding: "up", "down" or "nearest", for powers of two (float8_e8m0fnu).
+    """
     result = np.dtype(dtype)
     if dtype in SMALL_INTEGERS:
         if numbers.dtype.kind == "f":
@@ -87,14 +95,16 @@ def narrowed(numbers: np.ndarray, dtype: str, saturate: bool = True, rounding: s
         return _power_of_two(numbers, saturate, rounding).view(result)
     with np.errstate(all="ignore"):
         if dtype in SMALL_FLOATS and saturate:
-            most = float(ml_dtypes.finfo(result).max)  # type: ignore[no-untyped-call]  # likewise
-            numbers = np.clip(numbers.astype(np.float64), -most, most)
-        return np.where(np.isnan(numbers), np.zeros((), numbers.dtype), numbers).astype(result) \
-            if dtype == "float4_e2m1fn" else numbers.astype(result)
+            largest = float(ml_dtypes.finfo(result).max)  # type: ignore[no-untyped-call]  # the package has no types
+            numbers = np.clip(numbers.astype(np.float64), -largest, largest)
+        if dtype == "float4_e2m1fn":  # it has no NaN
+            numbers = np.where(np.isnan(numbers), np.zeros((), numbers.dtype), numbers)
+        return numbers.astype(result)
 
 
 def _power_of_two(numbers: np.ndarray, saturate: bool, rounding: str) -> np.ndarray:
-    """Returns the exponents of float32 numbers, rounded up by their fractions as `rounding` says; 255 is NaN."""
+    """Returns float32 numbers as float8_e8m0fnu: the biased exponent, plus 1 if `rounding` of the fraction goes up; 255
+    is NaN."""
     bits = numbers.astype(np.float32).view(np.uint32)
     exponent, fraction = (bits >> 23 & 255).astype(np.int64), bits & 0x7fffff
     half_ulp = 0x400000

@@ -14,20 +14,23 @@ from .types import TensorType
 
 @dataclass(frozen=True)
 class Bucket:
-    """A range of input shapes: for each symbol of a graph, in the graph's order, its name, least and largest value.
+    """A range of input shapes.
 
-    A largest value of None is no limit.
+    bounds: name, least and largest value of each symbol, in the graph's order; None for no upper limit.
     """
 
     bounds: tuple[tuple[str, int, int | None], ...] = ()
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {low}" if low == high else f"{name} {low} to {'any' if high is None else high}"
-                         for name, low, high in self.bounds) or "every shape"
+        def text(name: str, lower: int, upper: int | None) -> str:
+            return f"{name} {lower}" if lower == upper else f"{name} {lower} to {'any' if upper is None else upper}"
+
+        return ", ".join(text(*bound) for bound in self.bounds) or "every shape"
 
     @property
     def limits(self) -> dict[str, tuple[int, int | None]]:
-        return {name: (low, high) for name, low, high in self.bounds}
+        """The bounds by symbol."""
+        return {name: (lower, upper) for name, lower, upper in self.bounds}
 
     def ordered(self, names: Sequence[str]) -> Bucket:
         """Returns the bucket with its bounds in this order of symbols."""
@@ -35,39 +38,38 @@ class Bucket:
 
     @property
     def representative(self) -> dict[str, int]:
-        """Returns the values of symbols that speed is optimised for: the largest or, without a limit, a little more
-        than the least."""
-        return {name: 2 * max(low, 1) if high is None else high for name, low, high in self.bounds}
+        """The values of symbols that speed is optimised for: the largest or, without a limit, twice the least."""
+        return {name: 2 * max(lower, 1) if upper is None else upper for name, lower, upper in self.bounds}
 
     def largest(self, dim: Dim) -> int | None:
-        """Returns the largest value of an extent or size in this bucket; None if it has no limit. Returns 0 if it would
-        be negative for every shape: conditions refuse such shapes."""
-        high = interval(dim, self.limits)[1]
-        return high if high is None else max(high, 0)
+        """Returns the largest value of an extent or size in this bucket; None for no limit. The result is at least
+        0: conditions refuse shapes for which an extent is negative."""
+        upper = interval(dim, self.limits)[1]
+        return upper if upper is None else max(upper, 0)
 
 
 def hull(buckets: Sequence[Bucket]) -> Bucket:
-    """Returns the smallest bucket that contains all of these, which have the same symbols in the same order."""
+    """Returns the smallest bucket that contains all buckets. They have the same symbols in the same order."""
     def union(name: str) -> tuple[str, int, int | None]:
-        lows, highs = zip(*(bucket.limits[name] for bucket in buckets), strict=True)
-        return name, min(lows), None if None in highs else max(highs)
+        lowers, uppers = zip(*(bucket.limits[name] for bucket in buckets), strict=True)
+        return name, min(lowers), None if None in uppers else max(uppers)
 
     return Bucket(tuple(union(name) for name in buckets[0].limits))
 
 
-def limitless(buckets: Sequence[Bucket]) -> list[str]:
-    """Returns the symbols that have no limit in some bucket."""
-    return sorted({name for bucket in buckets for name, _, high in bucket.bounds if high is None})
+def unbounded_symbols(buckets: Sequence[Bucket]) -> list[str]:
+    """Returns the symbols without an upper limit in one of the buckets."""
+    return sorted({name for bucket in buckets for name, _, upper in bucket.bounds if upper is None})
 
 
 #: The least likely value of an unbacked symbol.
-LIKELY_COUNT = 64
+LIKELY_UNBACKED = 64
 #: The one bucket of a graph without symbols.
 EVERYTHING = Bucket()
 
 
 def graph_symbols(graph: Graph) -> tuple[str, ...]:
-    """Returns names of the symbols of a graph's inputs, in the order in which they first appear."""
+    """Returns the names of the symbols in the shapes of a graph's inputs, in the order in which they first appear."""
     names: dict[str, None] = {}
     for name in graph.inputs:
         for dim in graph.types[name].shape:
@@ -83,11 +85,12 @@ def with_symbols(graph: Graph, values: Mapping[str, Dim]) -> Graph:
 
 
 @dataclass(frozen=True)
-class Count:
-    """An unbacked symbol.
+class UnbackedSymbol:
+    """An unbacked symbol: an extent that a run computes.
 
-    value, element: the int64 tensor that holds its value, and the index in it.
-    bound: the largest value, over symbols of inputs and earlier unbacked symbols; None for no limit.
+    symbol: its name.
+    value, element: the int64 tensor that holds its value, and the index of the element.
+    bound: its largest value, over symbols of inputs and earlier unbacked symbols; None for no limit.
     required: the value is computed even if no extent depends on it.
     """
 
@@ -102,40 +105,39 @@ class Count:
         return (self.value,)
 
 
-def unbacked_symbols(graph: Graph) -> tuple[Count, ...]:
+def unbacked_symbols(graph: Graph) -> tuple[UnbackedSymbol, ...]:
     """Returns the unbacked symbols of a graph and its subgraphs, in the order in which they are computed."""
-    found: list[Count] = []
+    found: list[UnbackedSymbol] = []
     for op in graph.ops:
         if op.kind == EXTENT:
-            found.append(Count(op.attrs.symbol.name, op.inputs[0], op.attrs.element, op.attrs.bound,
+            found.append(UnbackedSymbol(op.attrs.symbol.name, op.inputs[0], op.attrs.element, op.attrs.bound,
                                bool(op.attrs.get("required"))))
         for body in bodies_of(op):
             found += unbacked_symbols(body.graph)
     return tuple(found)
 
 
-def with_unbacked_symbols(bucket: Bucket, symbols: Sequence[Count]) -> Bucket:
+def with_unbacked_symbols(bucket: Bucket, symbols: Sequence[UnbackedSymbol]) -> Bucket:
     """Adds bounds of unbacked symbols to a bucket."""
     for count in symbols:
-        high = None if count.bound is None else bucket.largest(count.bound)
-        bucket = Bucket((*bucket.bounds, (count.symbol, 0, high)))
+        upper = None if count.bound is None else bucket.largest(count.bound)
+        bucket = Bucket((*bucket.bounds, (count.symbol, 0, upper)))
     return bucket
 
 
 def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """Sets the likely values of the symbols of a graph's inputs. Those of unbacked symbols are a fraction of their
-    bounds.
-    """
-    least = free(*(dim for name in graph.inputs for dim in graph.types[name].shape))
-    found = {name: Symbol(name, value, least[name][0]) for name, value in values.items()}
+    """Returns the graph with these likely values of the symbols of its inputs. Unbacked symbols have
+    a quarter of their bounds, but at least `LIKELY_UNBACKED` if the bound allows it."""
+    ranges = free(*(dim for name in graph.inputs for dim in graph.types[name].shape))
+    replaced = {name: Symbol(name, value, ranges[name][0]) for name, value in values.items()}
     for count in unbacked_symbols(graph):
-        most = LIKELY_COUNT if count.bound is None else likely(substitute(count.bound, found))
-        found[count.symbol] = Symbol(count.symbol, min(most, max(LIKELY_COUNT, most // 4)), 0)
-    return with_symbols(graph, found)
+        bound = LIKELY_UNBACKED if count.bound is None else likely(substitute(count.bound, replaced))
+        replaced[count.symbol] = Symbol(count.symbol, min(bound, max(LIKELY_UNBACKED, bound // 4)), 0)
+    return with_symbols(graph, replaced)
 
 
 def likely_type(type_: TensorType | None, least: int = 0) -> TensorType | None:
-    """Returns the type with its extents at their likely values, but at least `least`."""
+    """Returns the type with the likely values of its extents, but no extent less than `least`."""
     if type_ is None or type_.is_static:
         return type_
     return type_.with_shape(dim if isinstance(dim, int) else max(likely(dim), least) for dim in type_.shape)

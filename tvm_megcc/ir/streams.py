@@ -18,9 +18,9 @@ _GRAMMAR = "expected axis=N, and if wanted block=N and input=NAME, with ',' betw
 class Stream:
     """The options of streaming.
 
-    axis: the axis of the inputs along which blocks follow each other.
-    block: elements of a block; 0: the extent of the inputs.
-    inputs: those that come in blocks; () for all.
+    axis: the axis of the inputs that is divided into blocks (time).
+    block: the number of elements of a block along the axis; 0: the extent of the inputs.
+    inputs: the inputs that come in blocks; () for all.
     """
 
     axis: int
@@ -54,9 +54,9 @@ class StreamedOutput:
     """An output in blocks: element i of the k-th block (both from 0) is element k * block + i - latency of the result
     for the whole sequence.
 
-    axis, block: of the output.
-    latency: in its elements; as many elements at the beginning of a stream are meaningless.
-    receptive_field: elements of the input that an element depends on; None for all earlier ones.
+    axis, block: the axis of the output that is divided into blocks, and the number of elements of a block.
+    latency: the delay in elements of the output; as many elements at the beginning of a stream are meaningless.
+    receptive_field: the number of input elements that an output element depends on; None for all earlier ones.
     """
 
     name: str
@@ -70,8 +70,10 @@ class StreamedOutput:
 class Streamed:
     """A network that takes blocks.
 
-    inputs: those that are given in blocks.
-    state_bytes: the size of states.
+    axis, block: as in `Stream`; block is not 0.
+    inputs: the inputs that come in blocks.
+    states: the number of states.
+    state_bytes: the size of all states.
     copied_bytes: the bytes of states that a run copies.
     """
 
@@ -85,7 +87,7 @@ class Streamed:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Streamed:
-        """Creates the description from the value of `facts`."""
+        """Returns the description whose `facts()` these are."""
         outputs = tuple(StreamedOutput(**{field.name: row[field.name] for field in fields(StreamedOutput)})
                         for row in facts["outputs"])
         return cls(**{field.name: facts[field.name] for field in fields(cls)

@@ -30,15 +30,17 @@ def _operand(graph: Graph, name: str, longest: int) -> str:
 
 
 def graph_text(graph: Graph) -> str:
+    """Returns a graph as text, a line for each input, operator, output and state."""
     lines = [f"graph {graph.name}"]
     lines += [f"  input %{name}: {graph.types[name]}" for name in graph.inputs]
     lines += ["  " + op_text(graph, op) for op in graph.ops]
     lines += [f"  output %{name}" for name in graph.outputs]
-    lines += [f"  state %{source} becomes %{target}{_begin(graph, target)}" for source, target in graph.states]
+    lines += [f"  state %{source} becomes %{target}{_initial_value(graph, target)}" for source, target in graph.states]
     return "\n".join(lines) + "\n"
 
 
-def _begin(graph: Graph, state: str) -> str:
+def _initial_value(graph: Graph, state: str) -> str:
+    """Returns the text of a state's initial value; "" if the state begins with zeros."""
     if state not in graph.initial_states:
         return ""
     first = graph.initial_states[state]

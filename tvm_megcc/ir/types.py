@@ -15,8 +15,13 @@ from .dims import Dim, ceildiv, number, product, static
 
 
 class ElementType(NamedTuple):
-    """A dtype: its C type, its size, and its names in kernels and helpers. carrier: for a storage-only dtype, the dtype
-    in which its numbers are computed (ir/narrow.py)."""
+    """A dtype as kernels store it.
+
+    c_type: its type in C.
+    bytes: the size of an element.
+    short: its name in names of C functions.
+    carrier: for a storage-only dtype, the dtype in which its numbers are computed (ir/narrow.py); "" for others.
+    """
 
     c_type: str
     bytes: int
@@ -44,7 +49,7 @@ DTYPES = {
     "int2": ElementType("uint8_t", 1, "i2", "int8"), "uint2": ElementType("uint8_t", 1, "u2", "uint8"),
 }
 
-#: The types that all front ends and interfaces support; the others occur in ONNX models and Python only.
+#: The dtypes that all front ends and interfaces support; the others occur in ONNX models and Python only.
 ORDINARY = tuple(dtype for dtype, element in DTYPES.items() if not element.carrier or dtype == "float16")
 
 
@@ -52,8 +57,9 @@ ORDINARY = tuple(dtype for dtype, element in DTYPES.items() if not element.carri
 class Layout:
     """The order in memory of the elements of a tensor, whose logical shape is always in ONNX's order.
 
-    kind: "plain" row-major; "nhwc" rank 4, channels last; "nchwc" channels (axis 1) in blocks of `block`,
-        that is [N][ceil(C/block)][H][W][block] (any number of spatial axes), pad lanes unspecified.
+    kind: "plain": row-major. "nhwc": channels last, rank 4. "nchwc": channels (axis 1) in blocks of `block`, that is
+        [N][ceil(C/block)][H][W][block], with any number of spatial axes; the contents of pad lanes are unspecified.
+    block: the number of channels in a block of "nchwc"; 0 for others.
     """
 
     kind: str = "plain"
@@ -68,11 +74,14 @@ NHWC = Layout("nhwc")
 
 
 def nchwc(block: int) -> Layout:
+    """Returns the layout with channels in blocks."""
     return Layout("nchwc", block)
 
 
 @dataclass(frozen=True)
 class TensorType:
+    """The type of a value. shape: in ONNX's order, whatever the layout."""
+
     dtype: str
     shape: tuple[Dim, ...]
     layout: Layout = PLAIN
@@ -93,12 +102,12 @@ class TensorType:
 
     @property
     def slots(self) -> Dim:
-        """Channels including pad lanes (nchwc), in whole blocks."""
+        """The number of channels including pad lanes (nchwc): a multiple of the block."""
         return ceildiv(self.shape[1], self.layout.block) * self.layout.block
 
     @property
     def stored(self) -> Dim:
-        """Number of elements in memory, padding included."""
+        """The number of elements in memory, including pad lanes."""
         if self.layout.kind != "nchwc":
             return self.size
         return product((self.shape[0], self.slots, *self.shape[2:]))
@@ -149,7 +158,7 @@ class TensorType:
 
 
 def to_layout(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Returns the elements of a logical array in memory order, flat."""
+    """Returns the elements of an array in memory order, as a 1-D array; pad lanes are 0. array: in ONNX's order."""
     if layout.kind == "plain":
         return np.ascontiguousarray(array).reshape(-1)
     if layout.kind == "nhwc":
@@ -163,7 +172,12 @@ def to_layout(array: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def from_layout(flat: np.ndarray, type_: TensorType) -> np.ndarray:
-    """Returns the logical array from its bytes in memory; the inverse of `to_layout`. The type has known extents."""
+    """Returns an array in ONNX's order from its elements in memory order; the inverse of `to_layout`.
+
+    Args:
+        flat: a 1-D array.
+        type_: the type, with known extents.
+    """
     shape, layout = tuple(map(number, type_.shape)), type_.layout
     if layout.kind == "plain":
         return flat.reshape(shape)

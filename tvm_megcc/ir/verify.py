@@ -8,7 +8,8 @@ from .graph import Graph, waits_for
 
 
 def verify(graph: Graph) -> None:
-    """Raises InternalError unless names are defined once and before use, and everything has a type."""
+    """Raises InternalError unless every value is defined once, before its first use, and has a type, and constants have
+    the shapes of their types."""
     defined = set(graph.inputs) | set(graph.constants)
     problems = [f"constant %{n} has shape {a.shape}, its type says {graph.types[n]}"
                 for n, a in graph.constants.items() if n in graph.types and tuple(a.shape) != graph.types[n].shape]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.conditions import require_at_most, require_equal
-from ..ir.dims import Dim, ceildiv, counted, dim_max, dim_min, limits, never_above
+from ..ir.dims import Dim, ceildiv, counted, dim_max, dim_min, is_at_most, limits
 from ..ir.graph import Attrs
 from ..ir.narrow import narrowed, widened
 from ..ir.types import DTYPES, TensorType
@@ -189,10 +189,10 @@ def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim
         return _last(extent, start, end) if step == 1 else (start, end)
 
     def at_least(dim: Dim, low: Dim) -> Dim:
-        return dim if never_above(low, dim) else dim_max(dim, low)
+        return dim if is_at_most(low, dim) else dim_max(dim, low)
 
     def at_most(dim: Dim, high: Dim) -> Dim:
-        return dim if never_above(dim, high) else dim_min(dim, high)
+        return dim if is_at_most(dim, high) else dim_min(dim, high)
 
     def clamped(index: Dim, low: Dim, high: Dim) -> Dim:
         if isinstance(index, int) and abs(index) >= FAR:
@@ -212,7 +212,7 @@ def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim
 def _last(extent: Dim, start: Dim, end: Dim) -> tuple[Dim, Dim]:
     """Returns start and end of a slice of step 1, made non-negative if start counts from the end, such as the last 5
     elements. The slice begins at 0 if the axis has fewer."""
-    if not isinstance(start, int) or not isinstance(end, int) or not -FAR < start < 0 or never_above(-start, extent):
+    if not isinstance(start, int) or not isinstance(end, int) or not -FAR < start < 0 or is_at_most(-start, extent):
         return start, end
     first = dim_max(extent + start, 0)
     if 0 <= end < FAR:

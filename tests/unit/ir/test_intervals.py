@@ -10,7 +10,7 @@ import pytest
 
 from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import Arg, Call, Const, X, arg, call, clip, maximum
-from tvm_megcc.ir.intervals import INT32, interval, simplified
+from tvm_megcc.ir.intervals import INT32, interval, simplify
 
 #: Operands of the tests: sums, a scale, a residual, a real of which nothing is known.
 KINDS = ["i", "f", "i", "f"]
@@ -46,7 +46,7 @@ def test_the_same_values(dtype):
     draw, operands, fewer = random.Random(1), _operands(np.random.default_rng(2)), 0
     for _ in range(100):
         expr = _drawn(draw, "i", draw.randint(1, 5))
-        found = simplified(expr, BOUNDS, KINDS, dtype)
+        found = simplify(expr, BOUNDS, KINDS, dtype)
         np.testing.assert_array_equal(lanes.evaluate(found, operands, dtype), lanes.evaluate(expr, operands, dtype),
                                       err_msg=f"{expr} became {found}")
         fewer += found != expr
@@ -59,11 +59,11 @@ def test_the_same_values(dtype):
 def test_what_is_left():
     scaled = call("real", X) * arg(1)
     whole = clip(call("nearest", scaled), -118, 137) + -10
-    assert simplified(whole, BOUNDS, KINDS, "int8") == call("nearest_within", scaled) + -10
+    assert simplify(whole, BOUNDS, KINDS, "int8") == call("nearest_within", scaled) + -10
     # A rectifier is a limit that says something.
     positive = maximum(call("nearest_within", scaled), -10) + -10
-    assert simplified(clip(call("nearest", scaled), -10, 137) + -10, BOUNDS, KINDS, "int8") == positive
+    assert simplify(clip(call("nearest", scaled), -10, 137) + -10, BOUNDS, KINDS, "int8") == positive
     # A scale that is not known may be infinite.
     unknown = call("nearest", call("real", X) * arg(3))
-    assert simplified(unknown, BOUNDS, KINDS, "int8") == unknown
-    assert simplified((arg(2) + 4) - 4, BOUNDS, KINDS) == arg(2)
+    assert simplify(unknown, BOUNDS, KINDS, "int8") == unknown
+    assert simplify((arg(2) + 4) - 4, BOUNDS, KINDS) == arg(2)

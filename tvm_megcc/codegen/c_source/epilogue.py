@@ -39,7 +39,7 @@ class Epilogue:
                                     for p in self.operands)]
         self.result = spec.outputs[0].dtype if spec.outputs else ""
         self.is_opened, self.is_int32x4, self._loads = False, False, 0
-        self.closed = lanes.closed(self.expression, self.lanes, self.result) if self.present else None
+        self.closed = lanes.store_tail(self.expression, self.lanes, self.result) if self.present else None
         self.params = "".join(f", const {ElementAccess.of(p.dtype, spec.half).type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
@@ -116,7 +116,7 @@ class Epilogue:
         """Whether `store_four` is possible: the result is int8, the operands are int8 or int32, and Helium has all
         functions of the expression."""
         fits = all(p.dtype == "int8" or (p.dtype == "int32" and p.kind != "full") for p in self.operands)
-        return self.present and self.result == "int8" and fits and lanes.functions(self.expression) <= _INT32X4
+        return self.present and self.result == "int8" and fits and expressions.functions_of(self.expression) <= _INT32X4
 
     def store_four(self, pointer: str, offset: str, value: str, channel: str, n: str) -> str:
         """Returns the same statement as `store`, for `value` as an int32x4 of Helium (simd/helium_integer.h)."""
@@ -199,15 +199,15 @@ class Epilogue:
             return self._definition("epilogue", self.expression, "mgc_v", params, text)
         result = _VECTOR_TYPES[lanes.kind_of(self.expression, self.lanes)]
         text = self._definition("epilogue", self.expression, result, params,
-                                lanes.to_c(self.expression, names, self.lanes, least=lanes.least(self.result)))
+                                lanes.to_c(self.expression, names, self.lanes, floor=lanes.lower_limit(self.result)))
         if self.is_opened and self.closed:
             inner = self.closed.inner
             text += self._definition("opened", inner, "mgc_i", params,
-                                     lanes.to_c(inner, names, self.lanes, least=self.closed.least))
+                                     lanes.to_c(inner, names, self.lanes, floor=self.closed.floor))
         if self.is_int32x4:
             text += self._definition("epilogue_of_four", self.expression, "mgc_four",
                                      ", ".join(f"mgc_four {name}" for name in names),
-                                     lanes.to_int32x4(self.expression, names, self.lanes, lanes.least(self.result)))
+                                     lanes.to_int32x4(self.expression, names, self.lanes, lanes.lower_limit(self.result)))
         return text
 
     @staticmethod

@@ -63,8 +63,8 @@ class LaneParameters(TypedParameters):
     """Parameters of `lanes.c.j2`.
 
     shorts, result_short: the suffixes of mgc functions for the dtypes of operands and result, such as "i8".
-    opened: the formula without the part that the ISA's stores apply (`lanes.Closed`); "" if there is no such part.
-    down, zero, low, high: that part, as in `lanes.Closed`; 0 if there is none.
+    opened: the formula without the part that the ISA's stores apply (`lanes.StoreTail`); "" if there is no such part.
+    down, zero, low, high: that part, as in `lanes.StoreTail`; 0 if there is none.
     """
 
     shorts: tuple[str, ...]
@@ -194,7 +194,7 @@ class LaneKernel(Broadcast):
 
     def formula(self, site: Site) -> str:
         return lanes.to_c(site.attrs.expr, [f"a{n}" for n in range(len(site.inputs))], _kinds(site),
-                          least=lanes.least(site.y.dtype))
+                          floor=lanes.lower_limit(site.y.dtype))
 
     def parameters(self, site: Site, loop: LoopParameters) -> LaneParameters:
         return LaneParameters(**vars(loop), types=tuple(t.c_type for t in site.inputs), result=site.y.c_type,
@@ -203,12 +203,12 @@ class LaneKernel(Broadcast):
 
     @staticmethod
     def _closed(site: Site) -> dict:
-        found = lanes.closed(site.attrs.expr, _kinds(site), site.y.dtype) if site.isa.requantizing_stores else None
+        found = lanes.store_tail(site.attrs.expr, _kinds(site), site.y.dtype) if site.isa.requantizing_stores else None
         if found is None:
             return {"opened": "", "down": 0, "zero": 0, "low": 0, "high": 0}
         names = [f"a{n}" for n in range(len(site.inputs))]
-        opened = lanes.to_c(found.inner, names, _kinds(site), least=found.least)
-        return {"opened": opened, "down": found.down, "zero": found.zero, "low": found.low, "high": found.high}
+        opened = lanes.to_c(found.inner, names, _kinds(site), floor=found.floor)
+        return {"opened": opened, "down": found.down, "zero": found.zero, "low": found.lower, "high": found.upper}
 
     def cost(self, site: Site) -> float:
         return site.y.size / site.isa.lanes * (2 + 2 * len(site.inputs) + expressions.cost(site.attrs.expr))

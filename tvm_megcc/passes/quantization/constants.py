@@ -12,7 +12,7 @@ import numpy as np
 
 from ...context import Context
 from ...errors import ShapeError
-from ...ir.dims import never_above
+from ...ir.dims import is_at_most
 from ...ir.graph import EXTENT, Graph, is_open
 from ...ops.base import operator
 from ...ops.rules import computed, require_accepted
@@ -37,7 +37,7 @@ def fold(graph: Graph, context: Context) -> Graph:
         types = tuple(edit.types[name] if name else None for name in op.inputs)
         result = edit.types[op.outputs[0]]
         work = result.size, declaration.macs(op.attrs, types, (result,))
-        if all(never_above(extent, SMALL) for extent in work) and not is_open(op.attrs):
+        if all(is_at_most(extent, SMALL) for extent in work) and not is_open(op.attrs):
             arrays = [_numbers(edit, name) if name else None for name in op.inputs]
             with suppress(ShapeError, IndexError):  # out-of-bounds indices: the run reports them
                 require_accepted(declaration, op.attrs, types, arrays)
@@ -47,7 +47,7 @@ def fold(graph: Graph, context: Context) -> Graph:
 
 def _is_dequantised(edit: Editor, name: str) -> bool:
     source = edit.producer(name)
-    return source is not None and source.kind == DEQUANTIZE and never_above(edit.types[name].size, SMALL) \
+    return source is not None and source.kind == DEQUANTIZE and is_at_most(edit.types[name].size, SMALL) \
         and all(operand in edit.constants for operand in source.inputs if operand)
 
 

@@ -186,7 +186,7 @@ def _simpler(total: _Sum, first: tuple[float, float], second: tuple[float, float
 def _in_integers(total: _Sum, *ranges: tuple[float, float]) -> Iterator[Expr]:
     """Yields candidates in integers: multiples with as many bits as fit in int32, shifted right by the 8-bit stores."""
     most = sum(abs(factor) * max(map(abs, bounds)) for factor, bounds in zip(total.factors, ranges, strict=True))
-    shift = next((16 + down for down in reversed(lanes.CLOSED_DOWN) if (most + 2) * 2.0**(16 + down) < 2**31), None)
+    shift = next((16 + down for down in reversed(lanes.STORE_SHIFTS) if (most + 2) * 2.0**(16 + down) < 2**31), None)
     if shift is None:
         return
     first, second = (round(factor * 2.0**shift) for factor in total.factors)

@@ -10,7 +10,7 @@ from ...context import Context
 from ...ir import lanes
 from ...ir.expr import Call, Expr, call
 from ...ir.graph import Attrs, Graph, Op
-from ...ir.intervals import INT32, Interval, simplified
+from ...ir.intervals import INT32, Interval, simplify
 from ..edit import Editor
 from .fixed_point_sums import simpler_sums
 
@@ -40,7 +40,7 @@ def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
     # (codegen/c_source/render.py).
     saturated = "" if context.isa.dot_product or lanes.kind_of(expr, kinds) != "i" else result
     bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
-    found = simpler_sums(simplified(expr, bounds, kinds, saturated), bounds, kinds, context.isa.requantizing_stores)
+    found = simpler_sums(simplify(expr, bounds, kinds, saturated), bounds, kinds, context.isa.requantizing_stores)
     if context.isa.dsp or (context.isa.pairs and context.isa.pairs.bits == 32):
         found = _products(found)
     return None if found == expr else _with(op, found)

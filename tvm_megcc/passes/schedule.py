@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses the order of execution: the topological order with the smallest peak of live bytes.
 
-In real networks few operators are ready at a time, so there are few sets of executed operators ("states"). A
-shortest-path search over states, with the peak so far as the distance, finds the best order. If there are too many
-states, a greedy order is used. The model's own order is kept unless another one is better.
+A state of the search is the set of operators that have run. In real networks few operators are ready at a time, so
+there are few states. Dijkstra's search over states, with the peak so far as the distance, finds the best order. If
+there are too many states, a greedy order is used. The model's order is kept unless another one is better.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from ..ir.dims import likely
 from ..ir.graph import Graph, waits_for
 from ..ops.base import OPERATORS
 
-#: The search gives up after this many steps, each of one ready operator in one state.
+#: The search gives up after this many (state, operator) pairs.
 MAX_LOOKS = 1_000_000
 
 
 def reorder(graph: Graph) -> Graph:
     """Returns the graph with its operators in the best order found, or itself if none is better."""
     problem = _Problem(graph)
-    given = range(len(graph.ops))
-    least = problem.peak(given)
-    best: Sequence[int] = given
+    model_order = range(len(graph.ops))
+    best_peak = problem.peak(model_order)
+    best: Sequence[int] = model_order
     greedy = problem.greedy()
-    if problem.peak(greedy) < least:
-        best, least = greedy, problem.peak(greedy)
-    searched = problem.search(least)
+    if problem.peak(greedy) < best_peak:
+        best, best_peak = greedy, problem.peak(greedy)
+    searched = problem.search(best_peak)
     if searched is not None:
         best = searched
-    return graph if best is given else graph.with_(ops=tuple(graph.ops[i] for i in best))
+    return graph if best is model_order else graph.with_(ops=tuple(graph.ops[i] for i in best))
 
 
 def peak_bytes(graph: Graph) -> int:
@@ -58,7 +58,13 @@ def view_roots(graph: Graph) -> dict[str, str]:
 
 
 class _Problem:
-    """The graph as bit sets: which operators each one waits for, what each allocates, what it may free."""
+    """A graph as bit sets. Bit i of a set stands for operator i.
+
+    after: for each operator, the set of operators that have to run before it.
+    allocates: for each operator, the bytes of its results.
+    start: the bytes of the inputs.
+    frees: for each operator, (set of all operators that access a value, its bytes) of each value that may die after it.
+    """
 
     def __init__(self, graph: Graph):
         root = view_roots(graph)
@@ -73,7 +79,6 @@ class _Problem:
                 if name and name not in graph.constants:
                     readers[root.get(name, name)] = readers.get(root.get(name, name), 0) | 1 << i
         self.start = sum(likely(graph.types[name].bytes) for name in graph.inputs)
-        # Operator -> (all operators that access a value, its bytes) for each value that may die after the operator.
         self.frees: list[list[tuple[int, int]]] = [[] for _ in graph.ops]
         for name, touched in readers.items():
             if name not in undying:
@@ -81,16 +86,19 @@ class _Problem:
                     self.frees[i].append((touched, likely(graph.types[name].bytes)))
 
     def run(self, done: int, live: int, i: int) -> tuple[int, int, int]:
-        """Returns (operators done, live bytes after, live bytes during) for running operator i."""
+        """Runs operator i in the state `done` with `live` bytes. Returns the next state, the live bytes after the
+        operator and the live bytes during it."""
         during = live + self.allocates[i]
         done |= 1 << i
         freed = sum(size for touched, size in self.frees[i] if touched & ~done == 0)
         return done, during - freed, during
 
     def ready(self, done: int) -> Iterable[int]:
+        """Yields the operators that can run in a state."""
         return (i for i, after in enumerate(self.after) if not done >> i & 1 and after & ~done == 0)
 
     def during(self, order: Iterable[int]) -> list[int]:
+        """Returns the live bytes during each operator of an order."""
         done, live, result = 0, self.start, []
         for i in order:
             done, live, during = self.run(done, live, i)
@@ -98,11 +106,12 @@ class _Problem:
         return result
 
     def peak(self, order: Iterable[int]) -> int:
+        """Returns the largest number of live bytes of an order."""
         return max([self.start, *self.during(order)])
 
     def greedy(self) -> list[int]:
-        """Returns a greedy order: always the ready operator after which fewest bytes are live; ties by the bytes during
-        it, then by the model's order."""
+        """Returns a greedy order. Next is the ready operator after which the fewest bytes are live; of equal ones, that
+        with the fewest bytes during it, then the first in the model's order."""
         order: list[int] = []
         done, live = 0, self.start
         while len(order) < len(self.after):
@@ -112,7 +121,7 @@ class _Problem:
         return order
 
     def search(self, bound: int) -> list[int] | None:
-        """Returns the order with the smallest peak; None if that is not below `bound`, or the search gave up."""
+        """Returns the order with the smallest peak; None if no peak is below `bound`, or the search gave up."""
         full = (1 << len(self.after)) - 1
         previous: dict[int, tuple[int, int]] = {}
         distance = {0: self.start}
@@ -136,6 +145,7 @@ class _Problem:
 
     @staticmethod
     def _path(previous: dict[int, tuple[int, int]], state: int) -> list[int]:
+        """Returns the operators from the empty state to a state. previous: state -> (state before, operator)."""
         order = []
         while state:
             state, i = previous[state]
@@ -144,6 +154,7 @@ class _Problem:
 
 
 def _bits(mask: int) -> Iterable[int]:
+    """Yields the elements of a bit set."""
     while mask:
         lowest_bit = mask & -mask
         yield lowest_bit.bit_length() - 1

@@ -11,8 +11,8 @@ from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import X, arg, call, clip, functions_of, maximum
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import before_layouts
-from tvm_megcc.passes.quantization.rescale_real import _by_floats, _Requantized
-from tvm_megcc.passes.quantization.step_functions import Steps, searched
+from tvm_megcc.passes.quantization.rescale_real import _Requantized, _search_float_parameters
+from tvm_megcc.passes.quantization.step_functions import Steps, search_rounding
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS
 
@@ -155,14 +155,15 @@ def test_steps():
     assert not steps.are_of(lambda x: (x + 1) // 10) and not steps.are_of(lambda x: (x - 1) // 10)
     assert Steps.of(lambda x: x // 10, levels, levels * 10.0 + 30, *ends) is None  # a guess that is too far off
     # Nothing is near a hundredth that has steps as wide as a tenth.
-    assert searched(steps, np.array([[0.1]], np.float32)) and not searched(steps, np.array([[0.01]], np.float32))
+    assert search_rounding(steps, np.array([[0.1]], np.float32))
+    assert not search_rounding(steps, np.array([[0.01]], np.float32))
 
 
 def test_what_is_added_to_sums_does_not_wrap():
     """Biases take up the moves, and int32 has to have room for both."""
     inside = _Requantized(rescaled(), rescaled(), 0, -128, 127)
     numbers = [np.array([number]) for number in multiplier(0.0041)]
-    found = _by_floats(inside, *numbers, np.array([-2**30]), np.array([2**30]))
+    found = _search_float_parameters(inside, *numbers, np.array([-2**30]), np.array([2**30]))
     assert found is not None and found.operands[0][0]
     for least, most in ((-2**31, 0), (0, 2**31 - 1)):
-        assert _by_floats(inside, *numbers, np.array([least]), np.array([most])) is None
+        assert _search_float_parameters(inside, *numbers, np.array([least]), np.array([most])) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks an imported graph before it is compiled: shapes must be known, and within the runtime's limits."""
+"""Checks an imported graph before it is compiled: shapes must be known, and sizes within the runtime's limits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
 from ...kernels.support import limit_exceeded
 from ..streaming.states import keep_states
 
-#: The most inputs that a message shows.
-_MOST_INPUTS = 5
+#: The largest number of inputs that a message shows.
+_MAX_INPUTS = 5
 
 
 def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None) -> Graph:
@@ -34,12 +34,13 @@ def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Map
                          "Select tensors with --output-names.")
     graph = _with_copies(graph)
     _require_limits(graph)
-    return _at_largest(graph, buckets)
+    return _with_likely_shapes(graph, buckets)
 
 
-def _at_largest(graph: Graph, buckets: Sequence[Bucket]) -> Graph:
-    """Returns the graph with the largest bucket's shapes as likely values, for which choices of speed are made."""
-    return with_likely(graph, max((bucket.representative for bucket in buckets), key=lambda at: product(at.values())))
+def _with_likely_shapes(graph: Graph, buckets: Sequence[Bucket]) -> Graph:
+    """Returns the graph with the largest bucket's shapes as likely values, for which speed is optimised."""
+    representatives = (bucket.representative for bucket in buckets)
+    return with_likely(graph, max(representatives, key=lambda values: product(values.values())))
 
 
 def _require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
@@ -49,16 +50,17 @@ def _require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
         return
     where = [f"{name} [{', '.join(map(str, graph.types[name].shape))}]" for name in graph.inputs
              if any(symbols(dim) & set(names) for dim in graph.types[name].shape)]
-    others = f"; and {len(where) - _MOST_INPUTS} more inputs" if len(where) > _MOST_INPUTS else ""
+    others = f"; and {len(where) - _MAX_INPUTS} more inputs" if len(where) > _MAX_INPUTS else ""
     subject = f"dimension {names[0]} is" if len(names) == 1 else f"dimensions {', '.join(names)} are"
     raise ShapeError(f"{graph.name}: the {subject} not known: "
-                     f"{'; '.join(where[:_MOST_INPUTS])}{others}\n"
+                     f"{'; '.join(where[:_MAX_INPUTS])}{others}\n"
                      f"  Give the size of each: {sizes_wanted(names)}\n"
                      f"  or a range of sizes, for example: {sizes_wanted(names, '1..64')}")
 
 
 def _require_given(graph: Graph) -> None:
-    """Raises ShapeError for symbols that are not the extent of an input axis, since the runtime solves no equations."""
+    """Raises ShapeError for a symbol that occurs in expressions only, such as the extent 2*n: the runtime takes symbols
+    from axes of inputs and solves no equations."""
     dims = [(name, dim) for name in graph.inputs for dim in graph.types[name].shape]
     unknown = [name for name in graph_symbols(graph) if Symbol(name) not in (dim for _, dim in dims)]
     if unknown:
@@ -70,14 +72,14 @@ def _require_given(graph: Graph) -> None:
 def _with_copies(graph: Graph) -> Graph:
     """Adds a copy for each output that is an input or another output, since each port needs a tensor of its own. The
     names of ports stay those of the model."""
-    inputs, taken = set(graph.inputs), set(graph.inputs)
+    inputs, ports = set(graph.inputs), set(graph.inputs)
     outputs: list[str] = []
     copies: dict[str, str] = {}
     for name in graph.outputs:
-        is_taken = name in taken
-        taken.add(name)
-        outputs.append(unused(name, graph.types, copies) if is_taken else name)
-        if is_taken:
+        is_repeated = name in ports
+        ports.add(name)
+        outputs.append(unused(name, graph.types, copies) if is_repeated else name)
+        if is_repeated:
             copies[outputs[-1]] = name
     if not copies:
         return graph
@@ -93,8 +95,9 @@ def _with_copies(graph: Graph) -> Graph:
 def _require_limits(graph: Graph) -> None:
     """Raises ModelError if the runtime could not open the model, or a kernel could not represent an operator."""
     ports = len(graph.inputs) + len(graph.outputs)
-    found = [f"it has {ports:,} inputs and outputs, the runtime takes {MAX_NAMES:,}"] if ports > MAX_NAMES else []
-    found += [f"{op.kind} '{op.origin or op.outputs[0]}' {reason}" for op in graph.ops
+    problems = [f"it has {ports:,} inputs and outputs, the runtime takes {MAX_NAMES:,}"] if ports > MAX_NAMES else []
+    problems += [f"{op.kind} '{op.origin or op.outputs[0]}' {reason}" for op in graph.ops
               if (reason := limit_exceeded(op, graph.input_types(op), graph.output_types(op))) is not None]
-    if found:
-        raise ModelError(graph.name, found, "Split the operator or reshape to fewer axes before the model is exported.")
+    if problems:
+        raise ModelError(graph.name, problems,
+                         "Split the operator or reshape to fewer axes before the model is exported.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies constants that are reshaped to a shape that is known only at run time."""
+"""Copies constants whose reshaped shape is known only at run time, because such a view has to be in the arena."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..edit import Editor
 
 
 def copy_reshaped(graph: Graph, context: Context) -> Graph:
-    """reshape(constant) → reshape(copy(constant)). A reshape is a view of a tensor in the arena, and weights are not in
-    it. Reshapes of constants to known shapes were folded on import."""
+    """Rewrites reshape(constant) → reshape(copy(constant)). A reshape is a view of a tensor in the arena; weights are
+    not in the arena. Reshapes of constants to known shapes were folded at import."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind != "reshape" or op.inputs[0] not in graph.constants:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces the mean over all positions of a channel by one canonical operator."""
+"""Gives the mean over all spatial positions of a channel one form: `reduce_mean` or `global_avg_pool`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from ..edit import Editor
 
 
 def canonicalize_means(graph: Graph, context: Context) -> Graph:
-    """Uses `reduce_mean` for one axis, since it sums rows, and `global_avg_pool` for two, since it also reads blocked
-    layouts. TVM's importer emits only the former, ONNX has both."""
+    """Rewrites means over one spatial axis to `reduce_mean`, whose kernels sum rows, and means over two to
+    `global_avg_pool`, whose kernels also read blocked layouts. ONNX has both operators; TVM's importer emits only the
+    first."""
     edit = Editor(graph)
     for op in graph.ops:
         x = edit.types[op.inputs[0]] if op.inputs and op.epilogue is None else None
-        other = _other(op, x) if x is not None and x.dtype == "float32" else None
-        if other is not None:
-            edit.replace(op, other)
+        canonical = _canonical(op, x) if x is not None and x.dtype == "float32" else None
+        if canonical is not None:
+            edit.replace(op, canonical)
     return edit.finish()
 
 
-def _other(op: Op, x: TensorType) -> Op | None:
+def _canonical(op: Op, x: TensorType) -> Op | None:
     """Returns the operator in its canonical form; None if it has that form already."""
     if op.kind == "global_avg_pool" and x.rank == 3:
         return op.with_(kind="reduce_mean", attrs=Attrs(axes=(2,), keepdims=True))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts inputs from the form that a camera or a microphone gives: dtype, order of axes and channels, mean and
-deviation."""
+"""Adds preprocessing to the graph: inputs get the dtype, layout and channel order of a camera or microphone, and the
+graph converts and normalises them (mean, standard deviation)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ Numbers = Union[float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Input:
-    """The form in which a caller gives an input; the network gets (x - mean) / std, or (x - mean) * scale.
+    """The format in which a caller gives an input x; the network gets (x - mean) / std, or (x - mean) * scale.
 
     Attributes:
-        dtype: element type of what is given; "" that of the network's input.
-        layout: order of the given axes, "NHWC" or "NCHW"; "" that of the network's input.
-        order: "BGR" where the channels come in the opposite order of the network's (which has RGB, or itself BGR
-            where RGB is given); "" where they come in its order.
-        mean, std, scale: a number, or one a channel in the network's order of channels; () where there is none.
-            Give std or scale, not both.
-        network: order of the axes of the network's own input; "" "NHWC" where the model begins by transposing it from
-            that, else "NCHW".
+        dtype: element type of x; "": that of the network's input.
+        layout: order of the axes of x, "NHWC" or "NCHW"; "": that of the network's input.
+        order: "BGR": the channels of x are in the reverse order of the network's channels (the network has RGB and x
+            BGR, or the network BGR and x RGB); "": they are in the network's order.
+        mean, std, scale: a number, or one for each channel in the network's order of channels; () for none. Give std or
+            scale, not both.
+        network: order of the axes of the network's input; "": "NHWC" if the model begins with a transpose from that
+            order, else "NCHW".
 
     Raises:
-        MegccError: for other values.
+        MegccError: for invalid values.
     """
 
     dtype: str = ""
@@ -51,11 +51,11 @@ class Input:
     network: str = ""
 
     def __post_init__(self):
-        for name, known in (("dtype", ("", *ORDINARY)), ("layout", ("", *LAYOUTS)), ("order", ("", "BGR")),
+        for name, allowed in (("dtype", ("", *ORDINARY)), ("layout", ("", *LAYOUTS)), ("order", ("", "BGR")),
                             ("network", ("", *LAYOUTS))):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in allowed:
                 raise MegccError(f"{name} '{getattr(self, name)}' of an input: "
-                                 f"expected {' or '.join(filter(None, known))}")
+                                 f"expected {' or '.join(filter(None, allowed))}")
         for name in ("mean", "std", "scale"):
             try:
                 numbers = tuple(float(number) for number in np.atleast_1d(getattr(self, name)))
@@ -80,6 +80,7 @@ class Input:
 
     @property
     def computes(self) -> bool:
+        """Whether there is arithmetic: a mean, std or scale."""
         return bool(self.mean or self.std or self.scale)
 
     @property
@@ -88,11 +89,11 @@ class Input:
         return self.layout or self.network
 
     def given_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Returns the shape that the caller gives, from that of the network's input."""
+        """Returns the shape that the caller gives. shape: that of the network's input."""
         return self._permuted(shape, self.network, self.given)
 
     def network_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Returns the shape of the network's input, from that which the caller gives."""
+        """Returns the shape of the network's input. shape: that which the caller gives."""
         return self._permuted(shape, self.given, self.network)
 
     @staticmethod
@@ -103,13 +104,13 @@ class Input:
         return tuple(shape[axis] for axis in perm)
 
     def factors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns mean and scale in float64, both with one value, or both with one for each channel."""
+        """Returns mean and scale as float64 arrays of the same size: 1, or the number of channels."""
         mean, std = np.array(self.mean or (0.0,)), np.array(self.std or (1.0,))
         mean, scale = np.broadcast_arrays(mean, np.array(self.scale or 1 / std))
         return mean, scale
 
     def refusals(self, type_: TensorType) -> list[str]:
-        """Returns the reasons why a network's input of this type cannot be made from this form; empty if it can."""
+        """Returns the reasons why this format cannot be converted to a network's input of this type."""
         if type_.rank != 4 and (self.layout or self.order or self.network == "NHWC"):
             return [f"is {type_}; an order of axes or channels is for inputs of 4 axes"]
         counts = {len(numbers) for numbers in (self.mean, self.std, self.scale) if len(numbers) > 1}
@@ -119,20 +120,23 @@ class Input:
         channels = type_.shape[axis] if type_.rank > 1 else 1
         if not isinstance(channels, int):
             return [f"is {type_}, with an unknown number of channels; give its shape with --input-shapes"]
-        found = [f"has {channels} channels (axis {axis} of {type_}), not {count} as mean, std or scale"
+        reasons = [f"has {channels} channels (axis {axis} of {type_}), not {count} as mean, std or scale"
                  for count in sorted(counts) if count != channels]
         if self.order and channels == 1:
-            found.append("has one channel, which has no order")
-        if found and type_.rank == 4:
-            found[-1] += f"; network={'NCHW' if axis == 3 else 'NHWC'} if its channels are axis {4 - axis}"
-        return found
+            reasons.append("has one channel, which has no order")
+        if reasons and type_.rank == 4:
+            reasons[-1] += f"; network={'NCHW' if axis == 3 else 'NHWC'} if its channels are axis {4 - axis}"
+        return reasons
 
 
 def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
-    """Returns the graph with inputs as the caller gives them, and operators that convert them to the network's inputs.
+    """Returns the graph with inputs in the caller's formats, and with operators that convert them.
 
-    The arithmetic is folded into the weights of the following convolutions if the elements need no other conversion and
-    pads allow it (see `_folds`). Otherwise one operator does all conversions.
+    Where possible (see `_folds`), the arithmetic is folded into the weights of the convolutions that read the input.
+    Otherwise one operator does all conversions.
+
+    Args:
+        inputs: the caller's format, by the name of an input.
 
     Raises:
         ModelError: listing every input that is unknown or cannot be converted.
@@ -158,7 +162,7 @@ def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
 
 
 def with_network(graph: Graph, name: str, given: Input) -> Input:
-    """Fills in `network`, the order of axes of the network's input."""
+    """Returns the format with `network`, the order of axes of the network's input, filled in."""
     return given if given.network else replace(given, network="NHWC" if _begins_transposed(graph, name) else "NCHW")
 
 
@@ -169,7 +173,7 @@ def _begins_transposed(graph: Graph, name: str) -> bool:
 
 
 def _converted(graph: Graph, name: str, given: Input) -> Graph:
-    """Returns the graph with one input as the caller gives it."""
+    """Returns the graph with one input in the caller's format."""
     edit = Editor(graph)
     type_, read = graph.types[name], {name}
     transposed = {op.outputs[0] for op in graph.consumers().get(name, [])}
@@ -186,8 +190,8 @@ def _converted(graph: Graph, name: str, given: Input) -> Graph:
     return edit.finish().with_(quantised=quantised)
 
 
-def _convert(edit: Editor, name: str, given: Input, wanted: TensorType) -> str:
-    """Adds the operators that convert an input to the wanted type."""
+def _convert(edit: Editor, name: str, given: Input, network_type: TensorType) -> str:
+    """Adds the operators that convert an input to the network's type. Returns the converted value."""
     value = name
 
     def emit(kind: str, *operands: str, **attrs) -> None:
@@ -196,21 +200,21 @@ def _convert(edit: Editor, name: str, given: Input, wanted: TensorType) -> str:
         value = edit.result(f"{name}.{kind}", kind, Attrs(attrs), inputs)
         edit.add_after(name, Op(kind, Attrs(attrs), inputs, (value,), origin=name))
 
-    moved = given.given != given.network
-    if given.computes or given.order or (wanted.dtype == "float32" and edit.types[name].dtype != "float32"):
+    is_transposed = given.given != given.network
+    if given.computes or given.order or (network_type.dtype == "float32" and edit.types[name].dtype != "float32"):
         mean, scale = given.factors()
-        alike = len(mean) == 1 and not given.order and not moved
-        last = given.given == "NHWC" and not alike
+        is_uniform = len(mean) == 1 and not given.order and not is_transposed
+        last = given.given == "NHWC" and not is_uniform
         emit("convert_input", _constant(edit, f"{name}.mean", mean), _constant(edit, f"{name}.scale", scale),
              channels_last=last, reverse=bool(given.order))
-        if given.network == "NHWC" and not alike:
+        if given.network == "NHWC" and not is_uniform:
             emit("transpose", perm=_TO_CHANNELS_LAST)
-        if not wanted.dtype.startswith("float"):
+        if not network_type.dtype.startswith("float"):
             emit("round")
-    elif moved:
+    elif is_transposed:
         emit("transpose", perm=_TO_CHANNELS_LAST if given.network == "NHWC" else _TO_CHANNELS_FIRST)
-    if edit.types[value].dtype != wanted.dtype:
-        emit("cast", dtype=wanted.dtype)
+    if edit.types[value].dtype != network_type.dtype:
+        emit("cast", dtype=network_type.dtype)
     return value
 
 
@@ -221,9 +225,9 @@ def _constant(edit: Editor, name: str, array: np.ndarray) -> str:
 def _folds(graph: Graph, readers: Sequence[Op], read: Container[str], type_: TensorType, given: Input) -> bool:
     """Returns whether the arithmetic can go into the weights of the convolutions that read the network's input.
 
-    It is not folded for other dtypes than the network's: their conversion is a pass over the elements anyway, in which
-    arithmetic costs nearly nothing, and which keeps the numbers near 0. A mean is not folded into a convolution with
-    pads, since these are zeros after the arithmetic.
+    It is not folded if the dtype has to be converted: the conversion is a pass over the elements anyway, so arithmetic
+    in it costs nearly nothing, and numbers near 0 are more exact. A mean is not folded into a convolution with pads,
+    because the padding is 0 after the arithmetic.
     """
     def takes(op: Op) -> bool:
         return (op.kind == "conv2d" and op.epilogue is None and op.inputs[0] in read
@@ -238,17 +242,17 @@ def _folds(graph: Graph, readers: Sequence[Op], read: Container[str], type_: Ten
 
 
 def _fold(edit: Editor, readers: Sequence[Op], given: Input) -> None:
-    """Folds the arithmetic into the weights of convolutions."""
+    """Folds mean, scale and channel order into the weights [O, I/groups, KH, KW] and biases of the convolutions."""
     for op in readers:
         weights = edit.constants[op.inputs[1]].astype(np.float64)
         outputs, inputs = weights.shape[:2]
         mean, scale = (np.broadcast_to(values, inputs * op.attrs.groups) for values in given.factors())
         # For each output channel, the values of the input channels that it reads.
         group = np.arange(outputs) // (outputs // op.attrs.groups)
-        seen = group[:, None] * inputs + np.arange(inputs)
-        weights = weights * scale[seen][:, :, None, None]
+        channels_read = group[:, None] * inputs + np.arange(inputs)
+        weights = weights * scale[channels_read][:, :, None, None]
         bias = edit.constants[op.inputs[2]] if len(op.inputs) > 2 and op.inputs[2] else np.zeros(outputs)
-        bias = bias - (weights * mean[seen][:, :, None, None]).sum((1, 2, 3))
+        bias = bias - (weights * mean[channels_read][:, :, None, None]).sum((1, 2, 3))
         weights = weights[:, ::-1] if given.order else weights
         name = op.outputs[0]
         edit.replace(op, op.with_(inputs=(op.inputs[0], _constant(edit, f"{name}.weight", weights),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves elementwise operators before a concat where that saves a pass over its result.
 
-An elementwise operator on a concat is the concat of the operator on its parts. If a convolution computes a part, the
-operator becomes its epilogue. A part that other operators read too cannot be computed in place in the concat; it is
-no longer copied there first.
+f(concat(a, b)) is concat(f(a), f(b)). If a convolution computes the part a, f becomes the convolution's epilogue. If
+other operators read a too, a cannot be computed in place in the concat; then f(a) is written there, instead of a copy
+of a that f would read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ...kernels.support import fuses_epilogue
 from ..edit import Editor
 from ..fusion.elementwise import is_float_elementwise
 
-#: The most parts: with more, kernel calls cost more than the saved pass over the result.
+#: The largest number of parts: with more, kernel calls cost more than the saved pass over the result.
 MAX_PARTS = 4
 
 
 def split_elementwise(graph: Graph, context: Context) -> Graph:
-    """f(concat(a, b)) → concat(f(a), f(b)) for elementwise f. Other operands of f are sliced, if the slices are
-    views."""
+    """Rewrites f(concat(a, b)) → concat(f(a), f(b)) for elementwise f. Other operands of f are sliced, if the slices
+    are views."""
     edit = Editor(graph)
     parts: set[str] = set()
     for op in graph.ops:
@@ -40,8 +40,8 @@ def split_elementwise(graph: Graph, context: Context) -> Graph:
 
 
 def _concat_before(edit: Editor, op: Op, parts: Container[str]) -> Op | None:
-    """Returns the concat that the operator should be moved before, None if there is none. parts: operands of concats
-    that other operators were moved before."""
+    """Returns the concat before which the operator should be moved; None if there is none. parts: operands of the
+    concats before which operators were already moved."""
     if not is_float_elementwise(edit.graph, op):
         return None
     for name in op.inputs:
@@ -51,12 +51,13 @@ def _concat_before(edit: Editor, op: Op, parts: Container[str]) -> Op | None:
             continue
         output, axis = edit.types[op.outputs[0]], concat.attrs.axis
         if output.is_static and output.shape == edit.types[name].shape \
-                and all(other == name or _can_cut(edit, other, output, axis) for other in op.inputs):
+                and all(operand == name or _can_cut(edit, operand, output, axis) for operand in op.inputs):
             return concat
     return None
 
 
 def _gains(edit: Editor, concat: Op, parts: Container[str]) -> bool:
+    """Returns whether moving an operator before the concat saves work for at least one of its parts."""
     def gains(name: str) -> bool:
         if name in parts or not edit.is_read_once(name):
             return True
@@ -93,12 +94,13 @@ def _cut(edit: Editor, name: str, output: TensorType, axis: int, first: int, cou
 
 
 def _split(edit: Editor, op: Op, concat: Op) -> list[Op]:
+    """Returns the operator on each part of the concat, and the concat of the results."""
     output, axis, first = edit.types[op.outputs[0]], concat.attrs.axis, 0
     ops, parts = [], []
-    for piece in concat.inputs:
-        type_ = edit.types[piece]
+    for part_in in concat.inputs:
+        type_ = edit.types[part_in]
         count = type_.shape[axis]
-        inputs = tuple(piece if name == concat.outputs[0] else _cut(edit, name, output, axis, first, count, op.origin)
+        inputs = tuple(part_in if name == concat.outputs[0] else _cut(edit, name, output, axis, first, count, op.origin)
                        for name in op.inputs)
         parts.append(edit.value(f"{op.outputs[0]}:{first}", type_))
         ops.append(op.with_(inputs=inputs, outputs=(parts[-1],)))

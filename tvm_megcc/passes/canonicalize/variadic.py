@@ -12,23 +12,24 @@ from ..edit import Editor
 
 
 def make_trees(graph: Graph, context: Context) -> Graph:
-    """f(a, b, c, d) → f(f(a, b), f(c, d)), a balanced tree, for operators with a `fan_in`."""
+    """Rewrites f(a, b, c, d) → f(f(a, b), f(c, d)), a balanced tree, for operators with a `fan_in`: the largest number
+    of operands of their kernels."""
     edit = Editor(graph)
     for op in graph.ops:
-        most = operator(op.kind).fan_in
+        fan_in = operator(op.kind).fan_in
         numbers = count(1)
-        while most and len(op.inputs) > most:
+        while fan_in and len(op.inputs) > fan_in:
             joints = []
-            for part in _parts(op.inputs, most):
-                joints.append(edit.result(f"{op.outputs[0]}:{next(numbers)}", op.kind, op.attrs, part))
-                edit.add_before(op, op.with_(inputs=part, outputs=(joints[-1],)))
+            for group in _groups(op.inputs, fan_in):
+                joints.append(edit.result(f"{op.outputs[0]}:{next(numbers)}", op.kind, op.attrs, group))
+                edit.add_before(op, op.with_(inputs=group, outputs=(joints[-1],)))
             op = op.with_(inputs=tuple(joints))
             edit.replace(op, op)
     return edit.finish()
 
 
-def _parts(names: tuple[str, ...], most: int) -> list[tuple[str, ...]]:
-    """Splits names into as few groups of at most `most` as possible, of about equal length."""
-    runs = -(-len(names) // most)
+def _groups(names: tuple[str, ...], fan_in: int) -> list[tuple[str, ...]]:
+    """Splits names into as few groups of at most `fan_in` names as possible, of about equal length."""
+    runs = -(-len(names) // fan_in)
     borders = [len(names) * index // runs for index in range(runs + 1)]
     return [names[first:last] for first, last in pairwise(borders)]

@@ -15,7 +15,8 @@ from ...ops.base import operator
 from ..edit import Editor
 from ..match import is_op, wildcard
 
-#: Operators with operands (x, w, b?) -> the weights' axis of output channels, counted from the end.
+#: Kind of an operator with operands (x, weights, optional bias) -> function that returns the weights' axis of output
+#: channels, counted from the end.
 _OUTPUT_CHANNEL: dict[str, Callable[[Op], int]] = {
     "conv2d": lambda op: -4, "matmul": lambda op: -2 if op.attrs.trans_b else -1}
 
@@ -24,8 +25,8 @@ _PAD = is_op("pad", _X, once=True)
 
 
 def absorb_scales(graph: Graph, context: Context) -> Graph:
-    """conv(x, w, b) * s + t  →  conv(x, w * s, b * s + t) for constant per-channel s and t (a folded batch norm), and
-    likewise for products by a constant matrix."""
+    """Rewrites conv(x, w, b) * s + t → conv(x, w * s, b * s + t) for constant per-channel s and t (a batch norm), also
+    for products with a constant matrix."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind in ("mul", "add", "sub", "div") and len(op.inputs) == 2:
@@ -69,27 +70,28 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
 
 
 def _is_per_channel(factor: TensorType, output: TensorType, axis: int) -> bool:
-    """Returns whether a constant has one number for all channels or one for each. If the result has one element per
-    channel, a
-    constant of its shape counts too."""
+    """Returns whether a constant has one number for all channels or one for each channel. If the result has one element
+    per channel, a constant of its shape counts too."""
     kind = operand_class(factor, output, axis)
     return kind in ("channel", "scalar") or (kind == "full" and output.size == output.shape[axis % output.rank])
 
 
 def absorb_pads(graph: Graph, context: Context) -> Graph:
-    """conv(pad(x)) → conv with larger pads, if only the two spatial axes are padded, with the convolution's zero."""
+    """Rewrites conv(pad(x)) to a conv with larger pads, if the pad is on the spatial axes only and its value is the
+    convolution's padding (0 or the zero point)."""
     edit = Editor(graph)
     for op in graph.ops:
-        found = _PAD.match(edit, op.inputs[0]) if op.kind in ("conv2d", "conv2d_integer") else None
-        pads = _spatial_pads(found.op(_PAD), op.attrs.get("x_zero", 0)) if found is not None else None
-        if found is not None and pads is not None:
+        match = _PAD.match(edit, op.inputs[0]) if op.kind in ("conv2d", "conv2d_integer") else None
+        pads = _spatial_pads(match.op(_PAD), op.attrs.get("x_zero", 0)) if match is not None else None
+        if match is not None and pads is not None:
             total = tuple(a + b for a, b in zip(op.attrs.pads, pads, strict=True))
-            edit.replace(op, op.with_(inputs=(found[_X], *op.inputs[1:]), attrs=Attrs(op.attrs, pads=total)))
+            edit.replace(op, op.with_(inputs=(match[_X], *op.inputs[1:]), attrs=Attrs(op.attrs, pads=total)))
     return edit.finish()
 
 
 def _spatial_pads(pad: Op, value: float) -> tuple[int, int, int, int] | None:
-    """Returns (top, left, bottom, right) of a rank-4 pad with this value, if they are constants; else None."""
+    """Returns (top, left, bottom, right) of a pad [N, C, H, W] with this value; None if they are not constants, or N or
+    C is padded."""
     before, after = pad.attrs.before, pad.attrs.after
     if pad.attrs.mode != "constant" or pad.attrs.value != value or len(before) != 4 \
             or not all(isinstance(amount, int) and amount >= 0 for amount in (*before, *after)):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes channel shuffles by reordering the weights after them.
+"""Removes channel shuffles by permuting the weights after them.
 
 A shuffle (reshape, transpose, reshape) permutes channels. Per-channel operators can work on the unpermuted channels, if
-their constants are permuted instead. A convolution over all channels can sum them in any order, if its weights are
-permuted. So a shuffle is removed if every path after it has per-channel operators only and ends in such a convolution,
-as in units of a grouped 1x1 convolution, a shuffle, a depthwise and a 1x1 convolution.
+their constants are permuted instead. A convolution with one group sums over all channels, in any order if its weights
+are permuted. So a shuffle is removed if every path after it has only per-channel operators and ends in such a
+convolution. ShuffleNet's units are of this form: grouped 1x1 convolution, shuffle, depthwise, 1x1 convolution.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..match import Match, is_op, wildcard
 
 _X = wildcard()
 _SPLIT = is_op("reshape", _X)
-_TURN = is_op("transpose", _SPLIT)
-_SHUFFLE = is_op("reshape", _TURN)
+_TRANSPOSE = is_op("transpose", _SPLIT)
+_SHUFFLE = is_op("reshape", _TRANSPOSE)
 
 #: Per-channel operators. All except `elementwise` read channels of operand 0 only.
 _PER_CHANNEL = ("avg_pool", "max_pool", "resize", "elementwise")
@@ -49,20 +49,24 @@ def absorb_shuffles(graph: Graph, context: Context) -> Graph:
 
 
 def _shuffled_order(edit: Editor, found: Match, op: Op) -> np.ndarray | None:
-    """Returns the permutation of a shuffle that `op`, a reshape, ends: channel j of its result is channel order[j] of
-    the shuffle's operand. None if it ends no shuffle."""
+    """Returns the permutation of a shuffle whose last operator is `op`: channel j of its result is channel order[j] of
+    the shuffle's operand; None if it is no shuffle."""
     shape, parts = edit.types[found[_X]].shape, edit.types[found[_SPLIT]].shape
     if found[_X] in edit.constants or len(parts) < 4 or edit.types[op.outputs[0]].shape != shape \
-            or found.op(_TURN).attrs.perm != (0, 2, 1, *range(3, len(parts))) \
+            or found.op(_TRANSPOSE).attrs.perm != (0, 2, 1, *range(3, len(parts))) \
             or (parts[0], *parts[3:]) != (shape[0], *shape[2:]):
         return None
-    turned = static(parts[1:3])
-    return None if turned is None else np.arange(turned[0] * turned[1]).reshape(turned).T.ravel()
+    split_channels = static(parts[1:3])
+    if split_channels is None:
+        return None
+    return np.arange(split_channels[0] * split_channels[1]).reshape(split_channels).T.ravel()
 
 
 def _region(graph: Graph, readers: dict[str, list[int]], start: str) -> dict[int, bool] | None:
-    """Returns the positions of the operators after a value whose constants are to be permuted, with whether each sums
-    over channels, which ends the region; None if some operator does not allow it."""
+    """Returns the operators after a value whose constants have to be permuted; None if one of them does not allow it.
+
+    The result maps the position of an operator to whether it sums over channels, so that the region ends there.
+    """
     permuted, pending = {start}, [start]
     region: dict[int, bool] = {}
     while pending:
@@ -88,7 +92,7 @@ def _is_depthwise(graph: Graph, op: Op) -> bool:
 
 
 def _agrees(graph: Graph, op: Op, summed: bool, permuted: set[str]) -> bool:
-    """Returns whether the operator's other operands can be permuted, or do not depend on channels."""
+    """Returns whether the operands of an operator other than its permuted one can be permuted, or have no channels."""
     if op.kind == "conv2d" and any(name and name not in graph.constants for name in op.own_inputs[1:]):
         return False
     if summed:
@@ -109,8 +113,13 @@ def _same_channels(operand: TensorType, output: TensorType) -> bool:
 
 
 def _reordered(edit: Editor, op: Op, back: np.ndarray, summed: bool) -> Op:
-    """Returns the operator on unpermuted channels, with its constants permuted. back: the inverse permutation."""
-    def taken(name: str, axis: int) -> str:
+    """Returns the operator on unpermuted channels, with its constants permuted.
+
+    Args:
+        back: the inverse permutation of the shuffle.
+        summed: the operator is a convolution that sums over the channels.
+    """
+    def permuted_constant(name: str, axis: int) -> str:
         if not name or name not in edit.constants or axis < 0 or edit.types[name].shape[axis] == 1:
             return name
         array = np.ascontiguousarray(np.take(edit.constants[name], back, axis))
@@ -118,11 +127,11 @@ def _reordered(edit: Editor, op: Op, back: np.ndarray, summed: bool) -> Op:
 
     operands = list(op.own_inputs)
     if summed:
-        return op.with_(inputs=(operands[0], taken(operands[1], 1), *op.inputs[2:]))
+        return op.with_(inputs=(operands[0], permuted_constant(operands[1], 1), *op.inputs[2:]))
     rank = edit.types[op.outputs[0]].rank
-    followers = [taken(name, 1 - (rank - edit.types[name].rank)) for name in op.epilogue_inputs]
+    followers = [permuted_constant(name, 1 - (rank - edit.types[name].rank)) for name in op.epilogue_inputs]
     if op.kind == "conv2d":
-        operands[1:] = [taken(name, 0) for name in operands[1:]]
+        operands[1:] = [permuted_constant(name, 0) for name in operands[1:]]
     elif op.kind == "elementwise":
-        operands = [taken(name, 1 - (rank - edit.types[name].rank)) for name in operands]
+        operands = [permuted_constant(name, 1 - (rank - edit.types[name].rank)) for name in operands]
     return op.with_(inputs=(*operands, *followers))

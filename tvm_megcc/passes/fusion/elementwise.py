@@ -17,13 +17,13 @@ from ..edit import Editor
 from ..quantization.lookup_tables import is_costly, is_of_bytes
 from ..quantization.lower_quantized import dequantises
 
-#: The most operands of a fused operator: more make a kernel that streams too many arrays at once.
+#: The largest number of operands of a fused operator: a kernel should not read too many arrays at a time.
 MAX_OPERANDS = 8
 
 
 def fuse_elementwise(graph: Graph, context: Context) -> Graph:
-    """Rewrites float32 elementwise operators to `elementwise`, and inlines each into its only consumer. Operators that
-    convert 8-bit numbers to floats are inlined into all consumers."""
+    """Rewrites float32 elementwise operators to the kind `elementwise`, and inlines each one into its only reader.
+    Operators that convert 8-bit integers to floats are inlined into all readers."""
     edit = Editor(graph)
     for op in graph.ops:
         if is_float_elementwise(graph, op) or is_lanes(op):
@@ -32,7 +32,7 @@ def fuse_elementwise(graph: Graph, context: Context) -> Graph:
 
 
 def _joined(edit: Editor, op: Op) -> Op:
-    """Returns the operator with the expressions of its producers inlined, the latest first."""
+    """Returns the operator with the expressions of its producers inlined, from the latest to the earliest producer."""
     graph, seen = edit.graph, set()
     while True:
         source = next((source for source in edit.sources(op) if source.outputs not in seen
@@ -47,19 +47,20 @@ def _joined(edit: Editor, op: Op) -> Op:
 
 
 def _saturated(graph: Graph, op: Op) -> Op:
-    """Returns the operator with explicit limits where storing its result would saturate."""
+    """Returns the operator with a clip to its dtype's limits if storing its result may saturate."""
     dtype, *operands = (graph.types[name].dtype for name in (*op.outputs, *op.inputs))
     if dtype not in SATURATED:
         return op
-    low, high = SATURATED[dtype]
+    lower, upper = SATURATED[dtype]
     bounds = [SATURATED.get(operand, INT32) if operand != "float32" else None for operand in operands]
-    found = interval(op.attrs.expr, bounds, [KINDS[operand] for operand in operands])
-    if found and low <= found[0] and found[1] <= high:
+    values = interval(op.attrs.expr, bounds, [KINDS[operand] for operand in operands])
+    if values and lower <= values[0] and values[1] <= upper:
         return op
-    return op.with_(attrs=Attrs(op.attrs, expr=clip(op.attrs.expr, low, high)))
+    return op.with_(attrs=Attrs(op.attrs, expr=clip(op.attrs.expr, lower, upper)))
 
 
 def _inlines(edit: Editor, source: Op, op: Op) -> bool:
+    """Returns whether the producer `source` should be inlined into the operator."""
     graph, name = edit.graph, source.outputs[0]
     if source.kind != "elementwise" or graph.types[name].shape != graph.types[op.outputs[0]].shape:
         return False
@@ -67,8 +68,8 @@ def _inlines(edit: Editor, source: Op, op: Op) -> bool:
         return True
     if is_of_bytes(op, edit.types) and is_costly(op.attrs.expr):
         return False  # becomes a table
-    # Inline sums of one product only, whose epilogue this becomes; sums of another product get their own
-    # requantization.
+    # The expression becomes the epilogue of one product, so the int32 sums of one product only are inlined; those of
+    # another product keep a requantization of their own.
     sums = [any(edit.types[operand].dtype == "int32" for operand in part.inputs) for part in (source, op)]
     return edit.is_read_once(name) and not all(sums) and not (sums[0] and dequantises(op, edit.types))
 
@@ -82,17 +83,19 @@ def is_float_elementwise(graph: Graph, op: Op) -> bool:
 
 
 def is_lanes(op: Op) -> bool:
-    """Returns whether the operator is an expression between integers and floats."""
+    """Returns whether the operator is an expression over integers, or integers and floats (ir/lanes.py)."""
     return op.kind == "elementwise" and "dtype" in op.attrs
 
 
 def as_expression(op: Op) -> Op:
+    """Returns an elementwise operator as one of the kind `elementwise`, with its expression as an attribute."""
     expression = operator(op.kind).expression(op.attrs)
     return op if is_lanes(op) else op.with_(kind="elementwise", attrs=Attrs(expr=expression))
 
 
 def inline(op: Op, name: str, source: Op, dtype: str) -> Op:
-    """Returns the operator with the operand `name` replaced by the expression of its producer. dtype: of its result."""
+    """Returns the operator with the operand `name` replaced by the expression of its producer `source`. dtype: the
+    dtype of its result."""
     offset = len(op.inputs)
     shifted = expressions.substitute(source.attrs.expr, [Arg(offset + i) for i in range(len(source.inputs))])
     replaced = [shifted if operand == name else Arg(i) for i, operand in enumerate(op.inputs)]
@@ -103,7 +106,8 @@ def inline(op: Op, name: str, source: Op, dtype: str) -> Op:
 
 
 def simplify(graph: Graph, op: Op) -> Op:
-    """Folds constant scalars into the expression, merges equal operands and drops unused ones."""
+    """Returns an `elementwise` operator with scalar constants in its expression, without duplicate and unused
+    operands."""
     order: list[str] = []
     replacement: list[Expr] = []
     used = {a.index for a in _args(op.attrs.expr)}
@@ -125,6 +129,7 @@ def simplify(graph: Graph, op: Op) -> Op:
 
 
 def _args(expr: Expr) -> Iterator[Arg]:
+    """Yields the operands of an expression."""
     if isinstance(expr, Arg):
         yield expr
     elif not isinstance(expr, Const):

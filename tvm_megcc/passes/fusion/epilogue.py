@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fuses an elementwise operator into its producer as an epilogue, which is computed in registers."""
+"""Fuses elementwise operators into their producers as epilogues, which kernels compute in registers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..edit import Editor
 
 
 def fuse_epilogues(graph: Graph, context: Context) -> Graph:
-    """Moves each `elementwise` operator into the latest of its producers that can take it."""
+    """Fuses each `elementwise` operator into the latest of its producers whose kernels can compute it."""
     edit = Editor(graph)
     for op in graph.ops:
         for producer in edit.sources(op) if op.kind == "elementwise" else ():

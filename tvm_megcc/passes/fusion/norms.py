@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fuses layer normalisation, which exporters write as means, squares and roots, into one operator."""
+"""Fuses layer normalisation, which exporters decompose into means, squares and roots, into one operator."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ Readers = dict[str, list[Op]]
 
 
 def fuse_norms(graph: Graph, context: Context) -> Graph:
-    """Fuses (x - mean) / sqrt(variance + epsilon) * weight + bias along the last axis."""
+    """Fuses (x - mean) / sqrt(variance + epsilon) * weight + bias along the last axis; weight and bias may be
+    absent."""
     edit = Editor(graph)
     readers: Readers = graph.consumers()
     for op in graph.ops:
-        found = _normalised(edit, op, readers)
-        if found is None:
+        match = _normalised(edit, op, readers)
+        if match is None:
             continue
-        x, epsilon = found
+        x, epsilon = match
         extent = edit.types[x].shape[-1]
         weight, last = _per_element(edit, readers, op, "mul", extent)
         bias, last = _per_element(edit, readers, last, "add", extent)
@@ -51,7 +52,7 @@ _NORMALISED = {"div": is_op("div", _CENTRED, is_op("sqrt", _UNDER)),
 
 
 def _normalised(edit: Editor, op: Op, readers: Readers) -> tuple[str, float] | None:
-    """Returns x and epsilon for an operator that computes (x - mean) / root; None for another operator."""
+    """Returns x and epsilon of an operator that computes (x - mean) / sqrt(variance + epsilon); None for another."""
     pattern = _NORMALISED.get(op.kind)
     found = pattern.match(edit, op.outputs[0]) if pattern and edit.types[op.outputs[0]].dtype == "float32" else None
     if found is None or len(readers[found[_CENTRED]]) != 2 \
@@ -62,11 +63,12 @@ def _normalised(edit: Editor, op: Op, readers: Readers) -> tuple[str, float] | N
 
 
 def _is_of_rows(edit: Editor, mean: Op) -> bool:
+    """Returns whether a mean is along the last axis and keeps it."""
     return bool(mean.attrs.keepdims) and tuple(mean.attrs.axes) == (edit.types[mean.inputs[0]].rank - 1,)
 
 
-def _known(edit: Editor, name: str) -> np.ndarray | None:
-    """Returns a constant, also one that is dequantised."""
+def _constant_value(edit: Editor, name: str) -> np.ndarray | None:
+    """Returns the array of a constant or a dequantised constant; None for other values."""
     source = edit.producer(name)
     if source is not None and source.kind == "dequantize_linear" \
             and all(operand in edit.constants for operand in source.inputs if operand):
@@ -76,14 +78,14 @@ def _known(edit: Editor, name: str) -> np.ndarray | None:
 
 
 def _per_element(edit: Editor, readers: Readers, op: Op, kind: str, extent: Dim) -> tuple[np.ndarray | None, Op]:
-    """Returns the constant vector by which the only reader of the operator's result multiplies it or adds to it, and
-    that reader; otherwise None and the operator itself."""
-    (value,), found = op.outputs, readers.get(op.outputs[0], [])
-    if len(found) != 1 or found[0].kind != kind or not edit.is_read_once(value):
+    """Returns the constant vector [extent] with which the only reader of the operator's result multiplies it ("mul") or
+    which it adds ("add"), and that reader; if there is none, None and the operator itself."""
+    (value,), following = op.outputs, readers.get(op.outputs[0], [])
+    if len(following) != 1 or following[0].kind != kind or not edit.is_read_once(value):
         return None, op
-    (reader,) = found
-    for name, other in (reader.inputs, reader.inputs[::-1]):
-        array = _known(edit, other)
+    (reader,) = following
+    for name, operand in (reader.inputs, reader.inputs[::-1]):
+        array = _constant_value(edit, operand)
         if name == value and array is not None and array.size == array.shape[-1:].count(extent) * extent \
                 and edit.types[reader.outputs[0]] == edit.types[value]:
             return np.ascontiguousarray(array.reshape(-1)), reader

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses layouts over the whole graph by cost.
+"""Chooses the layouts of all values and the kernels of all operators by cost.
 
-Every operator has options: a candidate kernel with the layouts it reads and writes. The cost of a choice is that of its
-    kernel plus that of the relayouts on the edges where producer and consumer disagree. A first choice in order of
-    execution is improved operator by operator until nothing changes (iterated conditional modes). Graphs have few
-    edges, and the first choice is nearly always the last.
+Every operator has options: a candidate kernel with the layouts that it reads and writes. The cost of a choice is the
+sum of the kernels' costs and of the costs of relayouts where producer and consumer have other layouts. A first choice
+in order of execution is improved operator by operator until nothing changes (iterated conditional modes). Graphs have
+few edges, so the first choice is nearly always the last.
 
-A relayout holds a tensor twice. If that makes the peak of memory much higher, the choice is repeated without the
-relayouts that cause it, and the result is kept if it costs little time for the memory that it saves.
+During a relayout, a tensor is in memory twice. If that makes the peak of memory much higher, the choice is repeated
+without the relayouts that cause it. The result is kept if it costs little time for the memory that it saves.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from ...kernels.site import Site
 from ..edit import Editor
 from ..schedule import live_bytes, peak_bytes
 
+#: The largest number of passes over all operators.
 _SWEEPS = 8
-#: The most memory that the fastest layouts may take: a factor of the memory without relayouts, or additional bytes.
+#: The memory that the fastest layouts may take: this factor of the memory without relayouts, or these additional bytes.
 _MEMORY, _MEMORY_BYTES = 1.125, 256 << 10
 #: To be accepted, the relative saving of memory must be at least this many times the relative increase of time.
 _SLOWER = 2
-#: The most choices that are tried in order to save memory.
+#: The largest number of choices that are tried in order to save memory.
 _ATTEMPTS = 8
 #: The cost of an unwanted relayout: more than any kernel's.
 _UNWANTED = 1e15
@@ -39,12 +40,12 @@ _UNWANTED = 1e15
 
 @dataclass(frozen=True)
 class Placed:
-    """A graph with layouts.
+    """A graph with layouts and kernels. Operators are identified by their first results.
 
-    choices: the kernel of each operator, by its first result.
-    part_of: first result of an operator that is a part of another -> that one's first result; parts that differ only
+    choices: operator -> its kernel.
+    part_of: operator that computes a part of another one's result (a strip of rows) -> that one; parts that differ only
         in extents share a kernel.
-    whole: results that are computed in parts, in place.
+    whole: results of concats whose operands are computed in place.
     """
 
     graph: Graph
@@ -58,64 +59,69 @@ def choose_layouts(graph: Graph, context: Context) -> Placed:
     reads a value in another layout.
 
     Raises:
-        ModelError: naming every operator that no kernel accepts, with each candidate's reason.
+        ModelError: for operators that no kernel accepts; the message has the reason of each candidate.
     """
-    found = [options(Site.of(graph, op, context)) for op in graph.ops]
+    options_of_ops = [options(Site.of(graph, op, context)) for op in graph.ops]
     problems = [f"{op.kind} '{op.origin}': " + ("; ".join(f"{name}: {why}" for name, why in reasons(refused).items())
                                                 or "it has no kernels")
-                for op, (accepted, refused) in zip(graph.ops, found, strict=True) if not accepted]
+                for op, (accepted, refused) in zip(graph.ops, options_of_ops, strict=True) if not accepted]
     if problems:
         raise ModelError(graph.name, problems, "No kernel realises these operators on this target.")
     peak = peak_bytes(graph)
     limit = max(_MEMORY * peak, peak + _MEMORY_BYTES)
     unwanted: set[str] = set()
-    best, fastest, least = None, (0.0, 0), 0
+    best, fastest, least_bytes = None, (0.0, 0), 0
     for _ in range(_ATTEMPTS):
-        chosen = _Chooser(graph, [accepted for accepted, _ in found], context, unwanted).run()
+        chosen = _Chooser(graph, [accepted for accepted, _ in options_of_ops], context, unwanted).run()
         result, owners = _apply(graph, chosen)
         live = live_bytes(result)
-        cost, most = _cost(result, chosen, context), max(live, default=0)
+        cost, peak_of_choice = _cost(result, chosen, context), max(live, default=0)
         if best is None:
-            best, fastest, least = (result, owners, chosen), (cost, most), most
-        elif most < least and _SLOWER * (cost / fastest[0] - 1) <= 1 - most / fastest[1]:
-            best, least = (result, owners, chosen), most
-        above = {op.inputs[0] for op, during in zip(result.ops, live, strict=True)
-                 if op.kind == "relayout" and during > limit}
-        if above <= unwanted:
+            best, fastest, least_bytes = (result, owners, chosen), (cost, peak_of_choice), peak_of_choice
+        elif peak_of_choice < least_bytes and _SLOWER * (cost / fastest[0] - 1) <= 1 - peak_of_choice / fastest[1]:
+            best, least_bytes = (result, owners, chosen), peak_of_choice
+        over_limit = {op.inputs[0] for op, during in zip(result.ops, live, strict=True)
+                      if op.kind == "relayout" and during > limit}
+        if over_limit <= unwanted:
             break
-        unwanted |= above
+        unwanted |= over_limit
     placed, owners, chosen = best
-    choices = {name: chosen[owner].among(*found[owner]) for name, owner in owners.items()}
+    choices = {name: chosen[owner].among(*options_of_ops[owner]) for name, owner in owners.items()}
     choices.update((op.outputs[0], choose(Site.of(placed, op, context)))
                    for op in placed.ops if op.kind == "relayout")
     return Placed(placed, choices)
 
 
-def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Context) -> float:
-    """Estimates the cost of a relayout: a third of the speed of a copy, by vectors; between plain and channels last,
-    element by element."""
-    if source == wanted:
+def relayout_cost(type_: TensorType, source: Layout, target: Layout, context: Context) -> float:
+    """Returns the measured or estimated cost of a relayout: a third of the speed of a vector copy to or from blocks of
+    channels; element by element between plain and channels last."""
+    if source == target:
         return 0.0
     type_ = likely_type(type_, 1)
-    moved = type_.with_layout(source).stored + type_.with_layout(wanted).stored
-    by_vectors = "nchwc" in (source.kind, wanted.kind) and type_.dtype == "float32"
-    interleaved = context.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % context.isa.lanes == 0
+    moved = type_.with_layout(source).stored + type_.with_layout(target).stored
+    by_vectors = "nchwc" in (source.kind, target.kind) and type_.dtype == "float32"
+    interleaved = context.isa.interleaves and PLAIN in (source, target) and type_.shape[1] % context.isa.lanes == 0
     vector = 1.0 if interleaved else 3.0
     # Moving single float16 elements takes longer than a conversion to a type with vectors.
     element = 2.0 if type_.dtype == "float16" else 0.5
     guess = 200 + (vector * moved / max(context.isa.lanes, 1) if by_vectors else element * moved)
-    return measured_relayout_cost(type_, source, wanted, context, guess)
+    return measured_relayout_cost(type_, source, target, context, guess)
 
 
 def _cost(graph: Graph, chosen: list[Option], context: Context) -> float:
     """Returns the cost of the chosen kernels and of the relayouts between them."""
     moved = ((graph.types[op.inputs[0]], graph.types[op.outputs[0]]) for op in graph.ops if op.kind == "relayout")
     return (sum(option.cost for option in chosen)
-            + sum(relayout_cost(source, source.layout, wanted.layout, context) for source, wanted in moved))
+            + sum(relayout_cost(source, source.layout, target.layout, context) for source, target in moved))
 
 
 class _Chooser:
-    """Chooses layouts. unwanted: values that must not be held in two layouts."""
+    """Chooses an option for each operator.
+
+    options: the options of each operator.
+    unwanted: values that must not be in memory in two layouts.
+    chosen: the option of each operator; None before it is chosen.
+    """
 
     def __init__(self, graph: Graph, options: list[list[Option]], context: Context, unwanted: Container[str] = ()):
         self.graph, self.options, self.context, self.unwanted = graph, options, context, unwanted
@@ -144,11 +150,11 @@ class _Chooser:
             if name and name not in self.graph.constants:
                 total += self._relayout(name, self._layout_of(name), layout)
         for name, layout in zip(op.outputs, option.outputs, strict=True):
-            wanted = {PLAIN} if name in self.graph.outputs else set()
+            target = {PLAIN} if name in self.graph.outputs else set()
             for reader, slot in self.readers.get(name, ()):
                 if self.chosen[reader] is not None:
-                    wanted.add(self.chosen[reader].inputs[slot])
-            total += sum(self._relayout(name, layout, w) for w in sorted(wanted, key=str))
+                    target.add(self.chosen[reader].inputs[slot])
+            total += sum(self._relayout(name, layout, w) for w in sorted(target, key=str))
         return total
 
     def _relayout(self, name: str, source: Layout, wanted: Layout) -> float:
@@ -164,8 +170,8 @@ class _Chooser:
 
 
 def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, dict[str, int]]:
-    """Returns the graph in these layouts, and first result -> index of the original operator, for all operators except
-    relayouts."""
+    """Returns the graph in the chosen layouts, with relayouts. Also returns, for all operators except relayouts, first
+    result -> index in the original graph."""
     edit = Editor(graph)
     inner: dict[str, str] = {}
     copies: dict[tuple[str, Layout], str] = {}
@@ -174,7 +180,7 @@ def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, dict[str, int]]:
                           for name, layout in zip(op.outputs, option.outputs, strict=True))
     for name in graph.outputs:
         if edit.types[name].layout != PLAIN:
-            # The caller gets a plain tensor; the value keeps its layout under another name.
+            # The graph's output is plain; the value in the chosen layout gets another name.
             inner[name] = edit.value(f"{name}:{edit.types[name].layout}", edit.types[name])
             edit.types[name] = edit.types[name].with_layout(PLAIN)
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes which rows of its operands an operator reads for some rows of its result, and the operator for only these
-rows.
+"""Computes which rows of its operands an operator reads to compute some rows of its result. `strips.py` uses it.
 
-Rows are indices of axis 2, the height, of tensors of four axes.
+Rows are indices of axis 2, the height, of tensors [1, C, H, W].
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from ...ir.graph import Attrs, Graph, Op
 from ...ir.types import TensorType
 from ...ops.base import operator
 
+#: The axis of rows.
 HEIGHT = 2
 
 #: Operators that read a window around each position, with `pads`, `strides` and `dilations`: kind -> function that
-#: returns the window's height from attributes and operands.
+#: returns the window's height from the attributes and the types of operands.
 WINDOWS = {
     "conv2d": lambda attrs, types: types[1].shape[2],
     "conv2d_integer": lambda attrs, types: types[1].shape[2],
@@ -31,7 +31,7 @@ POINTWISE = ("lookup", "copy")
 
 @dataclass(frozen=True)
 class Strip:
-    """Rows `first` to `end` of a value."""
+    """The rows [first, end) of a value."""
 
     first: int
     end: int
@@ -47,8 +47,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Reads:
-    """The operands of a strip. attrs: those of the operator on the strip. operands: the rows of each operand, None if
-    it is read whole."""
+    """An operator on a strip. attrs: its attributes. operands: the rows of each operand; None: all of it is read."""
 
     attrs: Attrs
     operands: tuple[Strip | None, ...]
@@ -68,7 +67,7 @@ def has_rows(graph: Graph, op: Op) -> bool:
 
 
 def rows_read(graph: Graph, op: Op, strip: Strip) -> Reads | None:
-    """Returns the rows that a strip of the result is computed from; None if it would read nothing but padding.
+    """Returns the rows from which a strip of the result is computed; None if it would read padding only.
 
     Args:
         op: an operator for which `has_rows` is true.
@@ -93,7 +92,7 @@ def rows_read(graph: Graph, op: Op, strip: Strip) -> Reads | None:
 
 
 def _pointwise(type_: TensorType | None, y: TensorType, strip: Strip) -> Strip | None:
-    """Returns the rows of a broadcast operand that a strip reads; None if it is read whole."""
+    """Returns the rows of a broadcast operand that a strip reads; None if it reads all of it."""
     if type_ is None or type_.rank < 2 or type_.shape[-2] == 1 or y.shape[HEIGHT] == 1:
         return None
     return strip

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes consecutive operators strip by strip, in rows of the last result, to save memory.
 
-Intermediate values hold only the rows that one strip needs. If windows overlap, neighbouring strips need some of the
-same rows: these are computed twice, or kept in a buffer of their own for the next strip. Every element is computed by
-the same kernel from the same numbers in the same order, so results have the same bits. This is the last pass, on a
-graph with layouts and order: slices of operands are views, and strips of the result are computed in place.
+Intermediate values have only the rows that one strip needs. If windows overlap, neighbouring strips need some of the
+same rows (halo): these are computed twice, or copied to a buffer for the next strip. Every element is computed by the
+same kernel from the same numbers in the same order, so results have the same bits. This is the last pass, on a graph
+with layouts and order: slices of operands are views, and strips of the result are computed in place.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Region:
 class Part:
     """An operator of a region in one strip.
 
-    rows: the rows of its result in the strip.
-    new: the last of these, which are computed, possibly none; the others were kept.
-    reads: the rows of operands that the new ones are computed from.
+    rows: the rows of its result that the strip needs.
+    new: the rows that are computed: the last of `rows`, possibly none. The others are kept from the previous strip.
+    reads: the rows of operands from which the new rows are computed; None if there are no new rows.
     """
 
     op: Op
@@ -62,8 +62,8 @@ class Part:
 
 
 def is_region(graph: Graph, first: int, last: int, readers: Mapping[str, Sequence[Op]]) -> bool:
-    """Returns whether these operators can be computed by strips: no other operator reads their results, except the last
-    one's."""
+    """Returns whether operators `first` to `last` can be computed by strips: they work on rows, and no other operator
+    reads their results, except the result of `last`."""
     ops = graph.ops[first:last + 1]
     inner_values = {op.outputs[0] for op in ops[:-1]}
     return (all(has_rows(graph, op) for op in ops) and number(graph.types[ops[-1].outputs[0]].shape[HEIGHT]) > 1
@@ -72,44 +72,50 @@ def is_region(graph: Graph, first: int, last: int, readers: Mapping[str, Sequenc
 
 
 def parts_of(graph: Graph, region: Region) -> list[list[Part]] | None:
-    """Returns the parts of operators to compute, for each strip. Returns None if a strip would read only padding, or
+    """Returns the parts of operators that each strip computes. Returns None if a strip would read only padding, or
     would have to keep rows that it does not need itself."""
     height = graph.types[graph.ops[region.last].outputs[0]].shape[HEIGHT]
     strips: list[list[Part]] = []
     for strip in strips_of(height, region.count):
-        there = {part.op.outputs[0]: part.rows for part in strips[-1]} if strips and region.reuses_rows else {}
-        parts = _parts_of_strip(graph, graph.ops[region.first:region.last + 1], strip, there, strip.end == height)
+        previous_rows = {part.op.outputs[0]: part.rows for part in strips[-1]} if strips and region.reuses_rows else {}
+        parts = _parts_of_strip(graph, graph.ops[region.first:region.last + 1], strip, previous_rows,
+                                strip.end == height)
         if parts is None:
             return None
         strips.append(parts)
     return strips
 
 
-def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, there: Mapping[str, Strip],
+def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, previous_rows: Mapping[str, Strip],
                     final: bool) -> list[Part] | None:
-    """Returns the parts of one strip. there: the rows of values in the previous strip, which can be kept. final:
-    whether it is the last strip."""
+    """Returns the parts of one strip; None as `parts_of`.
+
+    Args:
+        strip: the rows of the last operator's result.
+        previous_rows: value -> its rows in the previous strip, which can be kept.
+        final: this is the last strip.
+    """
     inner_values = {op.outputs[0] for op in ops}
-    wanted = {ops[-1].outputs[0]: strip}
+    needed = {ops[-1].outputs[0]: strip}
     parts: list[Part] = []
     for op in reversed(ops):
         # The rows of a value are the union of those that its readers need.
         (result,) = op.outputs
-        if result not in wanted:
-            if there and final:
+        if result not in needed:
+            if previous_rows and final:
                 continue  # not needed: its readers' rows are kept
             return None
-        rows = wanted[result]
-        had = there.get(result, Strip(rows.first, rows.first))
-        if had.first > rows.first:
+        rows = needed[result]
+        present = previous_rows.get(result, Strip(rows.first, rows.first))
+        if present.first > rows.first:
             return None
-        new = Strip(min(max(had.end, rows.first), rows.end), rows.end)
+        new = Strip(min(max(present.end, rows.first), rows.end), rows.end)
         reads = rows_read(graph, op, new) if new.count else None
         if reads is None and new.count:
             return None
         for name, read in zip(op.inputs, reads.operands, strict=True) if reads else ():
             if read is not None:
-                wanted[name] = wanted[name].with_(read) if name in wanted else read
+                needed[name] = needed[name].with_(read) if name in needed else read
             elif name in inner_values:
                 return None
         parts.append(Part(op, rows, new, reads))
@@ -127,24 +133,30 @@ def macs_of(graph: Graph, op: Op, count: int | None = None) -> int:
 def cut(placed: Placed, regions: Sequence[Region], context: Context) -> Placed | None:
     """Returns the graph with these regions computed by strips; None if an operator has no kernel for a part."""
     for region in sorted(regions, key=lambda region: -region.first):
-        done = _Cutter(placed, region, context).run()
-        if done is None:
+        rewritten = _Cutter(placed, region, context).run()
+        if rewritten is None:
             return None
-        placed = done
+        placed = rewritten
     return replace(placed, graph=prune(placed.graph))
 
 
 class _Cutter:
-    """Rewrites one region into strips."""
+    """Rewrites a region of a graph into strips.
+
+    ops: the operators that replace those of the region.
+    choices, part_of, whole: as in `Placed`.
+    buffers: value -> the buffer with its rows for the next strip.
+    """
 
     def __init__(self, placed: Placed, region: Region, context: Context):
         self.placed, self.region, self.context, self.graph = placed, region, context, placed.graph
         self.types, self.constants = dict(self.graph.types), dict(self.graph.constants)
         self.choices, self.part_of, self.whole = dict(placed.choices), dict(placed.part_of), set(placed.whole)
         self.ops: list[Op] = []
-        self.buffers: dict[str, str] = {}  # value -> the buffer with its rows for the next strip
+        self.buffers: dict[str, str] = {}
 
     def run(self) -> Placed | None:
+        """Returns the graph with the region in strips; None if that is impossible."""
         final = self.graph.ops[self.region.last]
         (result,) = final.outputs
         strips = parts_of(self.graph, self.region)
@@ -165,21 +177,25 @@ class _Cutter:
                        whole=frozenset(self.whole))
 
     def _strip(self, parts: Sequence[Part], following: Mapping[str, Strip], number: int) -> str:
-        """Returns the result of a strip; "" if a part of it cannot be computed by rows. following: the rows of values
-        that the next strip keeps from this one."""
-        there: dict[str, tuple[str, Strip]] = {}
+        """Adds the operators of a strip. Returns its result; "" if a part cannot be computed by rows.
+
+        Args:
+            following: value -> the rows that the next strip keeps from this one.
+            number: the index of the strip.
+        """
+        computed: dict[str, tuple[str, Strip]] = {}
         slices: dict[tuple[str, Strip], str] = {}
         target = ""
         for part in parts:
             (result,) = part.op.outputs
             target = self.buffers.get(result, "")
             if part.new.count:
-                target = self._new(part, there, slices, number)
+                target = self._new(part, computed, slices, number)
                 if target and part.retained.count:
                     target = self._appended(self.buffers[result], target, part)
             if not target:
                 return ""
-            there[result] = target, part.rows
+            computed[result] = target, part.rows
             rows = following.get(result, Strip(0, 0))
             if rows.count:
                 source = self._slice(target, rows, part.rows.first, part.op.origin)
@@ -188,16 +204,16 @@ class _Cutter:
                 self.buffers[result] = self._copy(source, f"{result}:{rows.first}:kept", part.op)
         return target
 
-    def _new(self, part: Part, there: Mapping[str, tuple[str, Strip]], slices: dict[tuple[str, Strip], str],
+    def _new(self, part: Part, computed: Mapping[str, tuple[str, Strip]], slices: dict[tuple[str, Strip], str],
              number: int) -> str:
         """Adds the operator that computes the new rows, and returns them; "" if that is impossible."""
         inputs = []
         assert part.reads is not None
         for name, rows in zip(part.op.inputs, part.reads.operands, strict=True):
-            source, has = there.get(name, (name, None))
-            if rows is not None and has != rows:
+            source, present = computed.get(name, (name, None))
+            if rows is not None and present != rows:
                 if (name, rows) not in slices:
-                    slices[name, rows] = self._slice(source, rows, has.first if has else 0, part.op.origin)
+                    slices[name, rows] = self._slice(source, rows, present.first if present else 0, part.op.origin)
                 source = slices[name, rows]
                 if not source:
                     return ""
@@ -211,14 +227,14 @@ class _Cutter:
         return new_rows
 
     def _appended(self, buffer: str, new: str, part: Part) -> str:
-        """Returns the kept rows followed by the new ones."""
+        """Adds a concat of the kept rows in `buffer` and the new ones. Returns its result; "" if it is not in place."""
         (result,) = part.op.outputs
         begin = self._copy(buffer, f"{result}:{part.rows.first}:begin", part.op)
         both = self._value(f"{result}:{part.rows.first}:both", _rows(self.types[result], part.rows.count))
         return both if self._concat((begin, new), both, part.op.origin) else ""
 
     def _concat(self, pieces: tuple[str, ...], result: str, origin: str) -> bool:
-        """Concatenates values such that they are views of the result. Returns False if that is impossible."""
+        """Adds a concat whose operands are computed in place. Returns whether they can be."""
         op = Op("concat", Attrs(axis=HEIGHT), pieces, (result,), origin=origin)
         self.ops.append(op)
         self.choices[result] = Choice(View())
@@ -226,7 +242,7 @@ class _Cutter:
         return concat_offsets(self.graph.with_(types=self.types), op) is not None
 
     def _copy(self, name: str, to: str, op: Op) -> str:
-        """Copies a value. op: the operator whose result it is a part of."""
+        """Adds a copy of a value, named `to`, and returns it. op: the operator that computes the value."""
         type_ = self.types[name]
         copied = self._value(to, type_)
         copy = Op("copy", Attrs(), (name,), (copied,), origin=op.origin)
@@ -236,15 +252,15 @@ class _Cutter:
         return copied
 
     def _choose(self, op: Op, part: Op) -> bool:
-        """Chooses the operator's kernel for a part, or another integer kernel if that one refuses. Returns whether
-        there is one."""
+        """Chooses the kernel of an operator's part: the operator's or, for integer convolutions, another one if that
+        one refuses. Returns whether there is one."""
         choice = self.placed.choices[op.outputs[0]]
         if choice.kernel.position_dependent:
             return False
         types = [self.types[name] if name else None for name in part.inputs]
-        known = {i: self.constants[name] for i, name in enumerate(part.inputs) if name in self.constants}
+        constants = {i: self.constants[name] for i, name in enumerate(part.inputs) if name in self.constants}
         (y,) = (self.types[name] for name in part.outputs)
-        site = Site(part, tuple(types), (y,), self.context, frozenset(known), known)
+        site = Site(part, tuple(types), (y,), self.context, frozenset(constants), constants)
         if refusal(site, choice.kernel) is not None:
             others, refused = options(site, here=True) if op.kind == "conv2d_integer" else ([], {})
             if not others:
@@ -255,7 +271,7 @@ class _Cutter:
         return True
 
     def _slice(self, name: str, rows: Strip, begin: int, origin: str) -> str:
-        """Returns rows of a value or constant that holds the rows from `begin` on; "" if they are not a view."""
+        """Returns some rows of a value or constant; "" if they are not a view. begin: the first row of the value."""
         type_ = self.types[name]
         axis = type_.rank - 2
         first, end = rows.first - begin, rows.end - begin
@@ -274,11 +290,13 @@ class _Cutter:
         return part
 
     def _value(self, name: str, type_: TensorType) -> str:
+        """Adds a value and returns its name: the given one or, if that is in use, a similar one."""
         name = unused(name, self.types)
         self.types[name] = type_
         return name
 
 
 def _rows(type_: TensorType, count: int) -> TensorType:
+    """Returns the type with `count` rows."""
     axis = type_.rank - 2
     return type_.with_shape((*type_.shape[:axis], count, *type_.shape[axis + 1:]))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory forwarding: finds values that can be views of another value's memory, so that no copy is needed.
+"""Finds values that can be views of another value's memory, so that no copy is needed.
 
 A view (reshape, contiguous slice) is a part of its operand. A concat whose operands are contiguous in its result needs
-no code: they are computed in place.
+no code: its operands are computed in place. `codegen/plan.py` plans memory for the remaining values.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ class Location:
 
 @dataclass(frozen=True)
 class Forwarding:
-    """The result. locations: value -> its memory, except constants. elided: indices of operators that need no code."""
+    """The views of a graph. locations: value -> its memory, for all but constants. elided: the indices of operators
+    that need no code."""
 
     locations: dict[str, Location]
     elided: frozenset[int]
 
 
 def view_offset(graph: Graph, op: Op) -> int | None:
-    """Returns the byte offset of the operator's result in its operand; None if it is no view, or has no fixed
-    offset."""
+    """Returns the byte offset of the operator's result in its operand; None if it is no view, or the offset depends on
+    symbols."""
     if op.epilogue is not None or not op.inputs or op.inputs[0] in graph.constants:
         return None
     offset = operator(op.kind).view_offset(op.attrs, graph.input_types(op), graph.output_types(op))
@@ -65,7 +66,11 @@ def concat_offsets(graph: Graph, op: Op) -> list[int] | None:
 
 
 class _Classes:
-    """Values grouped by the memory they share; every group has a root that spans it."""
+    """Groups of values that share memory. The root of a group is a value that spans all its members.
+
+    locations: value -> its place in its group's root.
+    members: root -> the values of its group.
+    """
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -74,13 +79,15 @@ class _Classes:
         self.members = {name: [name] for name in names}
 
     def root(self, name: str) -> str:
+        """Returns the root of a value's group."""
         return self.locations[name].root
 
     def holds(self, root: str, names: tuple[str, ...]) -> bool:
+        """Returns whether one of these values is in the group."""
         return any(member in names for member in self.members[root])
 
     def join(self, child: str, parent: str, offset: int) -> None:
-        """Merges the group whose root is `child` into the group of `parent`, `offset` bytes into that value."""
+        """Merges the group with the root `child` into the group of the value `parent`, at a byte offset in `parent`."""
         target = self.locations[parent]
         for name in self.members.pop(child):
             self.locations[name] = Location(target.root, target.offset + offset + self.locations[name].offset)
@@ -96,31 +103,34 @@ class _Classes:
 
 
 def forward(graph: Graph, peak: Callable[[Forwarding], int], always: Container[str] = ()) -> Forwarding:
-    """Decides which values are forwarded.
+    """Decides which values are views, and which concats are computed in place.
 
-    peak: gives the bytes alive at once under a forwarding. A concat is forwarded only if the longer live range of its
-        result does not raise that peak, or if it is one of `always`.
+    Args:
+        peak: returns the largest number of live bytes with these views. A concat is computed in place only if the
+            longer live range of its result does not raise the peak.
+        always: results of concats that are computed in place in any case.
     """
     concats = [i for i, op in enumerate(graph.ops) if concat_offsets(graph, op) is not None]
     chosen = set(concats)
     best = _forward(graph, chosen)
-    least = peak(best)
+    best_peak = peak(best)
     free = [i for i in concats if graph.ops[i].outputs[0] not in always]
     for position in free:
         attempt = _forward(graph, chosen - {position})
-        if (value := peak(attempt)) < least:
+        if (value := peak(attempt)) < best_peak:
             chosen.discard(position)
-            best, least = attempt, value
-    # A view that raised the peak only together with one removed later is restored.
+            best, best_peak = attempt, value
+    # A concat that raised the peak only together with one that was excluded later is computed in place again.
     for position in [i for i in free if i not in chosen]:
         attempt = _forward(graph, chosen | {position})
-        if peak(attempt) <= least:
+        if peak(attempt) <= best_peak:
             chosen.add(position)
             best = attempt
     return best
 
 
 def _forward(graph: Graph, concats: set[int]) -> Forwarding:
+    """Returns all views, with these concats computed in place. concats: indices of operators."""
     classes = _Classes(graph)
     elided = set()
     for position, op in enumerate(graph.ops):
@@ -134,6 +144,7 @@ def _forward(graph: Graph, concats: set[int]) -> Forwarding:
 
 
 def _join_view(graph: Graph, classes: _Classes, op: Op, offset: int) -> bool:
+    """Makes the result of an operator a view of its operand. Returns whether that is possible."""
     source, result = op.inputs[0], op.outputs[0]
     root = classes.root(source)
     if result in graph.outputs:
@@ -148,6 +159,7 @@ def _join_view(graph: Graph, classes: _Classes, op: Op, offset: int) -> bool:
 
 
 def _join_concat(graph: Graph, classes: _Classes, op: Op) -> bool:
+    """Makes the operands of a concat parts of its result. Returns whether that is possible."""
     result = op.outputs[0]
     roots = []
     for name in op.inputs:
@@ -165,7 +177,8 @@ def _join_concat(graph: Graph, classes: _Classes, op: Op) -> bool:
 
 
 def with_copies(placed: Placed, context: Context) -> Placed:
-    """Inserts a `copy` for each output that would be a view of an input or another output, or is a constant."""
+    """Returns the graph with a `copy` for each output that would be a view of an input, of another output, or of a
+    constant."""
     graph, choices, edit = placed.graph, dict(placed.choices), Editor(placed.graph)
     elided = _forward(graph, set()).elided
     for position, op in enumerate(graph.ops):

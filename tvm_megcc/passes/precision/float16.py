@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Half precision: computes operators in float16, and stores their tensors so, if that is estimated to be faster."""
+"""Computes operators in float16, and stores their results in float16, if that is estimated to be faster (`--half`)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ...kernels.choice import options
 from ...kernels.site import Site
 from ..edit import Editor
 
-#: Operators that begin a chain in float16: they compute more than the conversions cost.
+#: Operators that may begin a chain in float16: their arithmetic takes longer than the conversions.
 BEGIN = ("conv2d", "matmul")
-#: The most times slower than float32 that a float16 kernel may be estimated to be, since it halves the memory.
+#: The largest ratio of the cost of a float16 kernel to that of float32. It is above 1 because float16 halves the
+#: memory.
 SLOWER = 1.6
 
 
 def compute_in_float16(graph: Graph, context: Context) -> Graph:
-    """Gives float16 to products whose float16 kernels are estimated to be faster, and to the operators that follow
-    them.
+    """Computes products in float16 whose float16 kernels are estimated to be faster, and the operators after them.
 
-    Casts are inserted between these and operators that work on float32 only. Constants are rounded; an operator with
-    a constant beyond the range of float16 stays in float32.
+    Casts are inserted before and after operators that stay in float32. Constants are rounded; an operator with a
+    constant beyond the range of float16 stays in float32.
     """
     if not context.half or context.target.float16_target is None:
         return graph
@@ -33,7 +33,7 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
 
 
 class _Float16:
-    """The state of the pass. half: float32 value -> the value that holds it as float16."""
+    """The state of the pass. half: float32 value -> the same value as float16."""
 
     def __init__(self, graph: Graph, context: Context):
         self._graph, self._context, self._edit = graph, context, Editor(graph)
@@ -44,7 +44,7 @@ class _Float16:
                            and types[op.inputs[0]].dtype == "float32"}
 
     def finish(self) -> Graph:
-        """Returns the graph with float16 where it gains."""
+        """Returns the graph with operators in float16."""
         types = self._edit.types
         for op in self._graph.ops:
             if op.kind == "cast":
@@ -58,10 +58,12 @@ class _Float16:
         return self._edit.finish()
 
     def _floats(self, names: tuple[str, ...]) -> list[str]:
+        """Returns the float32 values among `names`, without duplicates."""
         return [name for name in dict.fromkeys(names) if name and self._edit.types[name].dtype == "float32"]
 
     def _on_float16(self, op: Op) -> Site | None:
-        """Returns the site of the operator on float16; None if a constant is beyond the range of float16."""
+        """Returns the operator on float16, for the choice of a kernel; None if a constant is beyond the range of
+        float16."""
         constants = self._edit.constants
         arrays = [constants[name] for name in self._floats(op.inputs) if name in constants]
         if any(np.abs(array[np.isfinite(array)]).max(initial=0) > np.finfo(np.float16).max for array in arrays):
@@ -76,12 +78,12 @@ class _Float16:
         begins = op.kind in BEGIN and len(self._floats(op.outputs)) == 1
         if not data or not (begins or all(name in self.half for name in data)):
             return False
-        found = [option.cost for option in options(site)[0]]
-        return bool(found) and (not begins or min(found) < SLOWER * min(option.cost for option in options(
+        costs = [option.cost for option in options(site)[0]]
+        return bool(costs) and (not begins or min(costs) < SLOWER * min(option.cost for option in options(
             Site.of(self._graph, op, self._context))[0]))
 
     def _operand(self, name: str, op: Op) -> str:
-        """Returns the float16 value of a float32 operand, from a rounded constant or a cast before the operator."""
+        """Returns a float32 operand as float16: a rounded constant, or the result of a cast before the operator."""
         if name not in self._floats((name,)):
             return name
         if name not in self.half:
@@ -94,7 +96,7 @@ class _Float16:
         return self.half[name]
 
     def _result(self, name: str, op: Op) -> str:
-        """Returns a new float16 result, from which a cast after the operator computes the float32 one."""
+        """Returns a new float16 value for a float32 result, and adds a cast to float32 after the operator."""
         if name not in self._floats((name,)):
             return name
         edit = self._edit

@@ -14,14 +14,14 @@ from ...kernels.site import Site
 from ...kernels.support import realisable
 from ..edit import Editor
 
-#: Operators that move bits without computing on them, or that have their own rules for dtypes.
+#: Operators that move elements without computing on them, or that have their own rules for dtypes.
 OF_BITS = ("cast", "bitcast", "branch", "loop", "extern", "tir", "copy")
 
 
 def widen_stored(graph: Graph, context: Context) -> Graph:
-    """Inserts `cast` operators around operators on storage dtypes that no kernel realises.
+    """Inserts `cast` operators around operators on storage dtypes for which there is no kernel.
 
-    A chain of operators on 16-bit floats stays in float32, without rounding in between. A result is rounded only for an
+    A chain of operators on 16-bit floats is computed in float32 without rounding in between: a result is rounded for an
     output of the graph, a cast of the model, or a kernel that works on 16-bit floats. Results of other storage dtypes
     are always rounded, as in the model.
     """
@@ -31,8 +31,9 @@ def widen_stored(graph: Graph, context: Context) -> Graph:
 class _Widening:
     """The state of the pass.
 
-    wide: value of a storage dtype -> its float32 or int8 value. computed: 16-bit values that were computed in float32.
-    same: float32 value -> an equal one, since a conversion and its inverse cancel.
+    wide: value of a storage dtype -> the same value as float32 or int8.
+    computed: 16-bit values that were computed in float32.
+    same: float32 value -> an equal value, because a conversion and its inverse cancel.
     """
 
     def __init__(self, graph: Graph, context: Context):
@@ -56,7 +57,7 @@ class _Widening:
         return self._edit.finish()
 
     def _cancel(self, cast: Op) -> None:
-        """Cancels a conversion and its inverse, which the decomposition of an operator left."""
+        """Cancels a cast with an inverse one before or after it; the decomposition of operators creates such pairs."""
         (source,), (to,) = cast.inputs, cast.outputs
         if self._graph.types[source].dtype == "float32":
             self._keep(to, source)
@@ -64,6 +65,7 @@ class _Widening:
             self.same[to] = self.wide[source]
 
     def _is_stored(self, name: str) -> bool:
+        """Returns whether the dtype of a value is for storage only."""
         return bool(name) and bool(DTYPES[self._graph.types[name].dtype].carrier)
 
     def _stays(self, op: Op) -> bool:
@@ -72,7 +74,7 @@ class _Widening:
                                         and realisable(Site.of(self._graph, op, self._context)))
 
     def _operand(self, name: str, reader: Op) -> str:
-        """Returns an operand in the wider dtype, from a converted constant or a cast before the operator."""
+        """Returns an operand in the wider dtype: a converted constant, or the result of a cast before the operator."""
         if not self._is_stored(name):
             return name
         if name not in self.wide:
@@ -86,7 +88,7 @@ class _Widening:
         return self.wide[name]
 
     def _result(self, name: str, op: Op) -> str:
-        """Returns a wide value, which a cast after the operator rounds to the result."""
+        """Returns a new value of the wider dtype for a result, and adds a cast that rounds it after the operator."""
         if not self._is_stored(name):
             return name
         type_ = self._graph.types[name]
@@ -96,10 +98,12 @@ class _Widening:
         return value
 
     def _keep(self, name: str, value: str) -> None:
+        """Records that the 16-bit value `name` was computed as the float32 value `value`."""
         if self._graph.types[name].dtype in SIXTEEN_BITS:
             self.wide[name] = value
             self.computed.add(name)
 
 
 def _carried(type_: TensorType) -> TensorType:
+    """Returns the type with the dtype in which its numbers are computed."""
     return replace(type_, dtype=carrier(type_.dtype))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantises activations of products with 4-bit or 8-bit weights, if the model or an option asks for it."""
+"""Quantises activations of products with block-quantised weights of 4 or 8 bits, if the model or an option asks for
+it."""
 
 from __future__ import annotations
 
@@ -12,8 +13,12 @@ from ..edit import Editor
 
 
 def quantize_activations(graph: Graph, context: Context) -> Graph:
-    """Replaces matmul_nbits by matmul_nbits_int8. Products of the same value share its quantisation. Activations stay
-    float if the blocks of weights do not match theirs. Rows of the weights of a product are tied to it."""
+    """Replaces matmul_nbits by quantize_blocks and matmul_nbits_int8, if the weights' blocks are multiples of the
+    activations' blocks.
+
+    Products with the same activations share their quantisation. An operator `nbits_rows` that gathers rows of a
+    product's weights gets the product's kind, because both share packed weights.
+    """
     edit = Editor(graph)
     quantised: dict[tuple[Any, ...], tuple[str, ...]] = {}
     products: dict[str, str] = {}
@@ -26,15 +31,15 @@ def quantize_activations(graph: Graph, context: Context) -> Graph:
         if op.kind != "matmul_nbits" or not _is_int8(op, context):
             continue
         x, block = op.inputs[0], op.attrs.block
-        how = Attrs(multiple=multiple(block), part=min(block, BLOCK))
-        if (x, how) not in quantised:
-            types = QuantizeBlocks.infer(how, graph.types[x])
-            quantised[x, how] = tuple(edit.value(f"{x}.{name}", type_)
+        quantization = Attrs(multiple=multiple(block), part=min(block, BLOCK))
+        if (x, quantization) not in quantised:
+            types = QuantizeBlocks.infer(quantization, graph.types[x])
+            quantised[x, quantization] = tuple(edit.value(f"{x}.{name}", type_)
                                       for name, type_ in zip(("int8", "scale", "sum"), types, strict=True))
-            edit.add_before(op, Op("quantize_blocks", how, (x,), quantised[x, how], origin=op.origin))
+            edit.add_before(op, Op("quantize_blocks", quantization, (x,), quantised[x, quantization], origin=op.origin))
         depth = graph.types[x].shape[-1]
         edit.replace(op, op.with_(kind="matmul_nbits_int8", attrs=Attrs(bits=op.attrs.bits, block=block, depth=depth),
-                                  inputs=(*quantised[x, how], *op.inputs[1:])))
+                                  inputs=(*quantised[x, quantization], *op.inputs[1:])))
     return edit.finish()
 
 

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces biases of channels whose filters are zeros, and whose sum is therefore the bias. Such channels remain if the
-padding after them is another number. Models give them biases up to 2^30 with tiny factors; a small bias with the same
-result keeps the range of sums small, which faster kernels need."""
+"""Replaces large biases of channels whose filters are zeros, so that faster kernels can be used.
+
+The sum of such a channel is its bias. Models have biases up to 2^30 there, with tiny scales. A small bias with a scale
+of 1/8 and the same result keeps the range of sums small, which faster requantization needs. (`dead_channels.py` removes
+such channels, but not if the padding after them is another number.)
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,17 @@ from ...ir.expr import Arg, Call, Expr, evaluate
 from ...ir.graph import Graph, Op
 from ..edit import Editor
 
-#: Functions of a sum, a multiplier and a shift. With a factor of 1/8 they give back a number exactly from 8 times it.
+#: Functions of a sum, a multiplier and a shift. With this multiplier and shift, which mean a factor of 1/8, they return
+#: exactly x for the sum 8 * x.
 _RESCALES = {"rescale_fixed", "rescale_down", "rescale_once"}
-_TIMES, _MULTIPLIER, _SHIFT = 8, 1 << 30, -2
+_BIAS_FACTOR, _MULTIPLIER, _SHIFT = 8, 1 << 30, -2
 #: The largest magnitude of a requantized number for which the bias is replaced.
-_MOST = 1 << 15
+_MAX_MAGNITUDE = 1 << 15
 
 
 def settle_known_sums(graph: Graph, context: Context) -> Graph:
-    """Replaces known sums in integer convolutions whose epilogue requantizes each channel."""
+    """Replaces the biases of channels with zero filters in integer convolutions whose epilogue requantizes each
+    channel."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind == "conv2d_integer" and op.epilogue is not None:
@@ -29,6 +34,7 @@ def settle_known_sums(graph: Graph, context: Context) -> Graph:
 
 
 def _settle(edit: Editor, op: Op) -> None:
+    """Replaces bias, multiplier and shift of the channels with zero filters and large biases."""
     graph, first_epilogue = edit.graph, len(op.own_inputs)
     rescale = _rescale(op.epilogue)
     if rescale is None or first_epilogue < 3 or not op.inputs[2]:
@@ -41,21 +47,22 @@ def _settle(edit: Editor, op: Op) -> None:
     if any(values.size != weights.shape[0] for values in columns):
         return
     bias, multiplier, shift = (values.reshape(-1).astype(np.int32) for values in columns)
-    known = (weights == op.attrs.w_zero).reshape(weights.shape[0], -1).all(1)
+    is_constant = (weights == op.attrs.w_zero).reshape(weights.shape[0], -1).all(1)
     results = evaluate(Call(rescale.fn, (Arg(0), Arg(1), Arg(2))), [bias, multiplier, shift]).astype(np.int64)
-    settled = known & (np.abs(bias.astype(np.int64)) > _TIMES * _MOST) & (np.abs(results) <= _MOST)
+    is_far = np.abs(bias.astype(np.int64)) > _BIAS_FACTOR * _MAX_MAGNITUDE
+    settled = is_constant & is_far & (np.abs(results) <= _MAX_MAGNITUDE)
     if not settled.any():
         return
     inputs = list(op.inputs)
-    for operand, old, new in zip(operands, columns, (_TIMES * results, _MULTIPLIER, _SHIFT), strict=True):
+    for operand, old, new in zip(operands, columns, (_BIAS_FACTOR * results, _MULTIPLIER, _SHIFT), strict=True):
         changed = np.where(settled, new, old.reshape(-1)).astype(old.dtype).reshape(old.shape)
         inputs[operand] = edit.constant(f"{op.outputs[0]}.settled{operand}", changed, graph.types[op.inputs[operand]])
     edit.replace(op, op.with_(inputs=tuple(inputs)))
 
 
 def _rescale(expr: Expr | None) -> Call | None:
-    """Returns the only call in an epilogue that requantizes the sum by two operands that nothing else reads; None if
-    there is none."""
+    """Returns the call in an epilogue that requantizes the sum by a multiplier and a shift that are operands, and that
+    nothing else reads; None if there is none or several."""
     calls, operands = [], []
 
     def walk(expr: Expr | None) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folds small values that depend on dequantised constants only, such as the sum of two biases.
 
-Importers do not fold them, since they do not know which constants stay integers.
+Importers do not fold them, because they do not know which constants stay integers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ...ops.rules import computed, require_accepted
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE
 
-#: The most elements of a folded result, and multiply-accumulates for it.
+#: The largest number of elements of a folded result, and of multiply-accumulates to compute it.
 SMALL = 1 << 16
 
 
 def fold(graph: Graph, context: Context) -> Graph:
     """Folds small results of operators on constants and dequantised constants."""
     edit = Editor(graph)
-    counted = {name for op in graph.ops if op.kind == EXTENT for name in op.inputs}
+    extents_values = {name for op in graph.ops if op.kind == EXTENT for name in op.inputs}
     for op in graph.ops:
         declaration = operator(op.kind)
         if op.kind in (DEQUANTIZE, QUANTIZE, EXTENT, "copy") or not op.inputs or not declaration.folds \
-                or len(op.outputs) != 1 or op.outputs[0] in counted or not declaration.evaluates(op.attrs):
+                or len(op.outputs) != 1 or op.outputs[0] in extents_values or not declaration.evaluates(op.attrs):
             continue
         if not all(name in edit.constants or _is_dequantised(edit, name) for name in op.inputs if name):
             continue
@@ -46,12 +46,14 @@ def fold(graph: Graph, context: Context) -> Graph:
 
 
 def _is_dequantised(edit: Editor, name: str) -> bool:
+    """Returns whether a value is small and a dequantised constant."""
     source = edit.producer(name)
     return source is not None and source.kind == DEQUANTIZE and is_at_most(edit.types[name].size, SMALL) \
         and all(operand in edit.constants for operand in source.inputs if operand)
 
 
 def _numbers(edit: Editor, name: str) -> np.ndarray:
+    """Returns the array of a constant or dequantised constant."""
     if name in edit.constants:
         return edit.constants[name]
     source = edit.producer(name)

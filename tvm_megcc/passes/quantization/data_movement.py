@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves dequantize_linear after, and quantize_linear before data movement, so that integers are moved."""
+"""Moves dequantize_linear after data movement, and quantize_linear before it, so that integers are moved."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ...ops.base import operator
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters
 
-#: Operators whose result consists of elements of some operands -> these operands.
+#: Kind of an operator whose result consists of elements of some operands -> the positions of these operands.
 MOVES: dict[str, slice] = {
     **dict.fromkeys(("reshape", "transpose", "slice", "max_pool", "gather", "expand", "tile", "reverse", "pad",
                      "resize", "global_max_pool"), slice(1)),
     "concat": slice(None), "where": slice(1, 3)}
-#: Operators whose result has no more elements than the operand, so that they are folded on constants.
+#: Operators whose result has no more elements than the operand: they are folded if their operands are constants.
 PARTS = ("reshape", "transpose", "slice")
 
 
@@ -31,38 +31,40 @@ def sink(graph: Graph, context: Context) -> Graph:
     for op in graph.ops:
         data = _data(op)
         sources = [edit.producer(name) for name in data]
-        found = [Parameters.of(edit, source, DEQUANTIZE) for source in sources]
-        first = found[0] if found else None
+        parameters = [Parameters.of(edit, source, DEQUANTIZE) for source in sources]
+        first = parameters[0] if parameters else None
         if first is None or any(source is None for source in sources):
             continue
         source = sources[0]
         assert source is not None
         if op.kind == QUANTIZE and all(name in edit.constants for name in (*source.inputs, *op.inputs[1:]) if name):
-            real = _computed(edit, source)
-            arrays = (real, *(edit.constants[name] if name else None for name in op.inputs[1:]))
+            floats = _computed(edit, source)
+            arrays = (floats, *(edit.constants[name] if name else None for name in op.inputs[1:]))
             edit.settle(op, operator(op.kind).compute(op.attrs, *arrays)[0])
         elif op.kind == QUANTIZE:
             if first.equals(Parameters.of(edit, op, QUANTIZE)) and op.outputs[0] not in graph.outputs:
                 edit.redirect({op.outputs[0]: source.inputs[0]})
         elif op.kind == "reshape" and not first.is_single:
             _reshape_channels(edit, op, source, first)
-        elif all(first.equals(other) for other in found) or (op.kind == "transpose" and len(found) == 1):
+        elif all(first.equals(of_source) for of_source in parameters) \
+                or (op.kind == "transpose" and len(parameters) == 1):
             integers = tuple(dequantize.inputs[0] for dequantize in sources if dequantize is not None)
             moved = _moved(edit, op, dict(zip(data, integers, strict=True)), first, context)
             if moved is not None:
                 axis = source.attrs.axis if first.is_single else op.attrs.perm.index(first.axis % len(op.attrs.perm))
-                real = source.with_(inputs=(moved.outputs[0], *source.inputs[1:]), outputs=op.outputs,
-                                    attrs=Attrs(source.attrs, axis=axis))
+                floats = source.with_(inputs=(moved.outputs[0], *source.inputs[1:]), outputs=op.outputs,
+                                      attrs=Attrs(source.attrs, axis=axis))
                 if _is_computed_now(edit, op, integers):
                     edit.constants[moved.outputs[0]] = _computed(edit, moved)
-                    edit.replace(op, real)
+                    edit.replace(op, floats)
                 else:
-                    edit.replace(op, moved, real)
+                    edit.replace(op, moved, floats)
     return edit.finish()
 
 
 def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) -> None:
-    """Folds a reshape of a constant with several scales, if they belong to one axis of the result too."""
+    """Folds a reshape of a quantised constant with a scale for each index of an axis, if each index of an axis of the
+    result has one scale too."""
     if source.inputs[0] not in edit.constants:
         return
     numbers, shape = edit.constants[source.inputs[0]], edit.types[op.outputs[0]].shape
@@ -91,7 +93,7 @@ def _computed(edit: Editor, op: Op):
 
 
 def rise(graph: Graph, context: Context) -> Graph:
-    """Moves quantization from after data movement to before it."""
+    """Moves quantize_linear from after data movement to before it."""
     edit = Editor(graph)
     for op in reversed(graph.ops):
         parameters = Parameters.of(edit, op, QUANTIZE)
@@ -111,7 +113,7 @@ def rise(graph: Graph, context: Context) -> Graph:
 
 
 def _data(op: Op) -> tuple[str, ...]:
-    """Returns the operands whose elements the result has."""
+    """Returns the operands whose elements the result consists of."""
     if op.kind == QUANTIZE:
         return op.inputs[:1]
     return op.inputs[MOVES[op.kind]] if op.kind in MOVES and len(op.outputs) == 1 else ()
@@ -124,7 +126,8 @@ def _is_computed_now(edit: Editor, op: Op, integers: Sequence[str]) -> bool:
 
 
 def _moved(edit: Editor, op: Op, integers: Mapping[str, str], parameters: Parameters, context: Context) -> Op | None:
-    """Returns the data movement with integers as operands; None if no kernel supports it."""
+    """Returns the data movement on integers; None if no kernel supports it. integers: float operand -> integer
+    operand."""
     attrs = op.attrs
     if op.kind == "resize" and attrs.mode != "nearest":
         return None
@@ -137,9 +140,9 @@ def _moved(edit: Editor, op: Op, integers: Mapping[str, str], parameters: Parame
     inputs[data] = [integers[name] for name in inputs[data]]
     result = TensorType(parameters.dtype, edit.types[op.outputs[0]].shape)
     types = tuple(edit.types[name] if name else None for name in inputs)
-    known = frozenset(i for i, name in enumerate(inputs) if name in edit.constants)
+    constants = frozenset(i for i, name in enumerate(inputs) if name in edit.constants)
     moved = op.with_(inputs=tuple(inputs), attrs=attrs,
                      outputs=(edit.value(f"{op.outputs[0]}.{result.dtype}", result),))
     if _is_computed_now(edit, op, inputs):
         return moved
-    return moved if realisable(Site(moved, types, (result,), context, known)) else None
+    return moved if realisable(Site(moved, types, (result,), context, constants)) else None

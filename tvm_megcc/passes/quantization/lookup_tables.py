@@ -16,12 +16,12 @@ from ...ir.types import TensorType
 from ...ops.quantized.lookup_table import BYTES, numbers
 from ..edit import Editor
 
-#: Functions from this cost on (sqrt, exp, sigmoid, …) take longer than a table lookup.
+#: Functions of at least this cost (sqrt, exp, sigmoid, …) take longer than a table lookup.
 COSTLY = 12
 
 
 def tabulate(graph: Graph, context: Context) -> Graph:
-    """Replaces elementwise operators on one 8-bit operand that compute in floats by tables, if that is faster."""
+    """Replaces elementwise operators on one 8-bit operand by table lookups, if these are faster."""
     edit = Editor(graph)
     tables: dict[tuple[Expr, str, str], str] = {}
     for op in graph.ops:
@@ -42,10 +42,12 @@ def is_of_bytes(op: Op, types: Mapping[str, TensorType]) -> bool:
 
 
 def is_costly(expr: Expr) -> bool:
+    """Returns whether an expression calls a function that takes longer than a table lookup."""
     return any(FUNCTIONS[name].cost >= COSTLY for name in expressions.functions_of(expr))
 
 
 def _is_worth_it(graph: Graph, op: Op) -> bool:
+    """Returns whether a table is possible and faster than the operator."""
     if not is_of_bytes(op, graph.types):
         return False
     (y,) = op.outputs

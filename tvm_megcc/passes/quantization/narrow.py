@@ -12,8 +12,8 @@ from ..edit import Editor
 
 
 def narrow_numbers(graph: Graph, context: Context) -> Graph:
-    """Narrows constants in epilogues of integer sums, on CPUs without vectors and with Helium. Elsewhere widening int8
-    vectors takes additional instructions."""
+    """Narrows constants in epilogues of integer sums, on CPUs without vectors and with Helium, whose loads widen int8.
+    On other CPUs, widening int8 vectors takes additional instructions."""
     edit = Editor(graph)
     narrowed: dict[str, str] = {}
     for op in graph.ops if context.isa.lanes == 1 or context.isa.helium else ():

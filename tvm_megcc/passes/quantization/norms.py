@@ -14,7 +14,8 @@ from .requantize import DEQUANTIZE, QUANTIZE, Parameters
 
 
 def lower_norms(graph: Graph, context: Context) -> Graph:
-    """Lowers layer normalisation with one scale before and one after."""
+    """Rewrites quantize(layer_norm(dequantize(x))) → layer_norm_quantised(x), if both have one scale and 8-bit
+    integers."""
     edit = Editor(graph)
     for op in graph.ops:
         norm = edit.producer(op.inputs[0]) if op.kind == QUANTIZE else None

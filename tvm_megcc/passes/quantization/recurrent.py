@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowers recurrent layers between dequantize_linear and quantize_linear: recurrent weights stay 8-bit, and are
-converted to floats in registers; results are stored quantised."""
+"""Lowers recurrent layers between dequantize_linear and quantize_linear: recurrent weights stay 8-bit and are converted
+to floats in registers; results are stored quantised."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from .requantize import DEQUANTIZE, QUANTIZE, Parameters, Readers
 
 
 def lower_steps(graph: Graph, context: Context) -> Graph:
-    """Lowers lstm, gru and rnn whose weights have one zero point, and one scale or one for each row."""
+    """Lowers lstm, gru and rnn operators whose recurrent weights have one zero point, and one scale or one for each
+    row."""
     edit = Editor(graph)
     readers = graph.consumers()
     for op in graph.ops:
@@ -30,7 +31,8 @@ def lower_steps(graph: Graph, context: Context) -> Graph:
 
 
 def _packed_weights(edit: Editor, op: Op) -> Op:
-    """Returns the layer with quantised recurrent weights; as int8 without a zero point, if they fit."""
+    """Returns the layer with quantised recurrent weights [directions, rows, columns]; if they fit, as int8 with the
+    zero point 0. Returns the layer unchanged if its weights are not quantised so."""
     source = edit.producer(op.inputs[1])
     of_r = Parameters.of(edit, source, DEQUANTIZE)
     if source is None or of_r is None or of_r.dtype not in BYTES or source.inputs[0] not in edit.constants \
@@ -68,4 +70,5 @@ def _stored(edit: Editor, op: Op, readers: Readers) -> Op:
 
 
 def _expression(to: Parameters) -> Expr:
+    """Returns the quantisation of a float as an expression."""
     return quantised(X / float(to.scale[0]), int(to.zero[0]), *to.limits)

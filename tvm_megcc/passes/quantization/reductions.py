@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowers means and sums of dequantised numbers to sums of integers, times a factor."""
+"""Lowers means and sums of dequantised numbers to integer sums, which are then multiplied by a factor."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ...ops.quantized.conv_matmul import BYTES
 from ..edit import Editor
 from .requantize import DEQUANTIZE, Parameters, finish_sums
 
-#: The most 8-bit numbers whose sum fits in int32 in any case.
-MOST = 2**31 // 256
+#: The largest number of 8-bit integers whose sum always fits in int32.
+MAX_SUMMANDS = 2**31 // 256
 
-#: The most window positions whose sizes are computed at compile time.
-LARGEST = 1 << 22
+#: The largest number of elements of an input for which the sizes of windows are computed at compile time.
+MAX_POSITIONS = 1 << 22
 
 
 def lower_sums(graph: Graph, context: Context) -> Graph:
@@ -31,13 +31,13 @@ def lower_sums(graph: Graph, context: Context) -> Graph:
     edit = Editor(graph)
     readers = graph.consumers()
     for op in graph.ops:
-        found = _sums_of(op, graph.types[op.inputs[0]]) if op.kind in _KINDS else None
-        source = edit.producer(op.inputs[0]) if found else None
+        sums_of_op = _sums_of(op, graph.types[op.inputs[0]]) if op.kind in _KINDS else None
+        source = edit.producer(op.inputs[0]) if sums_of_op else None
         parameters = Parameters.of(edit, source, DEQUANTIZE)
-        if not found or source is None or parameters is None or not parameters.is_single \
+        if not sums_of_op or source is None or parameters is None or not parameters.is_single \
                 or parameters.dtype not in BYTES:
             continue
-        kind, attrs, count = found
+        kind, attrs, count = sums_of_op
         attrs = Attrs(attrs, x_zero=int(parameters.zero[0]))
         integers = edit.types[source.inputs[0]]
         (sums_type,) = operator(kind).infer(attrs, integers)
@@ -53,28 +53,31 @@ _KINDS = ("avg_pool", "sum_pool", "global_avg_pool", "reduce_mean", "reduce_sum"
 
 
 def _sums_of(op: Op, x: TensorType) -> tuple[str, Attrs, np.ndarray] | None:
-    """Returns the integer operator, its attributes, and the divisors of its sums: one number, or one for each position;
-    None if they are not known at compile time."""
+    """Returns the integer operator of a mean or sum: its kind, its attributes, and the divisors of its sums (one
+    number, or one for each position [H, W]). Returns None if the divisors are not known at compile time."""
     if "pool" in op.kind and x.rank != 4:
         return None
     if op.kind in ("avg_pool", "sum_pool"):
         counts = _window_sizes(op.attrs, x) if op.kind == "avg_pool" else np.ones(1)
         attrs = Attrs({name: value for name, value in op.attrs.items() if name != "count_pads"})
-        return None if counts is None or math.prod(op.attrs.kernel) > MOST else ("sum_pool_integer", attrs, counts)
+        if counts is None or math.prod(op.attrs.kernel) > MAX_SUMMANDS:
+            return None
+        return "sum_pool_integer", attrs, counts
     axes, keep = (tuple(range(2, x.rank)), True) if op.kind == "global_avg_pool" else (op.attrs.axes, op.attrs.keepdims)
     count = product(x.shape[axis] for axis in axes)
-    if not isinstance(count, int) or not 0 < count <= MOST:
+    if not isinstance(count, int) or not 0 < count <= MAX_SUMMANDS:
         return None
     return "reduce_sum_integer", Attrs(axes=axes, keepdims=keep), np.full(1, 1 if op.kind == "reduce_sum" else count)
 
 
 def _window_sizes(attrs: Attrs, x: TensorType) -> np.ndarray | None:
-    """Returns the number of elements of each window; one number if all are equal, None if it depends on symbols."""
+    """Returns the number of elements in each window of a pool: an array [1] if all are equal, else [1, 1, H, W]; None
+    if it depends on symbols or there are too many windows."""
     if not attrs.ceil and (attrs.get("count_pads", 0) or not any(attrs.pads)):
         return np.full(1, product(attrs.kernel))
     padded = static(extent + before + after for extent, before, after
                     in zip(x.shape[2:], attrs.pads[:2], attrs.pads[2:], strict=True))
-    if padded is None or math.prod(padded) > LARGEST:
+    if padded is None or math.prod(padded) > MAX_POSITIONS:
         return None
     unpadded = Attrs({**attrs, "pads": (0,) * 4}) if attrs.get("count_pads", 0) else attrs
     added = np.add(attrs.pads[:2], attrs.pads[2:]) if attrs.get("count_pads", 0) else np.zeros(2, int)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads quantisation parameters, and emits the requantization of integer sums."""
+"""Quantisation parameters of operators, and the requantization of integer sums, for the passes that lower quantised
+operators."""
 
 from __future__ import annotations
 
@@ -21,8 +22,12 @@ Readers = Mapping[str, Sequence[Op]]
 
 @dataclass(frozen=True)
 class Parameters:
-    """Quantisation parameters: real = scale * (integer - zero). scale, zero: arrays of one element, or of one for each
-    index of the axis."""
+    """Quantisation parameters: float = scale * (integer - zero).
+
+    dtype: that of the integers.
+    scale, zero: arrays [1], or [extent of the axis].
+    axis: the axis for which there are several scales or zero points.
+    """
 
     dtype: str
     scale: np.ndarray
@@ -31,8 +36,8 @@ class Parameters:
 
     @staticmethod
     def of(edit: Editor, op: Op | None, kind: str) -> Parameters | None:
-        """Returns the parameters of a dequantize_linear or quantize_linear; None for another operator, or if they are
-        not constant, not float32, or by blocks."""
+        """Returns the parameters of an operator; None if its kind is not `kind` (`DEQUANTIZE` or `QUANTIZE`), or they
+        are not constant, not float32, or by blocks."""
         if op is None or op.kind != kind or op.attrs.block:
             return None
         scale = edit.constants.get(op.inputs[1])
@@ -48,28 +53,34 @@ class Parameters:
 
     @property
     def is_single(self) -> bool:
-        """Returns whether one scale and zero point are those of all elements."""
+        """Whether all elements have the same scale and zero point (per-tensor quantisation)."""
         return self.scale.size == self.zero.size == 1
 
     def equals(self, other: Parameters | None) -> bool:
+        """Returns whether both are per-tensor parameters with equal values."""
         return (other is not None and self.dtype == other.dtype and self.is_single and other.is_single
                 and self.scale[0] == other.scale[0] and self.zero[0] == other.zero[0])
 
     @property
     def limits(self) -> tuple[int, int]:
+        """The least and the greatest integer of the dtype."""
         limits = np.iinfo(self.dtype)
         return int(limits.min), int(limits.max)
 
 
 def finish_sums(edit: Editor, op: Op, product: Op, sums: str, scale: np.ndarray, shape: tuple[int, ...],
                 readers: Readers, addend: np.ndarray | None = None) -> None:
-    """Replaces a float operator, `op`, by an integer one and a rescaling.
+    """Replaces a float operator by an integer one and an elementwise operator that scales its results.
 
-    `product` computes the integers `sums`; an elementwise operator converts them to floats. If the only readers of `op`
-    are clips and a quantize_linear, these are replaced too: the elementwise operator gives the quantised result.
+    If only clips and a quantize_linear read the float operator's result, these are replaced too: then the elementwise
+    operator computes the quantised result.
 
-    scale: of the sums, one or several. shape: that in which several scales, and the addend, broadcast. addend: floats
-    to add to the result, if any.
+    Args:
+        op: the float operator.
+        product: the integer operator, which computes `sums`.
+        scale: the scale of the sums, [1] or several.
+        shape: the shape in which several scales, and the addend, broadcast to the sums.
+        addend: floats to add to the result; None: none.
     """
     def operand(array: np.ndarray, name: str) -> str:
         return edit.constant(f"{op.outputs[0]}.{name}", np.ascontiguousarray(array.reshape(shape)))
@@ -93,7 +104,8 @@ def finish_sums(edit: Editor, op: Op, product: Op, sums: str, scale: np.ndarray,
 
 
 def clipped_chain(edit: Editor, op: Op, readers: Readers) -> list[Op]:
-    """Returns clips and the quantize_linear after them, each the only reader of the one before; [] if there is none."""
+    """Returns the clips after an operator and the quantize_linear after them, each the only reader of the one before;
+    [] if there is no such chain."""
     chain: list[Op] = []
     value = op.outputs[0]
     while edit.is_read_once(value):
@@ -111,24 +123,23 @@ def clipped_chain(edit: Editor, op: Op, readers: Readers) -> list[Op]:
 def _clip_of(op: Op) -> tuple[float, float] | None:
     """Returns the limits of an operator that clips to constants, such as relu; None for others."""
     expr = operator(op.kind).expression(op.attrs) if len(op.inputs) == 1 and "dtype" not in op.attrs else None
-    low, high = -np.inf, np.inf
+    lower, upper = -np.inf, np.inf
     while isinstance(expr, Call) and expr.fn in ("min", "max") and isinstance(expr.args[1], Const):
         limit = expr.args[1].value
-        low, high = (low, min(high, limit)) if expr.fn == "min" else (max(low, limit), high)
+        lower, upper = (lower, min(upper, limit)) if expr.fn == "min" else (max(lower, limit), upper)
         expr = expr.args[0]
-    return (low, high) if expr == X and low <= high and (low, high) != (-np.inf, np.inf) else None
+    return (lower, upper) if expr == X and lower <= upper and (lower, upper) != (-np.inf, np.inf) else None
 
 
 def _limits_of(clips: list[Op], to: Parameters) -> tuple[int, int]:
-    """Returns the range of the quantised result after clips of the floats. Since rounding is monotone, clips commute
-    with it."""
-    low, high = to.limits
+    """Returns the limits of the quantised result of clipped floats. Rounding is monotone, so clips commute with it."""
+    lower, upper = to.limits
     for op in clips:
         limits = _clip_of(op)
         assert limits is not None
-        least, most = (_round(limit / to.scale[0]) + int(to.zero[0]) for limit in limits)
-        low, high = min(max(low, least), high), max(min(high, most), low)
-    return low, high
+        clip_lower, clip_upper = (_round(limit / to.scale[0]) + int(to.zero[0]) for limit in limits)
+        lower, upper = min(max(lower, clip_lower), upper), max(min(upper, clip_upper), lower)
+    return lower, upper
 
 
 def _round(value: float) -> int:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces TFLite's fixed-point requantization by one float fused multiply-add, if the results are equal for every sum
-that can occur. Both functions are monotone, so it suffices that they agree on both sides of each step of the result, of
-which an 8-bit result has at most 255. The factor and the addend of each channel are searched until they do."""
+"""Replaces TFLite's fixed-point requantization by a float fused multiply-add and a rounding, which are faster, if the
+results are equal for every sum that can occur.
+
+Both functions are monotone, so it suffices that they agree on both sides of each step of the result; an 8-bit result
+has at most 255 steps. `step_functions.py` searches the factor and the addends of each channel.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,21 @@ from ...ir.intervals import INT32, SATURATED
 from ...kernels.support import MAX_EPILOGUE_OPERANDS
 from ...ops.base import operator
 from ..edit import Editor
-from .step_functions import Steps, searched
+from .step_functions import Steps, search_rounding
 
-#: The most steps of a result.
-_STEPS = 511
-#: Requantization functions -> the least right shift that is supported, so that sums do not overflow.
+#: The largest number of steps of a result.
+_MAX_STEPS = 511
+#: Requantization function -> the smallest right shift for which it is replaced, so that sums do not overflow.
 _SHIFTS = {"rescale_fixed": 0, "rescale_down": 1, "rescale_once": 1}
 
 
-class _Found(NamedTuple):
-    """The replacement of a requantized sum: an expression over the sum and new operands, these operands, and numbers to
-    add to the biases of the channels."""
+class _Replacement(NamedTuple):
+    """The replacement of a requantized sum.
+
+    expr: an expression over the sum (operand 0) and new operands (1, 2, …).
+    operands: the new operands, arrays [C] or [1].
+    bias_addends: the numbers to add to the biases, [C] or [1].
+    """
 
     expr: Expr
     operands: tuple[np.ndarray, ...]
@@ -34,20 +41,25 @@ class _Found(NamedTuple):
 
 
 class _Requantized(NamedTuple):
-    """A requantized sum plus `zero`, which is clipped to [low, high]. rescale: the function of the sum or, if both
-    signs are handled separately, of its magnitude."""
+    """A requantized sum plus a zero point, clipped to [lower, upper], in an epilogue.
+
+    call: the expression of the requantized sum.
+    rescale: the same, or, if `call` requantizes both signs separately, the function that it applies to magnitudes.
+    """
 
     call: Call
     rescale: Call
     zero: int
-    low: int
-    high: int
+    lower: int
+    upper: int
 
     @property
     def has_outer_call(self) -> bool:
+        """Whether both signs are requantized separately."""
         return self.rescale is not self.call
 
     def numpy(self, sums: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """Returns the requantized sums, without zero point and clip."""
         function = FUNCTIONS[self.rescale.fn].numpy
         return np.sign(sums) * function(np.abs(sums), multiplier, shift) if self.has_outer_call \
             else function(sums, multiplier, shift)
@@ -58,56 +70,59 @@ def rescale_in_float32(graph: Graph, context: Context) -> Graph:
     edit = Editor(graph)
     for op in graph.ops if context.isa.fused_rounding else ():
         if op.epilogue is not None and op.kind in ("conv2d_integer", "matmul_integer"):
-            found = _in_floats(edit, op)
+            found = _requantized_in_float32(edit, op)
             if found is not None:
                 edit.replace(op, found)
     return edit.finish()
 
 
-def _in_floats(edit: Editor, op: Op) -> Op | None:
+def _requantized_in_float32(edit: Editor, op: Op) -> Op | None:
+    """Returns the operator with float requantization; None if that is impossible."""
     graph, result = edit.graph, edit.types[op.outputs[0]]
     assert op.epilogue is not None
     matched = _requantized(op.epilogue, *SATURATED.get(result.dtype, INT32))
-    sums = _sums(graph, op)
-    if matched is None or sums is None or matched.high - matched.low > _STEPS:
+    sums = _sum_bounds(graph, op)
+    if matched is None or sums is None or matched.upper - matched.lower > _MAX_STEPS:
         return None
     axis = operator(op.kind).channel_axis
     assert axis is not None
     channels = len(sums[0])
-    numbers = [_numbers(graph, op, argument, channels) for argument in matched.rescale.args[1:]]
+    numbers = [_per_channel(graph, op, argument, channels) for argument in matched.rescale.args[1:]]
     if numbers[0] is None or numbers[1] is None:
         return None
-    if all((each == each[0]).all() for each in numbers):
-        # One function for all channels stays one, since loading per-channel operands would take time.
-        numbers, sums = [each[:1] for each in numbers], (sums[0].min(keepdims=True), sums[1].max(keepdims=True))
-    found = _by_floats(matched, numbers[0], numbers[1], *sums)
+    if all((values == values[0]).all() for values in numbers):
+        # One function for all channels stays one: loading operands for each channel would take time.
+        numbers, sums = [values[:1] for values in numbers], (sums[0].min(keepdims=True), sums[1].max(keepdims=True))
+    replacement = _search_float_parameters(matched, numbers[0], numbers[1], *sums)
     trailing = len(result.shape) - 1 - axis % len(result.shape)
-    return None if found is None else _replaced(edit, op, matched, found, channels, trailing)
+    return None if replacement is None else _replaced(edit, op, matched, replacement, channels, trailing)
 
 
-def _requantized(expr: Expr, low: float, high: float) -> _Requantized | None:
-    """Returns the requantized sum in an expression that is clipped to [low, high]; None if there is none or several."""
+def _requantized(expr: Expr, lower: float, upper: float) -> _Requantized | None:
+    """Returns the requantized sum in an expression whose result is clipped to [lower, upper]; None if there is none or
+    several."""
     if not isinstance(expr, Call):
         return None
     rescale = expr if expr.fn in _SHIFTS else _of_magnitudes(expr)
     if rescale:
-        known = rescale is not expr or expr.args[0] == X
-        return _Requantized(expr, rescale, 0, int(low), int(high)) if known else None
+        reads_sum = rescale is not expr or expr.args[0] == X
+        return _Requantized(expr, rescale, 0, int(lower), int(upper)) if reads_sum else None
     number = expr.args[1].value if len(expr.args) == 2 and isinstance(expr.args[1], Const) else None
     if number is not None and expr.fn in ("add", "sub", "min", "max"):
         if expr.fn in ("min", "max"):
-            bound = min(max(number, low), high)
-            return _requantized(expr.args[0], *((low, bound) if expr.fn == "min" else (bound, high)))
+            bound = min(max(number, lower), upper)
+            return _requantized(expr.args[0], *((lower, bound) if expr.fn == "min" else (bound, upper)))
         added = number if expr.fn == "add" else -number
-        found = _requantized(expr.args[0], low - added, high - added)
-        is_next = found is not None and found.call == expr.args[0]
-        return found._replace(zero=int(added), low=int(low), high=int(high)) if found and is_next else found
-    requantized_arguments = [found for argument in expr.args if (found := _requantized(argument, *INT32)) is not None]
+        inner = _requantized(expr.args[0], lower - added, upper - added)
+        is_next = inner is not None and inner.call == expr.args[0]
+        return inner._replace(zero=int(added), lower=int(lower), upper=int(upper)) if inner and is_next else inner
+    requantized_arguments = [inner for argument in expr.args if (inner := _requantized(argument, *INT32)) is not None]
     return requantized_arguments[0] if len(requantized_arguments) == 1 else None
 
 
 def _of_magnitudes(expr: Call) -> Call | None:
-    """Returns the requantization that is applied to both signs separately, as in fully connected layers; else None."""
+    """Returns the function f of an expression f(max(x, 0)) - f(max(-x, 0)), which requantizes both signs separately, as
+    TFLite's fully connected layers do; None for another expression."""
     up, *down = expr.args
     if not isinstance(up, Call) or up.fn != "rescale_once" or expr.fn != "sub":
         return None
@@ -115,8 +130,9 @@ def _of_magnitudes(expr: Call) -> Call | None:
     return up if up.args[0] == maximum(X, 0) and down == [mirrored] else None
 
 
-def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns the least and the greatest sum of each channel; None if they are not known or may overflow."""
+def _sum_bounds(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns the least and the greatest sum of each channel, arrays [C]; None if they are not known or may
+    overflow."""
     weights, limits = graph.constants.get(op.inputs[1]), np.iinfo(graph.types[op.inputs[0]].dtype)
     bias = op.own_inputs[2] if len(op.own_inputs) > 2 else ""
     if weights is None or weights.ndim < 2 or (bias and bias not in graph.constants):
@@ -131,14 +147,13 @@ def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
     rows = rows.astype(np.int64).reshape(-1, *rows.shape[-2:]) - of_weights
     up, down = np.maximum(rows, 0).sum(axis=-1), np.minimum(rows, 0).sum(axis=-1)
     added = graph.constants[bias].astype(np.int64).reshape(-1) if bias else 0
-    least = (up * (limits.min - zero) + down * (limits.max - zero)).min(axis=0) + added
-    most = (up * (limits.max - zero) + down * (limits.min - zero)).max(axis=0) + added
-    return (least, most) if least.min() >= INT32[0] and most.max() <= INT32[1] else None
+    smallest = (up * (limits.min - zero) + down * (limits.max - zero)).min(axis=0) + added
+    largest = (up * (limits.max - zero) + down * (limits.min - zero)).max(axis=0) + added
+    return (smallest, largest) if smallest.min() >= INT32[0] and largest.max() <= INT32[1] else None
 
 
-def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray | None:
-    """Returns the constant numbers of a requantization argument, one for each channel; None if they are not
-    constant."""
+def _per_channel(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray | None:
+    """Returns an argument of a requantization as an array [C] of int64; None if it is not constant."""
     if isinstance(argument, Const):
         return np.full(channels, int(argument.value), np.int64)
     is_operand = isinstance(argument, Arg) and argument.index > 0
@@ -148,25 +163,25 @@ def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray 
     return np.broadcast_to(value.astype(np.int64).reshape(-1), (channels,))
 
 
-def _replaced(edit: Editor, op: Op, matched: _Requantized, found: _Found, channels: int, trailing: int) \
+def _replaced(edit: Editor, op: Op, matched: _Requantized, replacement: _Replacement, channels: int, trailing: int) \
         -> Op | None:
-    """Returns the operator with `found` in place of the requantized sum, without operands that are no longer read.
-    trailing: the number of axes after that of the channels."""
+    """Returns the operator with a replacement of its requantized sum, without operands that are no longer read; None if
+    it has too many operands. trailing: the number of axes after the axis of channels."""
     assert op.epilogue is not None
     inputs, operands = op.own_inputs, list(op.epilogue_inputs)
     names = [edit.constant(f"{op.outputs[0]}.rescaled", operand.reshape(-1, *[1] * trailing))
-             for operand in found.operands]
+             for operand in replacement.operands]
     moved = [arg(0), *(arg(len(operands) + index + 1) for index in range(len(names)))]
-    epilogue = _substituted(op.epilogue, matched, substitute(found.expr, moved))
+    epilogue = _substituted(op.epilogue, matched, substitute(replacement.expr, moved))
     operands += names
     read = sorted(_read(epilogue) - {0})
     if len(read) > MAX_EPILOGUE_OPERANDS:
         return None
     epilogue = substitute(epilogue, [arg(read.index(index) + 1 if index in read else 0)
                                      for index in range(len(operands) + 1)])
-    if found.bias_addends.any():
+    if replacement.bias_addends.any():
         bias = edit.constants[inputs[2]].reshape(-1) if len(inputs) > 2 and inputs[2] else np.zeros(channels, np.int32)
-        inputs = *inputs[:2], edit.constant(f"{op.outputs[0]}.moved", bias + found.bias_addends)
+        inputs = *inputs[:2], edit.constant(f"{op.outputs[0]}.moved", bias + replacement.bias_addends)
     return op.with_(inputs=(*inputs, *(operands[index - 1] for index in read)), epilogue_start=len(inputs),
                     epilogue=epilogue)
 
@@ -188,36 +203,44 @@ def _read(expr: Expr) -> set[int]:
     return set().union(*map(_read, expr.args)) if isinstance(expr, Call) else set()
 
 
-def _by_floats(matched: _Requantized, multiplier: np.ndarray, shift: np.ndarray, least: np.ndarray,
-               most: np.ndarray) -> _Found | None:
-    """Searches float parameters that give the same results, within the limits, for the sums of each channel from
-    `least` to `most`."""
+def _search_float_parameters(matched: _Requantized, multiplier: np.ndarray, shift: np.ndarray, smallest: np.ndarray,
+               largest: np.ndarray) -> _Replacement | None:
+    """Searches a float requantization with the same results, within the limits.
+
+    Args:
+        multiplier, shift: of each channel, [C] or [1].
+        smallest, largest: the range of the sums of each channel, [C] or [1].
+
+    Returns:
+        The replacement; None if there is none.
+    """
     fn, zero = matched.rescale.fn, matched.zero
     if multiplier.min() < 0 or shift.max() > -_SHIFTS[fn] or shift.min() < -31:
         return None
     multiplier, shift = multiplier[:, None], shift[:, None]
     factor = np.maximum(multiplier, 1) * 2.0**(shift - 31)
-    levels = np.arange(matched.low - zero + 1, matched.high - zero + 1)[None]
+    levels = np.arange(matched.lower - zero + 1, matched.upper - zero + 1)[None]
     # The first of two roundings is to multiples of 2^shift, so sums up to half of that below a step reach it.
     early = np.where((fn == "rescale_once") | (shift == 0), 0, np.where(levels > 0, 1, -1) * 2.0**(shift - 1))
     steps = Steps.of(lambda sums: matched.numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
-                     least[:, None], most[:, None])
+                     smallest[:, None], largest[:, None])
     # With ties away from zero the function is odd, so only the steps of magnitudes are searched.
-    is_odd = matched.has_outer_call or (fn != "rescale_once" and matched.low < zero)
-    found = searched(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
-    if steps is None or found is None:
+    is_odd = matched.has_outer_call or (fn != "rescale_once" and matched.lower < zero)
+    rounding = search_rounding(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
+    if steps is None or rounding is None:
         return None
     if is_odd:
         def requantized(sums: np.ndarray) -> np.ndarray:
-            return FUNCTIONS["nearest_odd"].numpy(sums, found.moves, found.factors, found.added)
+            return FUNCTIONS["nearest_odd"].numpy(sums, rounding.moves, rounding.factors, rounding.added)
     else:
         def requantized(sums: np.ndarray) -> np.ndarray:
-            return FUNCTIONS["nearest_fused"].numpy(sums + found.moves, found.factors, found.added)
-    furthest = np.maximum(np.abs(least), np.abs(most)) + np.abs(found.moves[:, 0].astype(np.int64))
+            return FUNCTIONS["nearest_fused"].numpy(sums + rounding.moves, rounding.factors, rounding.added)
+    furthest = np.maximum(np.abs(smallest), np.abs(largest)) + np.abs(rounding.moves[:, 0].astype(np.int64))
     if furthest.max() > INT32[1] or not steps.are_of(requantized):
         return None
-    factors, moves = found.factors[:, 0], found.moves[:, 0]
+    factors, moves = rounding.factors[:, 0], rounding.moves[:, 0]
     if is_odd:
         expr = call("nearest_odd", arg(0), arg(1), arg(2), arg(3))
-        return _Found(expr + zero if zero else expr, (moves, factors, found.added[:, 0]), np.zeros_like(moves))
-    return _Found(call("nearest_fused", arg(0), arg(1), arg(2)), (factors, found.added[:, 0] + np.float32(zero)), moves)
+        return _Replacement(expr + zero if zero else expr, (moves, factors, rounding.added[:, 0]), np.zeros_like(moves))
+    added = rounding.added[:, 0] + np.float32(zero)
+    return _Replacement(call("nearest_fused", arg(0), arg(1), arg(2)), (factors, added), moves)

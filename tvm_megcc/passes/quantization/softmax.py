@@ -12,14 +12,14 @@ from ...ops.quantized.softmax import table
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters
 
-#: The smallest scale of results. Exponentials are rounded to 2**-23 of the largest one, which moves a result by up to
-#: 6e-5 of this scale; with a smaller one, more results would be rounded to another number than those of floats.
-FINEST = 2.0**-10
+#: The smallest scale of results. Exponentials are rounded to 2**-23 of the largest one, which changes a result by up to
+#: 6e-5 of this scale; with a smaller scale, more results would be rounded to another integer than with floats.
+MIN_SCALE = 2.0**-10
 
 
 def lower_softmax(graph: Graph, context: Context) -> Graph:
-    """Lowers softmax with one scale before and one after. If its axis is not the last one, 8-bit transposes are added
-    around it."""
+    """Rewrites quantize(softmax(dequantize(x))) → softmax_quantised(x), if both have one scale and 8-bit integers. If
+    the axis is not the last one, 8-bit transposes are added before and after."""
     edit = Editor(graph)
     for op in graph.ops:
         softmax = edit.producer(op.inputs[0]) if op.kind == QUANTIZE else None
@@ -28,7 +28,7 @@ def lower_softmax(graph: Graph, context: Context) -> Graph:
         source, shape = edit.producer(softmax.inputs[0]), edit.types[softmax.inputs[0]].shape
         before, after = Parameters.of(edit, source, DEQUANTIZE), Parameters.of(edit, op, QUANTIZE)
         if source is None or before is None or after is None or not before.is_single or not after.is_single \
-                or not {before.dtype, after.dtype} <= set(BYTES) or after.scale[0] < FINEST:
+                or not {before.dtype, after.dtype} <= set(BYTES) or after.scale[0] < MIN_SCALE:
             continue
         axis = softmax.attrs.axis % len(shape)
         length = shape[axis]

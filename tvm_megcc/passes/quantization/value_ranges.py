@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simplifies expressions by the ranges of their operands: removes clips without effect, checks for int32 overflow, and
-divisions of sums with few values. On CPUs without an FPU, rounded products become integer functions."""
+"""Simplifies expressions over integers by the ranges of their operands: removes clips without effect and checks for
+int32 overflow, and simplifies sums of few values. On CPUs without an FPU, rounded products become integer functions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ def use_ranges(graph: Graph, context: Context) -> Graph:
     """Simplifies epilogues and elementwise operators over integers by the ranges of their values."""
     edit = Editor(graph)
     for op in graph.ops:
-        changed = _changed(graph, op, context)
+        changed = _simplified(graph, op, context)
         if changed is not None:
             edit.replace(op, changed)
     return edit.finish()
 
 
-def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
+def _simplified(graph: Graph, op: Op, context: Context) -> Op | None:
+    """Returns the operator with a simpler expression; None if there is none."""
     result = graph.types[op.outputs[0]].dtype
     if op.epilogue is not None and op.kind.endswith("_integer"):
         operands, expr = ["", *op.epilogue_inputs], op.epilogue
@@ -40,17 +41,17 @@ def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
     # (codegen/c_source/render.py).
     saturated = "" if context.isa.dot_product or lanes.kind_of(expr, kinds) != "i" else result
     bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
-    found = simpler_sums(simplify(expr, bounds, kinds, saturated), bounds, kinds, context.isa.requantizing_stores)
+    simpler = simpler_sums(simplify(expr, bounds, kinds, saturated), bounds, kinds, context.isa.requantizing_stores)
     if context.isa.dsp or (context.isa.pairs and context.isa.pairs.bits == 32):
-        found = _products(found)
-    return None if found == expr else _with(op, found)
+        simpler = _without_float_products(simpler)
+    return None if simpler == expr else _with(op, simpler)
 
 
-def _products(expr: Expr) -> Expr:
+def _without_float_products(expr: Expr) -> Expr:
     """Replaces rounded products of an integer and a float constant by one integer function, which needs no FPU."""
     if not isinstance(expr, Call):
         return expr
-    arguments = tuple(map(_products, expr.args))
+    arguments = tuple(map(_without_float_products, expr.args))
     inner = arguments[0]
     if expr.fn == "nearest_within" and isinstance(inner, Call) and inner.fn == "mul":
         first, second = inner.args
@@ -60,11 +61,12 @@ def _products(expr: Expr) -> Expr:
 
 
 def _with(op: Op, expr: Expr) -> Op:
+    """Returns the operator with another epilogue or, without an epilogue, another expression."""
     return op.with_(epilogue=expr) if op.epilogue is not None else op.with_(attrs=Attrs(op.attrs, expr=expr))
 
 
 def _bounds(graph: Graph, name: str, dtype: str) -> Interval:
-    """Returns the range of a value."""
+    """Returns the range of a value of this dtype; name: "" for an integer sum."""
     if name in graph.constants:
         array = graph.constants[name]
         return (float(array.min()), float(array.max())) if array.size and np.isfinite(array).all() else None

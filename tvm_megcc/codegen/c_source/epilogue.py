@@ -207,7 +207,8 @@ class Epilogue:
         if self.is_int32x4:
             text += self._definition("epilogue_of_four", self.expression, "mgc_four",
                                      ", ".join(f"mgc_four {name}" for name in names),
-                                     lanes.to_int32x4(self.expression, names, self.lanes, lanes.lower_limit(self.result)))
+                                     lanes.to_int32x4(self.expression, names, self.lanes,
+                                                      lanes.lower_limit(self.result)))
         return text
 
     @staticmethod

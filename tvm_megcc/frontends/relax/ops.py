@@ -13,11 +13,10 @@ from tvm import ir
 
 from ...errors import MegccError
 from ...ops.base import OPERATORS
-from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common import ops as tvm_ops
 from ..tvm_common.node import Importer, TvmNode, Values, importer_of, ints, registers_in
-from ..tvm_common.ops import reduced
+from ..tvm_common.ops import reduced, require_affine
 from . import select
 
 PREFIX = "relax."
@@ -95,11 +94,6 @@ def fma(node: TvmNode) -> Values:
     return node.onnx("Add", *node.onnx("Mul", a, b), c)
 
 
-@imports("astype")
-def astype(node: TvmNode) -> Values:
-    return cast_to(node.onnx_node(inputs=node.inputs), node.inputs[0], node.types[0].dtype)
-
-
 @imports("clip")
 def clip(node: TvmNode) -> Values:
     dtype = node.types[0].dtype
@@ -155,12 +149,6 @@ def _nearest_even(extent: int, size: int, mode: str) -> np.ndarray:
 
 # --- normalisation and reduction -----------------------------------------------------------------------------------
 
-def _require_affine(node: TvmNode) -> None:
-    """Refuses a normalisation without scale or bias, which are operands in ONNX."""
-    if not (node.attrs.center and node.attrs.scale):
-        raise MegccError("center and scale cannot be switched off")
-
-
 def _require_spatial_axes(node: TvmNode) -> None:
     """Refuses a normalisation unless channels are on axis 1 and it is over all spatial axes, as in ONNX."""
     rank = node.type_of(node.inputs[0]).rank
@@ -180,7 +168,7 @@ def _first_trailing_axis(node: TvmNode) -> int:
 
 @imports("nn.layer_norm")
 def layer_norm(node: TvmNode) -> Values:
-    _require_affine(node)
+    require_affine(node)
     return node.onnx("LayerNormalization", axis=_first_trailing_axis(node), epsilon=float(node.attrs.epsilon))[:1]
 
 
@@ -191,14 +179,14 @@ def rms_norm(node: TvmNode) -> Values:
 
 @imports("nn.group_norm")
 def group_norm(node: TvmNode) -> Values:
-    _require_affine(node)
+    require_affine(node)
     _require_spatial_axes(node)
     return node.onnx("GroupNormalization", num_groups=int(node.attrs.num_groups), epsilon=float(node.attrs.epsilon))
 
 
 @imports("nn.instance_norm")
 def instance_norm(node: TvmNode) -> Values:
-    _require_affine(node)
+    require_affine(node)
     _require_spatial_axes(node)
     return node.onnx("InstanceNormalization", epsilon=float(node.attrs.epsilon))
 
@@ -240,14 +228,6 @@ def pad(node: TvmNode) -> Values:
     pads = node.constant(widths[::2] + widths[1::2], "int64")
     value = node.constant(float(a.pad_value), node.types[0].dtype)
     return node.onnx("Pad", node.inputs[0], pads, value, mode=_PAD_MODES[a.pad_mode])
-
-
-@imports("tile")
-def tile(node: TvmNode) -> Values:
-    repeats, shape = ints(node.attrs.repeats), node.type_of(node.inputs[0]).shape
-    rank = max(len(repeats), len(shape))
-    x = node.reshaped(node.inputs[0], (1,) * (rank - len(shape)) + shape)
-    return node.onnx("Tile", x, node.constant((1,) * (rank - len(repeats)) + repeats, "int64"))
 
 
 @imports("nn.pixel_shuffle")

@@ -13,6 +13,7 @@ from ...ir.dims import Dim
 from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common.node import Importer, TvmNode, Values, registers_in
+from ..tvm_common.ops import scatter_reduction
 
 #: Importers by the operators' names without "relax.".
 IMPORTERS: dict[str, Importer] = {}
@@ -51,30 +52,9 @@ def argsort(node: TvmNode) -> Values:
 
 # --- gather and scatter ----------------------------------------------------------------------------------------------
 
-#: Relax's reductions of scatters -> ONNX's.
-_REDUCTIONS = {"update": "none", "add": "add", "mul": "mul", "min": "min", "max": "max"}
-
-
-def _reduction(node: TvmNode) -> str:
-    """Returns ONNX's name of the reduction of a scatter."""
-    if node.attrs.reduction not in _REDUCTIONS:
-        raise MegccError(f"reduction '{node.attrs.reduction}' is not supported")
-    return _REDUCTIONS[node.attrs.reduction]
-
-
-@imports("scatter_elements")
-def scatter_elements(node: TvmNode) -> Values:
-    return node.onnx("ScatterElements", axis=int(node.attrs.axis), reduction=_reduction(node))
-
-
 @imports("scatter_nd")
 def scatter_nd(node: TvmNode) -> Values:
-    return node.onnx("ScatterND", reduction=_reduction(node))
-
-
-@imports("gather_elements")
-def gather_elements(node: TvmNode) -> Values:
-    return node.onnx("GatherElements", axis=int(node.attrs.axis))
+    return node.onnx("ScatterND", reduction=scatter_reduction(node.attrs.reduction))
 
 
 @imports("gather_nd")
@@ -114,18 +94,6 @@ def dynamic_strided_slice(node: TvmNode) -> Values:
     x, begins, ends, strides = node.inputs
     axes = node.constant(range(node.type_of(x).rank), "int64")
     return node.onnx("Slice", x, begins, ends, axes, strides)
-
-
-@imports("repeat")
-def repeat(node: TvmNode) -> Values:
-    x, count = node.inputs[0], int(node.attrs.repeats)
-    if node.attrs.axis is None:
-        x = node.reshaped(x, (-1,))
-    shape = node.type_of(x).shape
-    axis = 0 if node.attrs.axis is None else axis_of(int(node.attrs.axis), len(shape))
-    with_axis = node.reshaped(x, (*shape[:axis + 1], 1, *shape[axis + 1:]))
-    expanded = node.onnx("Expand", with_axis, node.extents((*shape[:axis + 1], count, *shape[axis + 1:])))[0]
-    return (node.reshaped(expanded, (*shape[:axis], shape[axis] * count, *shape[axis + 1:])),)
 
 
 # --- creation --------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from ...errors import MegccError
 from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common.node import Importer, TvmNode, Values, ints, is_known, registers_in
+from ..tvm_common.ops import scatter_reduction
 
 #: Importers by the names of operators.
 IMPORTERS: dict[str, Importer] = {}
@@ -115,11 +116,6 @@ def take(node: TvmNode) -> Values:
     return node.onnx("Gather", x, indices, axis=axis)
 
 
-@imports("gather")
-def gather(node: TvmNode) -> Values:
-    return node.onnx("GatherElements", axis=int(node.attrs.axis))
-
-
 @imports("gather_nd")
 def gather_nd(node: TvmNode) -> Values:
     x, indices = node.inputs
@@ -129,24 +125,14 @@ def gather_nd(node: TvmNode) -> Values:
 @imports("scatter_nd")
 def scatter_nd(node: TvmNode) -> Values:
     x, indices, updates = node.inputs
-    return node.onnx("ScatterND", x, _positions_last(node, indices), updates, reduction=_reduction(node.attrs.mode))
-
-
-@imports("scatter_elements")
-def scatter_elements(node: TvmNode) -> Values:
-    return node.onnx("ScatterElements", axis=int(node.attrs.axis), reduction=_reduction(node.attrs.reduction))
+    return node.onnx("ScatterND", x, _positions_last(node, indices), updates,
+                     reduction=scatter_reduction(node.attrs.mode))
 
 
 def _positions_last(node: TvmNode, indices: str) -> str:
     """Moves the first axis of indices, where Relay has an element's coordinates, to the end, where ONNX has them."""
     rank = node.type_of(indices).rank
     return node.onnx("Transpose", indices, perm=[*range(1, rank), 0])[0]
-
-
-def _reduction(mode: str) -> str:
-    if mode not in ("update", "add", "mul", "min", "max"):
-        raise MegccError(f"updates of mode '{mode}' are not supported")
-    return {"update": "none"}.get(mode, str(mode))
 
 
 @imports("one_hot")
@@ -179,21 +165,3 @@ def mirror_pad(node: TvmNode) -> Values:
 def _widths(node: TvmNode) -> str:
     pairs = [ints(pair) for pair in node.attrs.pad_width]
     return node.constant([pair[side] for side in (0, 1) for pair in pairs], "int64")
-
-
-@imports("tile")
-def tile(node: TvmNode) -> Values:
-    repeats, shape = ints(node.attrs.reps), node.type_of(node.inputs[0]).shape
-    rank = max(len(repeats), len(shape))
-    x = node.reshaped(node.inputs[0], (1,) * (rank - len(shape)) + shape)
-    return node.onnx("Tile", x, node.constant((1,) * (rank - len(repeats)) + repeats, "int64"))
-
-
-@imports("repeat")
-def repeat(node: TvmNode) -> Values:
-    """Imports repeat: adds an axis, broadcasts it, and merges it with the axis before."""
-    shape = node.type_of(node.inputs[0]).shape
-    axis, times = axis_of(int(node.attrs.axis), len(shape)), int(node.attrs.repeats)
-    unit = node.reshaped(node.inputs[0], [*shape[:axis + 1], 1, *shape[axis + 1:]])
-    (y,) = node.onnx("Expand", unit, node.extents([*shape[:axis + 1], times, *shape[axis + 1:]]))
-    return (node.reshaped(y, [*shape[:axis], shape[axis] * times, *shape[axis + 1:]]),)

@@ -14,7 +14,7 @@ from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common import ops as tvm_ops
 from ..tvm_common.node import Importer, TvmNode, Values, importer_of, ints, registers_in
-from ..tvm_common.ops import SPATIAL, extreme_index, reduced
+from ..tvm_common.ops import SPATIAL, extreme_index, reduced, require_affine
 from . import move, qnn, qnn_functions  # noqa: F401  (the last registers importers)
 
 IMPORTERS: dict[str, Importer] = {**tvm_ops.IMPORTERS, **move.IMPORTERS, **qnn.IMPORTERS}
@@ -61,11 +61,6 @@ def dropout(node: TvmNode) -> Values:
     return *node.onnx("Identity"), node.constant(np.ones(mask_type.shape), mask_type.dtype)
 
 
-@imports("nn.leaky_relu")
-def leaky_relu(node: TvmNode) -> Values:
-    return node.onnx("LeakyRelu", alpha=float(node.attrs.alpha))
-
-
 @imports("clip")
 def clip(node: TvmNode) -> Values:
     dtype = node.types[0].dtype
@@ -78,11 +73,6 @@ def _bound(bound: float, dtype: str) -> float:
     kind = np.dtype(dtype)
     limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
     return min(max(bound, limits.min), limits.max)
-
-
-@imports("cast", "cast_like")
-def cast(node: TvmNode) -> Values:
-    return cast_to(node.onnx_node(inputs=node.inputs), node.inputs[0], node.types[0].dtype)
 
 
 @imports("left_shift", "right_shift")
@@ -216,11 +206,6 @@ def depth_and_space(node: TvmNode) -> Values:
 
 # --- normalisation and reduction ---------------------------------------------------------------------------------
 
-def _require_affine(node: TvmNode) -> None:
-    if not (node.attrs.center and node.attrs.scale):
-        raise MegccError("center and scale cannot be switched off")
-
-
 def _require_axis(node: TvmNode, wanted: int) -> None:
     axis = axis_of(int(node.attrs.axis), node.type_of(node.inputs[0]).rank)
     if axis != wanted:
@@ -229,21 +214,21 @@ def _require_axis(node: TvmNode, wanted: int) -> None:
 
 @imports("nn.layer_norm")
 def layer_norm(node: TvmNode) -> Values:
-    _require_affine(node)
+    require_affine(node)
     _require_axis(node, node.type_of(node.inputs[0]).rank - 1)
     return node.onnx("LayerNormalization", axis=-1, epsilon=float(node.attrs.epsilon))[:1]
 
 
 @imports("nn.group_norm")
 def group_norm(node: TvmNode) -> Values:
-    _require_affine(node)
+    require_affine(node)
     _require_axis(node, 1)
     return node.onnx("GroupNormalization", num_groups=int(node.attrs.num_groups), epsilon=float(node.attrs.epsilon))
 
 
 @imports("nn.instance_norm")
 def instance_norm(node: TvmNode) -> Values:
-    _require_affine(node)
+    require_affine(node)
     _require_axis(node, 1)
     return node.onnx("InstanceNormalization", epsilon=float(node.attrs.epsilon))
 

@@ -38,7 +38,7 @@ def matmul(node: TvmNode) -> Values:
     return node.onnx("MatMul", *node.widened_inputs())
 
 
-@imports("nn.leakyrelu")
+@imports("nn.leakyrelu", "nn.leaky_relu")   # the second name is Relay's
 def leaky_relu(node: TvmNode) -> Values:
     return node.onnx("LeakyRelu", alpha=float(node.attrs.alpha))
 
@@ -69,6 +69,11 @@ def not_equal(node: TvmNode) -> Values:
 @imports("square")
 def square(node: TvmNode) -> Values:
     return (node.emit("mul", node.inputs[0], node.inputs[0]),)
+
+
+@imports("astype", "cast", "cast_like")   # the last two are Relay's
+def cast(node: TvmNode) -> Values:
+    return cast_to(node.onnx_node(inputs=node.inputs), node.inputs[0], node.types[0].dtype)
 
 
 # --- windows ---------------------------------------------------------------------------------------------------------
@@ -214,6 +219,12 @@ def roi_pool(node: TvmNode) -> Values:
 
 # --- normalisation and reduction -------------------------------------------------------------------------------------
 
+def require_affine(node: TvmNode) -> None:
+    """Refuses a normalisation without scale or bias, which are operands in ONNX."""
+    if not (node.attrs.center and node.attrs.scale):
+        raise MegccError("center and scale cannot be switched off")
+
+
 @imports("nn.batch_norm")
 def batch_norm(node: TvmNode) -> Values:
     a = node.attrs
@@ -343,6 +354,50 @@ def take(node: TvmNode) -> Values:
 @imports("broadcast_to")
 def broadcast_to(node: TvmNode) -> Values:
     return node.onnx("Expand", node.inputs[0], node.extents(node.types[0].shape))
+
+
+@imports("tile")
+def tile(node: TvmNode) -> Values:
+    """Imports tile, which adds leading axes to the operand if there are more repeats than axes, and the reverse."""
+    repeats = ints(node.attrs.repeats if hasattr(node.attrs, "repeats") else node.attrs.reps)   # reps is Relay's
+    shape = node.type_of(node.inputs[0]).shape
+    rank = max(len(repeats), len(shape))
+    x = node.reshaped(node.inputs[0], (1,) * (rank - len(shape)) + shape)
+    return node.onnx("Tile", x, node.constant((1,) * (rank - len(repeats)) + repeats, "int64"))
+
+
+@imports("repeat")
+def repeat(node: TvmNode) -> Values:
+    """Imports repeat: adds an axis, broadcasts it, and merges it with the axis before."""
+    x, count = node.inputs[0], int(node.attrs.repeats)
+    if node.attrs.axis is None:
+        x = node.reshaped(x, (-1,))
+    shape = node.type_of(x).shape
+    axis = 0 if node.attrs.axis is None else axis_of(int(node.attrs.axis), len(shape))
+    with_axis = node.reshaped(x, (*shape[:axis + 1], 1, *shape[axis + 1:]))
+    (expanded,) = node.onnx("Expand", with_axis, node.extents((*shape[:axis + 1], count, *shape[axis + 1:])))
+    return (node.reshaped(expanded, (*shape[:axis], shape[axis] * count, *shape[axis + 1:])),)
+
+
+@imports("gather_elements", "gather")   # the second name is Relay's
+def gather_elements(node: TvmNode) -> Values:
+    return node.onnx("GatherElements", axis=int(node.attrs.axis))
+
+
+#: TVM's reductions of scatters -> ONNX's.
+_SCATTER_REDUCTIONS = {"update": "none", "add": "add", "mul": "mul", "min": "min", "max": "max"}
+
+
+def scatter_reduction(reduction: str) -> str:
+    """Returns ONNX's name of the reduction of a scatter."""
+    if reduction not in _SCATTER_REDUCTIONS:
+        raise MegccError(f"reduction '{reduction}' is not supported")
+    return _SCATTER_REDUCTIONS[reduction]
+
+
+@imports("scatter_elements")
+def scatter_elements(node: TvmNode) -> Values:
+    return node.onnx("ScatterElements", axis=int(node.attrs.axis), reduction=scatter_reduction(node.attrs.reduction))
 
 
 @imports("reverse_sequence")

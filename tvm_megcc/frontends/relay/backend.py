@@ -108,7 +108,7 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
 
 
 def _export_library(self, file_name, fcompile=None, *addons, **keywords):
-    """Replaces `export_library` of TVM's modules; links with the compiler of our target if that is not this machine.
+    """Replaces `export_library` of TVM's modules: links with the compiler of our target if that is another machine.
 
     addons: further positional parameters, which older versions of TVM have after fcompile.
     """
@@ -125,6 +125,8 @@ def _export_library(self, file_name, fcompile=None, *addons, **keywords):
 
 
 def _require_same_machine(host: tvm.target.Target, targets) -> None:
+    """Raises MegccError if a region was compiled for another machine than TVM's part of the module. host: the target of
+    TVM's part. targets: those of the regions."""
     machine = our_target(host).machine
     for target in targets:
         if target.machine not in (machine, "any"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Splits functions that TVM's passes for code generators fail on or ignore: those with closures, loops, lets, matches
-of data types or references. Their blocks of plain data flow are transformed; the rest stays unchanged."""
+"""Splits functions that TVM's passes for code generators fail on or ignore: functions with closures, loops, lets,
+matches of data types or references. Passes are applied to their blocks of plain data flow; the rest stays unchanged."""
 
 from __future__ import annotations
 
@@ -52,41 +52,46 @@ def in_normal_form(function: relay.Function) -> relay.Function:
 
 
 def by_block(function: relay.Function, transform: Callable[[relay.Function], relay.Function]) -> relay.Function:
-    """Transforms the blocks of data flow in a typed function in A-normal form. transform: gets each block as a function
-    of the values that it reads."""
-    return relay.Function(function.params, _Cutter(transform).body(function.body, {}), function.ret_type,
+    """Transforms the blocks of data flow in a typed function in A-normal form. A block is a sequence of bindings
+    between two control-flow constructs.
+
+    transform: takes a block as a function of the values that it reads, and returns its replacement.
+    """
+    return relay.Function(function.params, _BlockSplitter(transform).body(function.body, {}), function.ret_type,
                           function.type_params, function.attrs)
 
 
-class _Cutter:
-    """Splits function bodies. `known` maps each variable to the expression that replaces it where it is used."""
+class _BlockSplitter:
+    """Splits function bodies into blocks. In all methods `known` maps each variable to the expression that replaces it
+    where it is used."""
 
     def __init__(self, transform: Callable[[relay.Function], relay.Function]):
         self.transform = transform
         self._new_variables = 0
 
     def body(self, expr, known: Mapping):
+        """Returns a function body, a chain of Lets, with its blocks transformed."""
         known, bindings = dict(known), []
         while kind_of(expr) == "Let":
             bindings.append((expr.var, expr.value))
             expr = expr.body
-        same = _same(bindings)
-        last = _last_uses(bindings, expr, same)
+        original_of = _originals(bindings)
+        last_use = _last_uses(bindings, expr, original_of)
         lets: list[tuple] = []
         block: dict = {}  #: variables, each with those that are the same
         for index, (var, value) in enumerate(bindings):
             if kind_of(value) in ("Var", "Constant", "GlobalVar", "Constructor"):
                 known[var] = known.get(value, value)
-                block.get(same.get(value), []).append(var)
-            elif _is_flow(var, value):
-                known[var] = _replaced(value, known)
+                block.get(original_of.get(value), []).append(var)
+            elif _is_data_flow(var, value):
+                known[var] = _with_new_operands(value, known)
                 block[var] = []
             else:
-                lets += self._flushed(block, index, last, known)
+                lets += self._end_block(block, index, last_use, known)
                 block, name = {}, self._variable(var)
                 known[var] = name
-                lets.append((name, self._control(value, known)))
-        lets += self._flushed(block, len(bindings), last, known)
+                lets.append((name, self._split_control_flow(value, known)))
+        lets += self._end_block(block, len(bindings), last_use, known)
         result = known.get(expr, expr)
         if lets and lets[-1][0] == result:
             result = lets.pop()[1]
@@ -99,15 +104,19 @@ class _Cutter:
         self._new_variables += 1
         return relay.Var(f"value{self._new_variables}", type_of(like) if is_data(type_of(like)) else None)
 
-    def _flushed(self, block: Mapping, end: int, last: Mapping, known: dict) -> list[tuple]:
-        """Returns the bindings that replace a block: one for each of its values that is used from binding `end` on."""
-        results = [var for var in block if last.get(var, -1) >= end]
+    def _end_block(self, block: Mapping, end: int, last_use: Mapping, known: dict) -> list[tuple]:
+        """Returns the bindings that replace a block: one for each of its values that binding `end` or a later one uses.
+
+        block: variable -> the variables that are copies of it. last_use: variable -> the index of the last binding that
+        uses it.
+        """
+        results = [var for var in block if last_use.get(var, -1) >= end]
         values = [known[var] for var in results]
         if not results:
             return []
         body = values[0] if len(values) == 1 else relay.Tuple(values)
         if any(is_operator(part) for part in everything(body)):
-            body = self._transformed(body)
+            body = self._transform_block(body)
         for var in results:
             known.update(dict.fromkeys((var, *block[var]), self._variable(var)))
         if len(results) == 1:
@@ -115,14 +124,16 @@ class _Cutter:
         value = self._variable(body)
         return [(value, body), *((known[var], relay.TupleGetItem(value, index)) for index, var in enumerate(results))]
 
-    def _transformed(self, body):
+    def _transform_block(self, body):
+        """Returns a block's results with the block transformed."""
         given = list(relay.analysis.free_vars(body))
         parameters = [relay.Var(var.name_hint, type_of(var)) for var in given]
         block = relay.Function(parameters, relay.bind(body, dict(zip(given, parameters, strict=True))))
         changed = self.transform(block)
         return relay.bind(changed.body, dict(zip(changed.params, given, strict=True)))
 
-    def _control(self, value, known: Mapping):
+    def _split_control_flow(self, value, known: Mapping):
+        """Returns a control-flow construct, or a call of a function, with the bodies inside it split."""
         kind = kind_of(value)
         if kind == "If":
             return relay.If(known.get(value.cond, value.cond), self.body(value.true_branch, known),
@@ -133,7 +144,7 @@ class _Cutter:
         if kind == "Function" and not _is_from_pass(value):
             return relay.Function(value.params, self.body(value.body, known), value.ret_type, value.type_params,
                                   value.attrs)
-        return _replaced(value, known)
+        return _with_new_operands(value, known)
 
 
 def _is_from_pass(function: relay.Function) -> bool:
@@ -142,13 +153,15 @@ def _is_from_pass(function: relay.Function) -> bool:
     return attrs is not None and any(name in attrs.keys() for name in ("Primitive", "Composite", "Compiler"))
 
 
-def _is_flow(var, value) -> bool:
+def _is_data_flow(var, value) -> bool:
+    """Whether a binding is plain data flow: an operator or a tuple whose operands and result are tensors or tuples of
+    tensors."""
     operands = value.args if is_operator(value) else children(value)
     return (is_operator(value) or kind_of(value) in ("Tuple", "TupleGetItem")) and is_data(type_of(var)) \
         and all(is_data(type_of(operand)) for operand in operands)
 
 
-def _replaced(value, known: Mapping):
+def _with_new_operands(value, known: Mapping):
     """Replaces the variables in a value's operands by their `known` expressions."""
     def new(expr):
         return known.get(expr, expr)
@@ -170,18 +183,18 @@ def _replaced(value, known: Mapping):
     return value
 
 
-def _same(bindings: list[tuple]) -> dict:
+def _originals(bindings: list[tuple]) -> dict:
     """Maps each bound variable to the variable that it is a copy of, or to itself."""
-    same: dict = {}
+    original_of: dict = {}
     for var, value in bindings:
-        same[var] = same.get(value, var) if kind_of(value) == "Var" else var
-    return same
+        original_of[var] = original_of.get(value, var) if kind_of(value) == "Var" else var
+    return original_of
 
 
-def _last_uses(bindings: list[tuple], result, same: Mapping) -> dict:
+def _last_uses(bindings: list[tuple], result, original_of: Mapping) -> dict:
     """Maps each variable to the index of the last binding that uses it. The result counts as a last binding."""
-    last = {}
+    last_use = {}
     for index, value in enumerate((*(value for _, value in bindings), result)):
         if kind_of(value) != "Var" or index == len(bindings):
-            last.update({same.get(var, var): index for var in relay.analysis.free_vars(value)})
-    return last
+            last_use.update({original_of.get(var, var): index for var in relay.analysis.free_vars(value)})
+    return last_use

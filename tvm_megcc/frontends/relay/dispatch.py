@@ -58,7 +58,7 @@ def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func:
 
 def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequence],
                dispatch_func: Dispatcher | Intervals) -> tvm.IRModule:
-    """Runs the pass."""
+    """Returns the module with clones of a function for ranges of input shapes; parameters as for `Dispatch`."""
     if not isinstance(input_shape, Mapping):
         raise MegccError(f"Dispatch: input_shape is {{input: shape}}, not {type(input_shape).__name__}")
     functions = {var.name_hint: function for var, function in mod.functions.items()}
@@ -74,13 +74,18 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
     mod[func_name] = function
     logger.info("dispatch: %s", buckets_message(func_name, buckets))
     if buckets[0].bounds:
-        _Writer(mod, func_name, function, inputs, buckets).write()
+        _DispatchBuilder(mod, func_name, function, inputs, buckets).write()
     return relay.transform.InferType()(mod)
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------
 
 def _parameter(function: relay.Function, func_name: str, name: str) -> relay.Var:
+    """Returns the parameter of a function that is the input `name`.
+
+    Raises:
+        MegccError: if there is none, or if it has no shape.
+    """
     parameter = next((p for p in function.params if p.name_hint == name), None)
     if parameter is None:
         raise MegccError(f"Dispatch: {func_name} has no input '{name}'; it has "
@@ -104,15 +109,15 @@ def _with_known_extents(function: relay.Function, func_name: str, input_shape: M
         if len(shape) != len(dims):
             raise MegccError(f"Dispatch: input_shape has {len(shape)} axes for input '{name}' of {func_name}, which "
                              f"has {len(dims)}")
-        for axis, (dim, wanted) in enumerate(zip(dims, shape, strict=True)):
+        for axis, (dim, given) in enumerate(zip(dims, shape, strict=True)):
             where = f"axis {axis} of input '{name}' of {func_name}"
-            fixed = isinstance(wanted, (int, np.integer, tir.IntImm))
-            if dim is not None and not fixed:
+            is_number = isinstance(given, (int, np.integer, tir.IntImm))
+            if dim is not None and not is_number:
                 raise MegccError(f"Dispatch: {where} is {dim}, so it cannot be open; import the model with Any there")
-            if dim is not None and int(wanted) != dim:
-                raise MegccError(f"Dispatch: {where} is {dim}, input_shape says {wanted}")
-        shapes[name] = {axis: int(wanted) for axis, wanted in enumerate(shape)
-                        if isinstance(wanted, (int, np.integer, tir.IntImm))}
+            if dim is not None and int(given) != dim:
+                raise MegccError(f"Dispatch: {where} is {dim}, input_shape says {given}")
+        shapes[name] = {axis: int(given) for axis, given in enumerate(shape)
+                        if isinstance(given, (int, np.integer, tir.IntImm))}
     return renewed(function, shapes)
 
 
@@ -125,6 +130,8 @@ def renewed(function: relay.Function, shapes: Mapping[str, Mapping[int, int]], r
 
 
 def _parameters(function: relay.Function, shapes: Mapping[str, Mapping[int, int]]) -> list[relay.Var]:
+    """Returns new variables for the parameters of a function, in which extents are replaced. shapes: {input: {axis:
+    extent}}."""
     parameters = []
     for parameter in function.params:
         type_ = parameter.type_annotation
@@ -139,8 +146,11 @@ def _parameters(function: relay.Function, shapes: Mapping[str, Mapping[int, int]
 # --- the module ------------------------------------------------------------------------------------------------
 
 @dataclass
-class _Writer:
-    """Adds the clones and the tree to a module. inputs: the inputs that `buckets_of` got."""
+class _DispatchBuilder:
+    """Adds the clones and the decision tree to a module.
+
+    name: the function's name. inputs: shapes of the dispatched inputs, with None for Any. buckets: their bounds, all
+    for the same symbols."""
 
     mod: tvm.IRModule
     name: str
@@ -149,6 +159,7 @@ class _Writer:
     buckets: Sequence[Bucket]
 
     def write(self) -> None:
+        """Adds the clones, and replaces the function by one that selects a clone and calls it."""
         self.axes = {f"{name}_{axis}": (name, axis) for name, shape in self.inputs.items()
                      for axis, dim in enumerate(shape) if dim is None}
         self.symbols = [symbol for symbol, _, _ in self.buckets[0].bounds]
@@ -181,18 +192,18 @@ class _Writer:
     def _clone(self, bucket: Bucket) -> relay.Function:
         """Returns the clone for a bucket. A symbol with only one value in the bucket is replaced by it."""
         shapes: dict[str, dict[int, int]] = {}
-        for symbol, low, high in bucket.bounds:
-            if low == high:
+        for symbol, lower, upper in bucket.bounds:
+            if lower == upper:
                 name, axis = self.axes[symbol]
-                shapes.setdefault(name, {})[axis] = low
+                shapes.setdefault(name, {})[axis] = lower
         clone = renewed(self.function, shapes, self._result())
         bounds = {**json.loads(str(attr(self.function, BOUNDS, "{}"))),
-                  **{symbol: [low, high] for symbol, low, high in bucket.bounds}}
+                  **{symbol: [lower, upper] for symbol, lower, upper in bucket.bounds}}
         return clone.with_attr(BOUNDS, json.dumps(bounds))
 
     def _tree(self, buckets: Sequence[Bucket], depth: int, parameters):
-        """Returns the expression that selects among these buckets by the symbols from `depth` on, and calls the clone.
-        """
+        """Returns the expression that selects among these buckets by the symbols from index `depth` on, and calls the
+        clone."""
         if depth == len(self.symbols):
             return relay.Call(self.targets[buckets[0]], parameters)
         symbol = self.symbols[depth]
@@ -201,10 +212,11 @@ class _Writer:
         for last, inside in segments(buckets, symbol):
             leaf = self._tree(inside, depth + 1, parameters) if inside else self._failing(symbol, extent, parameters)
             leaves.append((last, leaf))
-        return decision_tree(leaves, lambda last, up_to, beyond: relay.If(
-            relay.less_equal(extent, relay.const(last, "int64")), up_to, beyond))
+        return decision_tree(leaves, lambda last, at_most, otherwise: relay.If(
+            relay.less_equal(extent, relay.const(last, "int64")), at_most, otherwise))
 
     def _extent(self, symbol: str, parameters):
+        """Returns the extent of the input axis that a symbol stands for, as an int64 expression."""
         name, axis = self.axes[symbol]
         tensor = next(parameter for parameter in parameters if parameter.name_hint == name)
         return relay.take(relay.shape_of(tensor, "int64"), relay.const(axis, "int64"), axis=0)

@@ -24,24 +24,25 @@ _SKIP = "SkipOptimization"
 def by_function(mod: tvm.IRModule, transform: Callable[[str], tvm.transform.Pass]) -> tvm.IRModule:
     """Applies passes to each function in a module of its own, as "main", since TVM's passes expect one function.
 
+    Functions that stay unchanged: regions, functions that only select a clone, functions without operators and, with a
+    warning, functions that a pass of TVM fails on.
+
     transform: returns the pass for a function or a block, given its name. New functions that the result calls are kept.
-    Unchanged are regions, functions that only select a clone, functions without operators and, with a warning, those
-    that a pass of TVM fails on.
     """
-    left = idle(mod)
-    normal = _in_normal_form(mod, left)
+    unchanged = idle(mod)
+    normal = _in_normal_form(mod, unchanged)
     functions = dict(mod.functions.items())
     for var, function in mod.functions.items():
-        if not _is_work(function) or var.name_hint in left:
+        if not _has_work(function) or var.name_hint in unchanged:
             continue
         try:
             if var in normal:
-                changed, added = _by_block(normal[var], var.name_hint, functions, transform)
+                changed, added = _run_by_block(normal[var], var.name_hint, functions, transform)
             else:
                 called = {other: mod[other] for other in reached(function, mod)}
-                changed, added = _alone(function, called, transform(var.name_hint))
+                changed, added = _run_passes(function, called, transform(var.name_hint))
         except tvm.TVMError as error:
-            _left(var, error)
+            _warn_unchanged(var, error)
             continue
         functions[var] = changed
         for other, region in added.items():
@@ -49,7 +50,8 @@ def by_function(mod: tvm.IRModule, transform: Callable[[str], tvm.transform.Pass
     return typed(functions, mod)
 
 
-def _is_work(function) -> bool:
+def _has_work(function) -> bool:
+    """Whether passes have to be applied to a function."""
     return isinstance(function, relay.Function) and operator_calls(function.body) != [] \
         and all(attr(function, name) is None for name in ("Compiler", DISPATCH))
 
@@ -59,37 +61,37 @@ def idle(mod: tvm.IRModule) -> set[str]:
     these."""
     main = mod["main"] if "main" in [var.name_hint for var in mod.get_global_vars()] else None
     used = [var.name_hint for var in reached(main, mod)] if isinstance(main, relay.Function) else None
-    return {var.name_hint for var, function in mod.functions.items() if used is not None and _is_work(function)
+    return {var.name_hint for var, function in mod.functions.items() if used is not None and _has_work(function)
             and var.name_hint not in ("main", *used) and not is_plain(function)}
 
 
 def with_references(mod: tvm.IRModule) -> list[str]:
     """Returns the functions that create, read or write references, except those that nothing calls."""
-    left = idle(mod)
+    unchanged = idle(mod)
     return sorted(var.name_hint for var, function in mod.functions.items()
-                  if isinstance(function, relay.Function) and var.name_hint not in left
+                  if isinstance(function, relay.Function) and var.name_hint not in unchanged
                   and any(kind_of(part) in REFERENCES for part in everything(function.body)))
 
 
-def _in_normal_form(mod: tvm.IRModule, left: set[str]) -> dict:
+def _in_normal_form(mod: tvm.IRModule, unchanged: set[str]) -> dict:
     """Returns the functions that have to be split into blocks, or that call such functions, in A-normal form. left:
     collects the functions that TVM fails on, which stay unchanged."""
     plain = {var for var, function in mod.functions.items() if isinstance(function, relay.Function)
              and (attr(function, "Compiler") is not None or is_plain(function))}
     found = {}
     for var, function in mod.functions.items():
-        if not _is_work(function) or var.name_hint in left or plain.issuperset([var, *reached(function, mod)]):
+        if not _has_work(function) or var.name_hint in unchanged or plain.issuperset([var, *reached(function, mod)]):
             continue
         try:
             found[var] = in_normal_form(function)
         except tvm.TVMError as error:
-            _left(var, error)
-            left.add(var.name_hint)
+            _warn_unchanged(var, error)
+            unchanged.add(var.name_hint)
     result = typed({**dict(mod.functions.items()), **found}, mod) if found else mod
     return {var: result[var] for var in found}
 
 
-def _alone(function: relay.Function, called: Mapping, passes: tvm.transform.Pass) -> tuple[relay.Function, dict]:
+def _run_passes(function: relay.Function, called: Mapping, passes: tvm.transform.Pass) -> tuple[relay.Function, dict]:
     """Runs passes on a function and the functions that it calls. Returns the result, and the functions that it now
     calls."""
     main = relay.GlobalVar("main")
@@ -101,7 +103,7 @@ def _alone(function: relay.Function, called: Mapping, passes: tvm.transform.Pass
         {var: result[var] for var in reached(changed, result)}
 
 
-def _by_block(function: relay.Function, name: str, functions: Mapping, transform) -> tuple[relay.Function, dict]:
+def _run_by_block(function: relay.Function, name: str, functions: Mapping, transform) -> tuple[relay.Function, dict]:
     """Runs passes on the blocks of a function. Returns the result, and the functions that it now calls."""
     taken = {var.name_hint for var in functions}
     names = (other for other in itertools.chain([name], (f"{name}_{index}" for index in itertools.count(1)))
@@ -109,14 +111,14 @@ def _by_block(function: relay.Function, name: str, functions: Mapping, transform
     added: dict[relay.GlobalVar, relay.Function] = {}
 
     def changed(block: relay.Function) -> relay.Function:
-        result, regions = _alone(block, {}, transform(next(names)))
+        result, regions = _run_passes(block, {}, transform(next(names)))
         added.update(regions)
         return result
 
     return by_block(function, changed), added
 
 
-def _left(var: relay.GlobalVar, error: Exception) -> None:
+def _warn_unchanged(var: relay.GlobalVar, error: Exception) -> None:
     """Warns that a function stays unchanged. The reason is the last line of TVM's error, after the stack trace."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
     logger.warning("%s is left to TVM, whose passes fail on it: %s", var.name_hint, reason)

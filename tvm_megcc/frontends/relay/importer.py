@@ -45,6 +45,7 @@ def tensor_type(type_, unknown) -> TensorType:
 
 
 def _extent(dim, axis: int, unknown) -> Dim:
+    """Converts an extent of a Relay type. unknown: returns the extent for an axis that is Any."""
     if isinstance(dim, int) or kind_of(dim) == "IntImm":
         return int(dim)
     if kind_of(dim) == "Any":
@@ -60,6 +61,7 @@ def origin(call) -> str:
 
 
 def flattened(values: Sequence[Value]) -> list[str]:
+    """Returns the tensors of values, with tuples flattened."""
     names: list[str] = []
     for value in values:
         names += [value] if isinstance(value, str) else flattened(value)
@@ -67,7 +69,7 @@ def flattened(values: Sequence[Value]) -> list[str]:
 
 
 class Importer:
-    """Imports expressions into a builder. `values` maps expressions to values of the graph.
+    """Imports expressions into a builder. values: expression -> its value in the graph.
 
     functions: global functions by name; if None, calls of them are refused.
     """
@@ -78,8 +80,12 @@ class Importer:
         self._functions, self._unknown = functions or {}, 0
 
     def add_input(self, var, name: str) -> Value:
-        """Adds an input of the graph, several for a tuple. An extent Any becomes a symbol ≥ 0, named after input and
-        axis."""
+        """Adds an input of the graph, and returns its name. An extent Any becomes a symbol ≥ 0, named after input and
+        axis.
+
+        Raises:
+            MegccError: for a tuple.
+        """
         type_ = type_of(var)
         if kind_of(type_) == "TupleType":
             raise MegccError(f"operand {name} is a tuple")
@@ -89,19 +95,21 @@ class Importer:
         return name
 
     def value(self, root) -> Value:
+        """Returns the value of an expression. It is iterative, since networks are deeper than Python's stack."""
         stack = [root]
         while stack:
             expr = stack[-1]
-            missing = [child for child in self._needed(expr) if child not in self.values]
+            missing = [child for child in self._missing_operands(expr) if child not in self.values]
             if expr in self.values or not missing:
                 stack.pop()
                 if expr not in self.values:
-                    self.values[expr] = self._imported(expr)
+                    self.values[expr] = self._import_expression(expr)
             else:
                 stack.extend(reversed(missing))
         return self.values[root]
 
-    def _needed(self, expr) -> Sequence:
+    def _missing_operands(self, expr) -> Sequence:
+        """Returns the expressions that have to be imported before this one."""
         if kind_of(expr) != "Let":
             return children(expr)
         if expr.value not in self.values:
@@ -109,7 +117,8 @@ class Importer:
         self.values[expr.var] = self.values[expr.value]
         return [expr.body]
 
-    def _imported(self, expr) -> Value:
+    def _import_expression(self, expr) -> Value:
+        """Imports an expression whose operands have been imported."""
         kind = kind_of(expr)
         if kind == "Constant":
             array = expr.data.numpy()
@@ -122,31 +131,32 @@ class Importer:
         if kind == "Let":
             return self.values[expr.body]
         if kind == "Call":
-            return self._call(expr)
+            return self._import_call(expr)
         raise MegccError(f"{kind} cannot be imported")
 
-    def _call(self, call) -> Value:
+    def _import_call(self, call) -> Value:
         arguments = [self.values[argument] for argument in call.args]
         if kind_of(call.op) == "GlobalVar" and call.op.name_hint in self._functions:
-            return self._inlined(self._functions[call.op.name_hint], arguments)
+            return self._inline(self._functions[call.op.name_hint], arguments)
         if kind_of(call.op) == "Function":
-            return self._inlined(call.op, arguments)
+            return self._inline(call.op, arguments)
         if not is_operator(call):
             raise MegccError(f"a call of {call.op} cannot be imported")
-        imported = importer(call.op.name)
-        if imported is None:
+        import_ = importer(call.op.name)
+        if import_ is None:
             raise MegccError(refused(call.op.name))
         result = type_of(call)
         is_tuple = kind_of(result) == "TupleType"
         types = [tensor_type(field, self._unknown_extent) for field in (result.fields if is_tuple else [result])]
         node = TvmNode(self.builder, call, origin(call), flattened(arguments), types)
         with self.builder.importing(node.name):
-            values = tuple(imported(node))
+            values = tuple(import_(node))
         check_types(node, values, _may_be_same)
         require_known(dim for value in values for dim in self.builder.types[value].shape)
         return values if is_tuple else values[0]
 
-    def _inlined(self, function, arguments: Sequence[Value]) -> Value:
+    def _inline(self, function, arguments: Sequence[Value]) -> Value:
+        """Imports the body of a function in place of a call of it."""
         outer, self.values = self.values, dict(zip(function.params, arguments, strict=True))
         try:
             return self.value(function.body)
@@ -154,6 +164,7 @@ class Importer:
             self.values = outer
 
     def _unknown_extent(self, _axis: int) -> Dim:
+        """Returns a new symbol for an extent that is Any in the type of a result."""
         self._unknown += 1
         return Symbol(f"{UNKNOWN}{self._unknown}")
 
@@ -190,18 +201,19 @@ def import_main(functions: Mapping[str, object], name: str) -> Graph:
 
 def _reached(function, functions: Mapping) -> list:
     """Returns the calls of operators in a function and in the global functions it calls."""
-    found, pending, seen = [], [function], set()
+    calls, pending, seen = [], [function], set()
     while pending:
         body = pending.pop().body
-        found += operator_calls(body)
+        calls += operator_calls(body)
         for part in everything(body):
             if kind_of(part) == "GlobalVar" and part.name_hint not in seen:
                 seen.add(part.name_hint)
                 pending += [functions[part.name_hint]] if part.name_hint in functions else []
-    return found
+    return calls
 
 
 def _unimportable(call) -> str | None:
+    """Returns why a call cannot be imported, None if it can."""
     try:
         import_call(call)
     except MegccError as error:
@@ -210,6 +222,7 @@ def _unimportable(call) -> str | None:
 
 
 def _import_function(function, name: str, importer_: Importer) -> Graph:
+    """Returns a function as a graph. importer_: a new importer."""
     builder = importer_.builder
     inputs = [importer_.add_input(parameter, parameter.name_hint) for parameter in function.params]
     try:

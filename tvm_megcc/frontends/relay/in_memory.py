@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a library without exporting it. TVM links object files only when it exports, and cannot run them before. So each
-of our object files also imports a shared object of the same code, which runs in memory and is removed on export."""
+"""Runs a library without exporting it. TVM links object files only when it exports a library, and cannot run them
+before. So each of our object files also imports a shared object of the same code, which is removed on export."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def _shared(objects: Iterable[Path], cpu: Target) -> Module:
 
 
 def elsewhere(targets: Iterable[Target]) -> str:
+    """Returns the error text for a call on this machine of regions that were compiled for other targets."""
     return (f"compiled for {', '.join(map(str, targets))}, which this machine ({native()}) does not run: "
             "export_library, and load the file there")
 

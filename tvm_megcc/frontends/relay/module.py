@@ -37,7 +37,7 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
     known = {name: {axis: extent for axis, extent in enumerate(shape) if isinstance(extent, int)}
              for name, shape in (shapes or {}).items()}
     mod["main"] = renewed(mod["main"], known)
-    # Composites are merged as in a region, so that operators have the same order and the output is the same.
+    # Composites are merged as in a region, so that the operators have the same order and the generated C is the same.
     table = [(name, pattern) for name, pattern, _check in registered()]
     mod = by_function(prepare(mod), lambda _name: relay.transform.MergeComposite(table))
     functions = {var.name_hint: function for var, function in mod.functions.items()

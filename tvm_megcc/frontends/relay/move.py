@@ -73,10 +73,12 @@ def strided_slice(node: TvmNode) -> Values:
     return _slice(node, axes, begins, ends, steps)
 
 
+#: An end of a slice that stands for the end of any axis.
 _END = 2**31 - 1
 
 
 def _slice(node: TvmNode, axes: Sequence[int], begins, ends, steps) -> Values:
+    """Emits a slice with begins, ends and steps by axis."""
     return node.onnx("Slice", node.inputs[0], *(node.constant(values, "int64")
                                                 for values in (begins, ends, axes, steps)))
 
@@ -98,7 +100,7 @@ def reverse(node: TvmNode) -> Values:
 
 @imports("take")
 def take(node: TvmNode) -> Values:
-    """Imports take. Mode "clip" clamps indices; in mode "fast", indices out of bounds are an error of our kernel."""
+    """Imports take. Mode "clip" clamps indices. In mode "fast" our kernel reports indices out of bounds as an error."""
     x, indices = node.inputs
     a = node.attrs
     if int(a.batch_dims):
@@ -111,8 +113,8 @@ def take(node: TvmNode) -> Values:
         raise MegccError(f"indices of mode '{a.mode}' on an axis of {extent}")
     if a.mode == "clip":
         dtype = node.type_of(indices).dtype
-        least, most = (node.constant(bound, dtype) for bound in (0, extent - 1))
-        (indices,) = node.onnx("Min", *node.onnx("Max", indices, least), most)
+        first, last = (node.constant(bound, dtype) for bound in (0, extent - 1))
+        (indices,) = node.onnx("Min", *node.onnx("Max", indices, first), last)
     return node.onnx("Gather", x, indices, axis=axis)
 
 
@@ -163,5 +165,6 @@ def mirror_pad(node: TvmNode) -> Values:
 
 
 def _widths(node: TvmNode) -> str:
+    """Returns Relay's pairs of pads in ONNX's order, all begins and then all ends, as int64."""
     pairs = [ints(pair) for pair in node.attrs.pad_width]
     return node.constant([pair[side] for side in (0, 1) for pair in pairs], "int64")

@@ -20,7 +20,7 @@ from . import move, qnn, qnn_functions  # noqa: F401  (the last registers import
 IMPORTERS: dict[str, Importer] = {**tvm_ops.IMPORTERS, **move.IMPORTERS, **qnn.IMPORTERS}
 imports = registers_in(IMPORTERS)
 
-#: Operators of our patterns -> further Relay operators that they match.
+#: Operators of `patterns.py` -> further Relay operators that they match, besides those of the declaration.
 ALSO = {"add": ("nn.bias_add",), "matmul": ("nn.matmul",)}
 #: Operators that match only with a constant operand: they add it to channels.
 BIASES = ("nn.bias_add",)
@@ -36,8 +36,8 @@ LEFT = {
 
 def importer(name: str) -> Importer | None:
     """Returns the importer of a Relay operator; None if there is none."""
-    left = name not in IMPORTERS and name.startswith(tuple(LEFT))
-    return None if left else importer_of(name, IMPORTERS, "relay")
+    stays_with_tvm = name not in IMPORTERS and name.startswith(tuple(LEFT))
+    return None if stays_with_tvm else importer_of(name, IMPORTERS, "relay")
 
 
 def refused(name: str) -> str:
@@ -206,10 +206,11 @@ def depth_and_space(node: TvmNode) -> Values:
 
 # --- normalisation and reduction ---------------------------------------------------------------------------------
 
-def _require_axis(node: TvmNode, wanted: int) -> None:
+def _require_axis(node: TvmNode, supported: int) -> None:
+    """Refuses an operator whose attribute `axis` is another one than the supported."""
     axis = axis_of(int(node.attrs.axis), node.type_of(node.inputs[0]).rank)
-    if axis != wanted:
-        raise MegccError(f"over axis {axis}: only axis {wanted} is supported")
+    if axis != supported:
+        raise MegccError(f"over axis {axis}: only axis {supported} is supported")
 
 
 @imports("nn.layer_norm")
@@ -237,8 +238,8 @@ def instance_norm(node: TvmNode) -> Values:
 def l2_normalize(node: TvmNode) -> Values:
     (x,) = node.inputs
     squares = reduced(node, "ReduceSum", node.emit("mul", x, x), keepdims=True)
-    least = node.constant(float(node.attrs.eps), node.types[0].dtype)
-    return (node.emit("div", x, node.emit("sqrt", node.emit("max", squares, least))),)
+    epsilon = node.constant(float(node.attrs.eps), node.types[0].dtype)
+    return (node.emit("div", x, node.emit("sqrt", node.emit("max", squares, epsilon))),)
 
 
 @imports("nn.lrn")

@@ -43,7 +43,7 @@ def single(node: TvmNode, index: int):
 
 
 def one(node: TvmNode, index: int) -> np.ndarray:
-    """Returns a scalar scale as the array that `requantized` takes."""
+    """Returns a scalar scale as float32 [1], which `requantized` takes."""
     return np.array([single(node, index)], np.float32)
 
 
@@ -53,17 +53,22 @@ def typed(node: TvmNode, expr: Expr, *names: str, dtype: str = "") -> str:
 
 
 def saturated(expr: Expr, dtype: str) -> Expr:
+    """Clips an integer expression to the range of a dtype; int32 is left as it is."""
     return expr if dtype == "int32" else clip(expr, *integer_range(dtype))
 
 
 class ChannelOperands:
-    """Per-channel constants as operands of an expression. names: the operands so far."""
+    """The operands of an elementwise expression with per-channel constants. names: the values of the operands so
+    far."""
 
     def __init__(self, node: TvmNode, *names: str):
         self.node, self.names = node, list(names)
 
     def of(self, values: np.ndarray, axis: int) -> Expr | int:
-        """Returns an expression for these constants; axis: axis of the channels in the first operand."""
+        """Returns an expression for the constants of the channels, which become a further operand unless all are equal.
+
+        values: int32 [channels]. axis: the axis of the channels in the first operand.
+        """
         if (values == values[0]).all():
             return values[0].item()
         rank = self.node.type_of(self.names[0]).rank
@@ -73,8 +78,15 @@ class ChannelOperands:
 
 
 def requantized(operands: ChannelOperands, centred: Expr, scale: np.ndarray, result: float, axis: int) -> Expr:
-    """Requantizes integers minus their zero point, of one scale or one per channel, to the scale `result`, as TVM's
-    RequantizeLowerInt."""
+    """Returns `centred`, integers minus their zero point, requantized to another scale, as TVM's RequantizeLowerInt
+    does.
+
+    operands: those of the expression. scale: the scale of `centred`, float32 [1] or [channels]. result: the scale of
+    the result. axis: the axis of the channels.
+
+    Raises:
+        MegccError: if scales are out of range.
+    """
     if scale.size == 1 and scale[0] == np.float32(result):
         return centred
     if not 0 < result < float("inf"):
@@ -124,7 +136,11 @@ def quantize(node: TvmNode) -> Values:
 
 
 def sums(node: TvmNode, kind: str, x: str, w: str, zeros: tuple[str, str], **attrs) -> str:
-    """Emits an 8-bit product or convolution. zeros: our attributes for the zero points, operands 2 and 3."""
+    """Emits a matrix product or convolution of 8-bit integers with int32 sums.
+
+    kind: our operator. x, w: its operands. zeros: the names of its attributes for their zero points, which are operands
+    2 and 3 of the node.
+    """
     dtypes = {node.type_of(name).dtype for name in (x, w)}
     if not dtypes <= {*BYTES} or node.types[0].dtype != "int32":
         raise MegccError(f"of {', '.join(sorted(dtypes))} to {node.types[0].dtype}")

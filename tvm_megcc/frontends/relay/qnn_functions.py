@@ -31,33 +31,34 @@ _TABLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @imports(*_TABLES)
 def function(node: TvmNode) -> Values:
-    """Operands: x, its scale and zero point, those of the result."""
-    dtype, low, high, scale, zero = _parameters(node)
-    real = (np.arange(low, high + 1) - zero[0]).astype(np.float32) * scale[0]
+    """Imports a function of one 8-bit operand as a table of 256 results. Operands: x, its scale and zero point, and
+    those of the result."""
+    dtype, minimum, maximum, scale, zero = _parameters(node)
+    real = (np.arange(minimum, maximum + 1) - zero[0]).astype(np.float32) * scale[0]
     with np.errstate(all="ignore"):
         quotients = _TABLES[node.op.removeprefix("qnn.")](real).astype(np.float32) / scale[1]
         rounded = np.sign(quotients) * np.floor(np.abs(quotients) + np.float32(0.49999997))
         # NaN gives the largest result, as TVM's comparisons do.
-        table = np.where(np.isnan(rounded), high, np.clip(rounded + np.float32(zero[1]), low, high))
+        table = np.where(np.isnan(rounded), maximum, np.clip(rounded + np.float32(zero[1]), minimum, maximum))
     return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)
 
 
 @imports("leaky_relu")
 def leaky_relu(node: TvmNode) -> Values:
     """Imports leaky_relu: requantizes to the result's scale, with the factor alpha below the operand's zero point."""
-    dtype, low, high, scale, zero = _parameters(node)
-    alpha, codes = float(node.attrs.alpha), np.arange(low, high + 1)
+    dtype, minimum, maximum, scale, zero = _parameters(node)
+    alpha, codes = float(node.attrs.alpha), np.arange(minimum, maximum + 1)
     if not 0 <= alpha < 2**20:
         raise MegccError(f"alpha {alpha}")
-    moved = codes
+    requantized_codes = codes
     if (scale[0], zero[0]) != (scale[1], zero[1]):
         centred = codes - zero[0]
-        moved = centred if scale[0] == scale[1] else _times(centred, float(scale[0]) / float(scale[1]))
-        moved = moved + zero[1]
-    if abs(moved).max() >= 2**31:
+        requantized_codes = centred if scale[0] == scale[1] else _times(centred, float(scale[0]) / float(scale[1]))
+        requantized_codes = requantized_codes + zero[1]
+    if abs(requantized_codes).max() >= 2**31:
         raise MegccError("its scales differ too much")
-    below = _times(moved, alpha) + _times(np.array([zero[1]]), 1 - alpha)
-    table = np.clip(np.where(codes < zero[0], below, moved), low, high)
+    negative = _times(requantized_codes, alpha) + _times(np.array([zero[1]]), 1 - alpha)
+    table = np.clip(np.where(codes < zero[0], negative, requantized_codes), minimum, maximum)
     return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)
 
 
@@ -71,7 +72,8 @@ def _times(values: np.ndarray, factor: float) -> np.ndarray:
 
 
 def _parameters(node: TvmNode) -> tuple[str, int, int, list[np.float32], list[int]]:
-    """Returns the dtype, its limits, and scales and zero points of the operand and the result."""
+    """Returns the dtype, its smallest and largest value, the scales of the operand and of the result, and their zero
+    points."""
     dtype = node.types[0].dtype
     if dtype not in BYTES or node.type_of(node.inputs[0]).dtype != dtype:
         raise MegccError(f"of {node.type_of(node.inputs[0]).dtype} in {dtype}")
@@ -84,7 +86,7 @@ def _parameters(node: TvmNode) -> tuple[str, int, int, list[np.float32], list[in
 #: Fractional bits of the reciprocals of sums, and of the result before it is requantized.
 _RECIPROCAL, _RESULT = 30, 7
 #: The largest right shift of an exponential.
-_MOST = 20
+_MAX_SHIFT = 20
 
 
 @imports("softmax")
@@ -101,11 +103,12 @@ def softmax(node: TvmNode) -> Values:
     if int(significands.max()) * 2**int(shifts.max()) * type_.shape[axis] >= 2**31:
         raise MegccError("its sums may not fit in int32")
     x, along = node.inputs[0], {"axes": (axis,), "keepdims": True}
-    most = node.emit("reduce_max", x, **along)
-    below = typed(node, arg(1) - X, x, most, dtype="uint8")
-    shift, significand = (node.emit("lookup", below, node.constant(table, "int32")) for table in (shifts, significands))
-    most_shift = node.emit("reduce_max", shift, **along)
-    powers = typed(node, call("rescale_once", X, 2**30, arg(1) - arg(2) + 1), significand, most_shift, shift,
+    largest = node.emit("reduce_max", x, **along)
+    difference = typed(node, arg(1) - X, x, largest, dtype="uint8")
+    shift, significand = (node.emit("lookup", difference, node.constant(table, "int32"))
+                          for table in (shifts, significands))
+    largest_shift = node.emit("reduce_max", shift, **along)
+    powers = typed(node, call("rescale_once", X, 2**30, arg(1) - arg(2) + 1), significand, largest_shift, shift,
                    dtype="int32")
     total = node.emit("reduce_sum", powers, **along)
     inverse = emit_broadcast(node.onnx_node(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
@@ -124,5 +127,5 @@ def _exponentials(one_code: int) -> tuple[np.ndarray, np.ndarray]:
     """
     x = -np.arange(256, dtype=np.int64)
     exponent = x + (x >> 1) - (x >> 4)  # x * 1.4375, about x * log2(e)
-    shifts = np.clip(exponent // -one_code, 0, _MOST)
+    shifts = np.clip(exponent // -one_code, 0, _MAX_SHIFT)
     return shifts, ((exponent + shifts * one_code) >> 1) + one_code

@@ -47,24 +47,26 @@ def attr(function, name: str, default=None):
 
 
 def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
-    """Names and merges the new regions of a module, and gives them these attributes."""
+    """Returns the module with its new regions named and merged. attrs: the attributes that they get."""
     functions = {var: function.with_attr(TARGET, attrs[TARGET]) if attr(function, OUTSIDE) is not None else function
                  for var, function in mod.functions.items()}
     new = {var for var, function in functions.items() if is_ours(function) and attr(function, TARGET) is None}
     callers: dict[relay.GlobalVar, relay.GlobalVar] = {}
     for caller, function in mod.functions.items():
         for call in _calls_of(function, new):
-            functions[call.op] = _named(functions[call.op], call)
+            functions[call.op] = _with_input_names(functions[call.op], call)
             callers[call.op] = caller
-    functions = dict(typed({var: _Redirected({}, new).visit(function) if var in callers.values() else function
+    functions = dict(typed({var: _ReplaceCallees({}, new).visit(function) if var in callers.values() else function
                              for var, function in functions.items()}, mod).functions.items())
-    moved = {}
-    for same in _equal_regions({var: functions[var] for var in new}, callers):
-        ranges = dict.fromkeys(str(attr(functions[callers[var]], BOUNDS, "{}")) for var in same)
-        functions[same[0]] = functions[same[0]].with_attr({**attrs, BUCKETS: f"[{', '.join(ranges)}]"})
-        moved.update(dict.fromkeys(same[1:], same[0]))
-    functions = {var: _Redirected(moved).visit(function) if var in callers.values() and moved else function
-                 for var, function in functions.items() if var not in moved}
+    replacements = {}
+    for equal_regions in _equal_regions({var: functions[var] for var in new}, callers):
+        ranges = dict.fromkeys(str(attr(functions[callers[var]], BOUNDS, "{}")) for var in equal_regions)
+        first = equal_regions[0]
+        functions[first] = functions[first].with_attr({**attrs, BUCKETS: f"[{', '.join(ranges)}]"})
+        replacements.update(dict.fromkeys(equal_regions[1:], equal_regions[0]))
+    functions = {var: _ReplaceCallees(replacements).visit(function)
+                 if var in callers.values() and replacements else function
+                 for var, function in functions.items() if var not in replacements}
     return typed(functions, mod)
 
 
@@ -72,13 +74,14 @@ def _equal_regions(regions: Mapping, callers: Mapping) -> list[list]:
     """Groups regions that compute the same. TVM does not inline a function that has several callers."""
     groups: dict[str, list[list]] = {}
     for var in sorted(regions, key=lambda var: _natural(var.name_hint)):
-        known = groups.setdefault(digest_of(regions[var]), [])
-        fitting = next((group for group in known if callers[var] not in [callers[other] for other in group]), None)
-        if fitting is None:
-            known.append([var])
+        known_groups = groups.setdefault(digest_of(regions[var]), [])
+        matching = next((group for group in known_groups
+                         if callers[var] not in [callers[other] for other in group]), None)
+        if matching is None:
+            known_groups.append([var])
         else:
-            fitting.append(var)
-    return [group for known in groups.values() for group in known]
+            matching.append(var)
+    return [group for known_groups in groups.values() for group in known_groups]
 
 
 def typed(functions: Mapping, like: tvm.IRModule) -> tvm.IRModule:
@@ -96,13 +99,14 @@ def _natural(name: str) -> list:
 
 
 def _calls_of(function, regions) -> list:
+    """Returns the calls of these regions in a function."""
     if not isinstance(function, relay.Function):
         return []
     return [part for part in everything(function.body)
             if kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar" and part.op in regions]
 
 
-def _named(function: relay.Function, call) -> relay.Function:
+def _with_input_names(function: relay.Function, call) -> relay.Function:
     """Renames a region's parameters after its arguments, where these are inputs of the caller. A tuple parameter
     becomes several."""
     names: set[str] = set()
@@ -127,7 +131,7 @@ def _named(function: relay.Function, call) -> relay.Function:
 
 
 def _fields(argument, type_) -> list:
-    """Returns the fields of an argument that is a tuple."""
+    """Returns the fields of an argument of a tuple type, as expressions; the argument itself if it is a tensor."""
     if kind_of(type_) != "TupleType":
         return [argument]
     if kind_of(argument) == "Tuple":
@@ -135,20 +139,24 @@ def _fields(argument, type_) -> list:
     return [relay.TupleGetItem(argument, index) for index in range(len(type_.fields))]
 
 
-class _Redirected(relay.ExprMutator):
-    """Replaces global functions in calls by others. Calls of those in `flat` pass tuples as separate fields."""
+class _ReplaceCallees(relay.ExprMutator):
+    """Replaces global functions in calls by others.
 
-    def __init__(self, moved: Mapping, flat=()):
+    replacements: function -> the function that replaces it. flattened_callees: functions whose calls pass the fields of
+    tuples as separate arguments.
+    """
+
+    def __init__(self, replacements: Mapping, flattened_callees=()):
         super().__init__()
-        self.moved, self.flat = moved, flat
+        self.replacements, self.flattened_callees = replacements, flattened_callees
 
     def visit_global_var(self, var):
-        return self.moved.get(var, var)
+        return self.replacements.get(var, var)
 
     def visit_call(self, call):
         types = [type_of(argument) for argument in call.args]
         call = super().visit_call(call)
-        if call.op not in self.flat or not any(kind_of(type_) == "TupleType" for type_ in types):
+        if call.op not in self.flattened_callees or not any(kind_of(type_) == "TupleType" for type_ in types):
             return call
         arguments = [field for argument, type_ in zip(call.args, types, strict=True)
                      for field in _fields(argument, type_)]
@@ -172,8 +180,8 @@ def buckets_of(function: relay.Function) -> tuple[Bucket, ...]:
                for axis, dim in enumerate(type_of(parameter).shape) if kind_of(dim) == "Any"]
     if not symbols:
         return (EVERYTHING,)
-    found = []
+    buckets = []
     for bounds in json.loads(str(attr(function, BUCKETS, "[{}]"))):
         limits = {name: tuple(bounds.get(name, (0, None))) for name in symbols}
-        found.append(Bucket(tuple((name, low, high) for name, (low, high) in limits.items())))
-    return tuple(dict.fromkeys(found))
+        buckets.append(Bucket(tuple((name, low, high) for name, (low, high) in limits.items())))
+    return tuple(dict.fromkeys(buckets))

@@ -28,14 +28,18 @@ def matched_calls(term: patterns.Term, expr) -> list | None:
 
 
 def _operands(term: patterns.Call | patterns.Opt) -> tuple[patterns.Term, ...]:
+    """Returns the terms of an operator's operands."""
     return term.args if isinstance(term, patterns.Call) else (term.arg, *term.more)
 
 
 def _names(term: patterns.Call | patterns.Opt) -> set[str]:
+    """Returns the Relay operators that a term can match."""
     return {name for kind in term.kinds for name in relay_names(kind, _operands(term))}
 
 
 def _matched(term: patterns.Term, expr, found: Mapping) -> dict | None:
+    """Returns the matches of a term and of its operands, term -> expression, added to those in `found`; None if the
+    expression does not match."""
     if term in found:
         return dict(found) if found[term] == expr else None
     if isinstance(term, patterns.Const) and kind_of(expr) != "Constant":

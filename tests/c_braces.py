@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where C lacks braces around the bodies of `if`, `else`, `for` and `while`: the text with them, to compare with."""
+"""Adds braces around the bodies of `if`, `else`, `for` and `while` to C, so that tests find where they are missing."""
 
 from __future__ import annotations
 
 import re
 
-#: A simple statement that is a line by itself, or the end of one, is one token: most lines are that.
+#: A token of C. A line that is a simple statement, or the end of one, is one token, which makes most lines fast.
 _TOKEN = re.compile(r"""
     ^(?![ \t]*(?:if|else|for|while|switch|do|case|default)\b)[^\n{}"'/;\#:]*;[ \t]*$
   | /\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | ^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*
@@ -16,20 +16,21 @@ _UNBRACED = re.compile(r"\b(?:if|for|while|switch) ?\(|\belse\b")
 
 
 def braced(text: str) -> str:
-    """The same program with braces, on the line of what they belong to; a function's stand on lines of their own."""
+    """Returns the program with braces around all bodies. An opening brace stands at the end of its statement's line;
+    that of a function has a line of its own."""
     if not _UNBRACED.search(text):
         return text
     return _Printer(_TOKEN.findall(text)).text()
 
 
 class _Printer:
-    """Copies tokens statement by statement."""
+    """Copies tokens statement by statement. position: index of the next token. out: the tokens copied so far."""
 
     def __init__(self, tokens: list[str]):
-        self.tokens, self.place, self.out = tokens, 0, []
+        self.tokens, self.position, self.out = tokens, 0, []
 
     def text(self) -> str:
-        while self.place < len(self.tokens):
+        while self.position < len(self.tokens):
             before = self.last()
             self.copy()
             if self.out[-1] == "{" and before == ")":
@@ -37,35 +38,35 @@ class _Printer:
         return "".join(self.out)
 
     def last(self) -> str:
-        """The last token copied that is no space."""
+        """Returns the last copied token that is no white space."""
         return next((token for token in reversed(self.out) if not token.isspace()), "")
 
     def copy(self) -> str:
-        self.out.append(self.tokens[self.place])
-        self.place += 1
+        self.out.append(self.tokens[self.position])
+        self.position += 1
         return self.out[-1]
 
     def peek(self) -> tuple[str, int]:
-        """The next token that the compiler sees, and where it is."""
-        place = self.place
-        while place < len(self.tokens) and self._is_trivia(self.tokens[place]):
-            place += 1
-        return (self.tokens[place] if place < len(self.tokens) else ""), place
+        """Returns the next token that is no white space, comment or directive, and its index."""
+        position = self.position
+        while position < len(self.tokens) and self._is_trivia(self.tokens[position]):
+            position += 1
+        return (self.tokens[position] if position < len(self.tokens) else ""), position
 
     @staticmethod
     def _is_trivia(token: str) -> bool:
         return token.isspace() or token.startswith(("/*", "//")) or token.lstrip().startswith("#")
 
     def trivia(self) -> None:
-        while self.place < len(self.tokens) and self._is_trivia(self.tokens[self.place]):
+        while self.position < len(self.tokens) and self._is_trivia(self.tokens[self.position]):
             self.copy()
 
     def block(self) -> None:
-        """Statements up to the brace that closes; the one that opens is copied."""
+        """Copies statements up to the closing brace; the opening one has been copied."""
         while self.peek()[0] not in ("}", ""):
             self.statement()
         self.trivia()
-        if self.place < len(self.tokens):
+        if self.position < len(self.tokens):
             self.copy()
 
     def statement(self) -> None:
@@ -92,14 +93,14 @@ class _Printer:
             self.simple()
 
     def otherwise(self) -> None:
-        token, place = self.peek()
+        token, position = self.peek()
         if token != "else":
             return
-        if any(t.startswith(("/", "#")) for t in self.tokens[self.place:place]):
+        if any(t.startswith(("/", "#")) for t in self.tokens[self.position:position]):
             self.trivia()
         else:
             self.out.append(" ")
-            self.place = place
+            self.position = position
         self.copy()
         if self.peek()[0] == "if":
             self.statement()
@@ -107,45 +108,45 @@ class _Printer:
             self.body()
 
     def body(self) -> None:
-        """What a head is for, in braces."""
-        token, place = self.peek()
-        comments = any(t.startswith(("/", "#")) for t in self.tokens[self.place:place])
+        """Copies the body of a statement such as `if`, with braces around it."""
+        token, position = self.peek()
+        comments = any(t.startswith(("/", "#")) for t in self.tokens[self.position:position])
         if token == "{":
             if not comments:
                 self.out.append(" ")
-                self.place = place
+                self.position = position
             self.statement()
         elif token == ";":
             self.simple()
         else:
             self.out.append(" {\n")
-            while self.tokens[self.place].isspace():
-                self.place += 1
+            while self.tokens[self.position].isspace():
+                self.position += 1
             self.statement()
             self.out.append("\n}")
 
     def nested(self) -> None:
-        """A parenthesis and all in it."""
+        """Copies a parenthesis with its contents."""
         depth = 0
-        while self.place < len(self.tokens):
+        while self.position < len(self.tokens):
             depth += _depth(self.copy())
             if depth == 0:
                 return
 
     def simple(self) -> None:
-        """A statement up to its semicolon."""
-        depth, start = 0, self.place
-        while self.place < len(self.tokens):
-            token = self.tokens[self.place]
-            self.place += 1
+        """Copies a statement up to its semicolon."""
+        depth, start = 0, self.position
+        while self.position < len(self.tokens):
+            token = self.tokens[self.position]
+            self.position += 1
             depth += _depth(token)
             if depth == 0 and token.endswith(";"):
                 break
-        self.out += self.tokens[start:self.place]
+        self.out += self.tokens[start:self.position]
 
 
 def _depth(token: str) -> int:
-    """Parentheses and braces that a token opens and does not close."""
+    """Returns the number of parentheses and braces that a token opens, less those that it closes."""
     if token.endswith(";"):
         return token.count("(") + token.count("[") - token.count(")") - token.count("]")
     return (token in ("(", "[", "{")) - (token in (")", "]", "}"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The warnings that all C of the project is free of, as strict people have them, under gcc and clang; poison."""
+"""Compiler options of the tests: the warnings that all generated C is free of under gcc and clang, and poison."""
 
 import subprocess
 
@@ -9,10 +9,8 @@ WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla
 
 
 def poison(compiler: list[str]) -> list[str]:
-    """The option that fills local variables which nothing wrote, so that a program that reads one fails each time.
-
-    It is empty for compilers that have none (gcc before 12).
-    """
+    """Returns the option that fills uninitialised local variables with a pattern, so that a program that reads one
+    fails each time; an empty list for compilers without such an option (gcc before 12)."""
     option = "-ftrivial-auto-var-init=pattern"
     tried = subprocess.run([*compiler, option, "-E", "-x", "c", "-"], input="", capture_output=True, text=True)
     return [] if tried.returncode else [option]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests `make check` leaves out: those that were measured to take long. Which `make test` leaves out too: more of
-what it has already. And which run together, and what they share."""
+"""Configures pytest: marks the tests that `make check` (slow) and `make test` (long) leave out, groups tests that share
+work in one process, and gives each process a cache."""
 
 import os
 import re
@@ -12,15 +12,16 @@ import pytest
 from tvm_megcc.runtime import objects
 
 TESTS = Path(__file__).parent
-#: What earlier runs compiled, found by a digest of all that went into it. Empty it to see what a first run takes.
-KEPT = Path(os.environ.get("MEGCC_TEST_CACHE") or Path.home() / ".cache" / "tvm_megcc-tests")
+#: Folder of the object files that earlier runs compiled, by a digest of source and options. Empty it to measure a first
+#: run.
+SHARED_CACHE = Path(os.environ.get("MEGCC_TEST_CACHE") or Path.home() / ".cache" / "tvm_megcc-tests")
 
-#: A line for each test that `make check` leaves out, since it takes more than 0.5 seconds of CPU: the seconds and the
-#: name. `make slow-tests` measures them and writes the file again.
+#: The tests that `make check` leaves out, since they take more than 0.5 seconds of CPU time. A line of the file has the
+#: seconds and the name; `make slow-tests` measures them and writes the file.
 SLOW = {line.split(maxsplit=1)[1] for line in (TESTS / "slow.txt").read_text().splitlines()}
 
-#: File -> tests that `make test-all` runs alone, by how their names end: they take long, and `make test` has others of
-#: the kind.
+#: File -> suffixes of the names of tests that only `make test-all` runs: they take long, and `make test` runs others of
+#: the same kind.
 LONG = {
     "compiled/models/test_draws.py": ("test_in_loops",),
     "compiled/models/test_integers.py": tuple(f"[speed-{name}]" for name in (
@@ -89,16 +90,16 @@ LONG = {
     "unit/codegen/test_c_braces.py": tuple(f"[{name}-speed]" for name in ("arm64", "arm64-v86", "cortex-m4")),
 }
 
-#: File -> name of the unit that it belongs to. The tests of a unit run in one process, and make once what they share.
+#: File -> name of its unit. The tests of a unit run in one process, and do their shared work once.
 UNITS = {
     "compiled/programs/test_detections.py": "detections", "compiled/programs/test_features.py": "features",
     "compiled/tools/test_audio.py": "audio", "models/test_size.py": "size",
-    "unit/kernels/test_parameters.py": "parameters",  # what all templates are told
+    "unit/kernels/test_parameters.py": "parameters",  # shared: the parameters of all templates
     "unit/project/test_architecture.py": "sources", "unit/project/test_docstrings.py": "sources",
-    "unit/project/test_vocabulary.py": "sources",  # which are parsed
+    "unit/project/test_vocabulary.py": "sources",  # shared: the parsed sources
     "unit/project/test_typing.py": "mypy"}
-#: Files with a unit for each first part of the tests' parameters, such as a network's name.
-SHARED = {"compiled/packages/test_cv.py", "compiled/tokenizers/test_c_sentencepiece.py",
+#: Files whose tests have a unit for each value of the first parameter, such as a network's name.
+UNIT_BY_PARAMETER = {"compiled/packages/test_cv.py", "compiled/tokenizers/test_c_sentencepiece.py",
           "compiled/tokenizers/test_c_tokenizer.py", "compiled/tokenizers/test_c_unigram.py",
           "compiled/tokenizers/test_c_wordpiece.py", "compiled/tools/test_language_model.py", "kernels/test_math.py",
           "models/test_builds.py", "models/test_compiled.py", "models/test_dynamic.py"}
@@ -107,15 +108,15 @@ SHARED = {"compiled/packages/test_cv.py", "compiled/tokenizers/test_c_sentencepi
 def unit(nodeid: str) -> str:
     """Returns the name of the unit of a test."""
     file, _, name = nodeid.removeprefix("tests/").partition("::")
-    if file in SHARED and "[" in name:
+    if file in UNIT_BY_PARAMETER and "[" in name:
         return f"{file} {re.split(r'-|]$', name.partition('[')[2])[0]}"
     return UNITS.get(file, nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With `--dist loadgroup`, distributes units. Marks cannot say them: xdist 3.8 adds a mark's name to an attribute
-    that pytest 9.2 does not have, so it ignores them silently."""
+    """With `--dist loadgroup`, distributes units. Units are not marks, since xdist 3.8 ignores `xdist_group` silently:
+    it stores the group in an attribute that pytest 9.2 does not have."""
     if config.getvalue("dist") != "loadgroup":
         return None
     from xdist.scheduler import LoadScopeScheduling
@@ -128,22 +129,22 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--cpu", metavar="FILE", help="appends the seconds of CPU of each test and of what it ran")
+    parser.addoption("--cpu", metavar="FILE", help="appends the seconds of CPU time of each test and its subprocesses")
 
 
-def cpu() -> float:
-    """Seconds of this process and of those that it waited for."""
-    return sum(resource.getrusage(who)[index] for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-               for index in (0, 1))
+def cpu_seconds() -> float:
+    """Returns the CPU time of this process and of the subprocesses that it waited for."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item):
-    begin = cpu()
+    begin = cpu_seconds()
     yield
     if file := item.config.getoption("--cpu"):
         with open(file, "a") as out:
-            out.write(f"{cpu() - begin:.2f} {item.path.relative_to(TESTS).as_posix()}::{item.name}\n")
+            out.write(f"{cpu_seconds() - begin:.2f} {item.path.relative_to(TESTS).as_posix()}::{item.name}\n")
 
 
 def pytest_collection_modifyitems(items):
@@ -159,20 +160,20 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True, scope="session")
 def caches(tmp_path_factory):
-    """A cache for each process, and object files that all processes share, those of the next run too."""
-    own = tmp_path_factory.getbasetemp()
-    (own / "cache").mkdir()
-    for kept in ("objects", "precompiled"):
-        (KEPT / kept).mkdir(parents=True, exist_ok=True)
-        (own / "cache" / kept).symlink_to(KEPT / kept)
+    """Gives each process a cache of its own, whose object files are in a folder that all processes and runs share."""
+    cache = tmp_path_factory.getbasetemp() / "cache"
+    cache.mkdir()
+    for name in ("objects", "precompiled"):
+        (SHARED_CACHE / name).mkdir(parents=True, exist_ok=True)
+        (cache / name).symlink_to(SHARED_CACHE / name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objects, "STORE_BYTES", 8 << 30)
-        patch.setenv("MEGCC_CACHE", str(own / "cache"))
+        patch.setenv("MEGCC_CACHE", str(cache))
         yield
 
 
 def pytest_terminal_summary(terminalreporter):
-    """A line of what tests counted (`record_property("counted", (what, how many))`), summed over all of them."""
+    """Prints the sums over all tests of what they counted with `record_property("counted", (name, number))`."""
     totals: dict[str, int] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -185,5 +186,5 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def unshared(monkeypatch):
-    """For tests about building: every folder compiles its own."""
+    """Switches the shared store of object files off, for tests of builds."""
     monkeypatch.setattr(objects, "_store", lambda: None)

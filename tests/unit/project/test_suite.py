@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests `make check` leaves out, and which run in one process."""
+"""The choice of the tests that `make check` leaves out, and of the tests that run in one process."""
 
 import runpy
 import sys
 from pathlib import Path
 
-from tests.conftest import SHARED, UNITS, unit
+from tests.conftest import UNIT_BY_PARAMETER, UNITS, unit
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "slow_tests.py"))
@@ -23,8 +23,8 @@ def test_words_types_and_pages_stay_in_make_check(tmp_path, monkeypatch, capsys)
 
 
 def test_units():
-    """What a fixture makes for several tests is made in one process."""
-    assert all((ROOT / "tests" / file).exists() for file in (*SHARED, *UNITS))
+    """Tests that share work of a fixture run in one process."""
+    assert all((ROOT / "tests" / file).exists() for file in (*UNIT_BY_PARAMETER, *UNITS))
     lm = "tests/compiled/tools/test_language_model.py"
     assert unit(f"{lm}::test_a_program_in_c[native]") == unit(f"{lm}::test_drawn_text_in_c[native]")
     assert unit(f"{lm}::test_a_program_in_c[native]") != unit(f"{lm}::test_drawn_text_in_c[arm64]")

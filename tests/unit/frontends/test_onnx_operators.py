@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators in the ONNX front end whose attributes and operands need a check or a conversion."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from tests.onnx_models import fed, model, node, refusal
+from tvm_megcc.errors import ModelError
+from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.runtime import reference
+
+
+def test_broadcasting_before_operator_set_7():
+    """The second operand's axes begin at attribute `axis` of the first."""
+    x, b = np.ones((2, 3, 4), np.float32), np.arange(3, dtype=np.float32)
+    graph = import_onnx(model([node("Add", "x b", "y", broadcast=1, axis=1)], {"x": [2, 3, 4]},
+                              ["y"], {"b": b}, opset=6))
+    assert (reference.run(graph, {"x": x})["y"] == x + b[:, None]).all()
+
+
+def test_bounds_beyond_what_reals_hold():
+    """An int64 is clipped at 2^53 + 1, which float64 cannot represent."""
+    bound, x = 2**53 + 1, np.array([2**53, 2**53 + 1, 2**53 + 2, -5])
+    graph = import_onnx(model([node("Clip", "x lo hi", "y")], {"x": ("int64", [4])},
+                              ["y"], {"lo": np.array(0), "hi": np.array(bound)}))
+    assert reference.run(graph, {"x": x})["y"].tolist() == [2**53, bound, bound, 0]
+
+#: Operator (and variant) -> (indices, error text, attributes, further operands).
+OUT_OF_BOUNDS = {
+    "GatherND": ([[0, 4]], "indices 4 to 4 into an axis of 4", {}, {}),
+    "GatherND.batch": ([[0], [2], [-5]], "indices -5 to 2 into an axis of 4", {"batch_dims": 1}, {}),
+    "GatherElements": ([[0, 3, 0, 0]], "indices 0 to 3 into an axis of 3", {}, {}),
+    "ScatterND": ([[3]], "indices 3 to 3 into an axis of 3", {}, {"u": np.ones((1, 4), np.float32)}),
+    "ScatterElements": ([[-4, 0]], "indices -4 to 0 into an axis of 3", {}, {"u": np.ones((1, 2), np.float32)}),
+    "ReverseSequence": ([1, 2, 3, 4], "its operand length has 1 to 4, and takes 0 to 3",
+                        {"time_axis": 0, "batch_axis": 1}, {}),
+}
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("name", OUT_OF_BOUNDS)
+def test_constant_indices_off_their_axis_are_found_before_a_run(name: str, known: bool):
+    indices, message, attributes, updates = OUT_OF_BOUNDS[name]
+    x = {"x": np.ones((3, 4), np.float32)}
+    constants = {**(x if known else {}), "i": np.array(indices), **updates}
+    source = model([node(name.split(".")[0], " ".join(["x", "i", *updates]), "y", **attributes)],
+                   {} if known else fed(x), ["y"], constants, opset=16)
+    with pytest.raises(ModelError, match=message):
+        import_onnx(source)
+
+
+@pytest.mark.parametrize(("op_type", "operands", "attributes", "dtype"), [
+    ("QuantizeLinear", {"x": [4]}, {"output_dtype": TensorProto.INT16}, "int16"),
+    ("QuantizeLinear", {"x": [4]}, {}, "uint8"),
+    ("DequantizeLinear", {"x": [4]}, {"output_dtype": TensorProto.FLOAT16}, "float16"),
+])
+def test_quantisation_has_the_type_that_is_asked_for(op_type, operands, attributes, dtype):
+    given = TensorProto.INT8 if op_type == "DequantizeLinear" else TensorProto.FLOAT
+    graph = import_onnx(model([node(op_type, "x s", "y", **attributes)], {"x": (given, [4])}, ["y"],
+                              {"s": np.float32(0.5)}, opset=23))
+    assert graph.types["y"].dtype == dtype
+    blocks = import_onnx(model([node(op_type, "x s", "y", **attributes, axis=0, block_size=2)],
+                               {"x": (given, [4])}, ["y"], {"s": np.float32([0.5, 2])}, opset=23))
+    assert blocks.types["y"].dtype == dtype
+
+
+def test_a_precision_of_64_bits_is_refused():
+    source = model([node("QuantizeLinear", "x s", "y", precision=TensorProto.DOUBLE)], {"x": [4]},
+                   ["y"], {"s": np.float32(0.5)}, opset=23)
+    assert "divides in float64" in str(refusal(source))
+
+
+def test_a_signal_needs_no_axis_of_one():
+    frames = {"step": np.int64(4), "length": np.int64(8)}
+    x = np.random.default_rng(0).standard_normal((2, 20)).astype(np.float32)
+    results = [reference.run(import_onnx(model([node("STFT", "x step w length", "y")], {"x": shape}, ["y"],
+                                               {**frames, "w": np.hanning(8).astype(np.float32)})),
+                             {"x": x.reshape(shape)})["y"] for shape in ([2, 20], [2, 20, 1])]
+    assert results[0].shape == (2, 4, 5, 2)
+    np.testing.assert_array_equal(*results)
+    other = model([node("STFT", "x step w length", "y")], {"x": [20]}, ["y"],
+                  {**frames, "w": np.ones(8, np.float32)})
+    assert "wants a signal [batch][N] or [batch][N][1 or 2]" in str(refusal(other))
+
+
+@pytest.mark.parametrize("length", [12, 256])
+def test_frames_of_signals_of_any_length(length: int):
+    """The number of frames follows from the length. Frames of 12 use a matrix product, frames of 256 an FFT."""
+    window = np.hanning(length).astype(np.float32)
+    source = model([node("STFT", "x step w length", "y")], {"x": ["batch", "n"]}, ["y"],
+                   {"step": np.int64(5), "w": window, "length": np.int64(length)}, opset=17)
+    graph = import_onnx(source)
+    for n in (length, length + 4, length + 33):
+        x = np.random.default_rng(n).standard_normal((2, n)).astype(np.float32)
+        frames = np.stack([x[:, start:start + length] for start in range(0, n - length + 1, 5)], 1)
+        expected = np.fft.rfft(frames * window)
+        (result,) = reference.run(graph, {"x": x}).values()
+        np.testing.assert_allclose(result[..., 0] + 1j * result[..., 1], expected, atol=1e-4)
+    with pytest.raises(ModelError, match="not shorter than a frame"):
+        import_onnx(source, input_shapes={"x": (1, length - 1)})

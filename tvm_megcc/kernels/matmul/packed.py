@@ -157,14 +157,15 @@ class PanelMatMul(Kernel):
 
 @dataclass(frozen=True)
 class DotsParameters(Parameters):
-    """Parameters of `dots.c.j2`. bias: whether there is a bias."""
+    """Parameters of `dots.c.j2`. bias: whether there is a bias. columns: whether there is a column for each matrix."""
 
     bias: bool
+    columns: bool
 
 
 class DotsMatMul(Kernel):
-    """A matrix times one column. Each row has a vector of partial sums, and as many rows as a vector has lanes are
-    computed at once."""
+    """A matrix times one column, or each of several matrices times a column of its own. Each row has a vector of
+    partial sums, and as many rows as a vector has lanes are computed at once."""
 
     name = "dots"
     dtypes = (FLOAT32,)
@@ -174,21 +175,34 @@ class DotsMatMul(Kernel):
         return True
 
     def refuse(self, site):
-        if site.y.shape[-1] != 1 or site.inputs[1].rank != 2:
-            return "the second operand must be one column"
+        if site.y.shape[-1] != 1 or self._has_columns(site) is None:
+            return "the second operand must be one column, or one for each matrix"
         if site.attrs.trans_a:
             return "the first operand must not be transposed"
         if site.isa.lanes == 1:
             return "there are no vectors"
         return None
 
+    @staticmethod
+    def _has_columns(site: Site) -> bool | None:
+        """Says whether each matrix has a column of its own; None if several share one, but not all."""
+        axes = [(has_a, has_b) for _, has_a, has_b in _batch(site.x.shape[:-2], site.inputs[1].shape[:-2])]
+        if not any(has_b for _, has_b in axes):
+            return False
+        return True if axes == [(True, True)] else None
+
     def lower(self, site):
-        M, K = extent_symbols("M", "K")
-        bias = site.has(2)
+        M, K, R = extent_symbols("M", "K", "R")
+        bias, columns = site.has(2), self._has_columns(site)
+        extents = {"M": product(site.y.shape[:-1]), "K": site.x.shape[-1]}
+        if columns:
+            extents["R"] = site.y.shape[-2]
         return Lowered(
-            "matmul/dots", DotsParameters(bias), {"M": product(site.y.shape[:-1]), "K": site.x.shape[-1]},
-            present(site, Operand("a", 0, M * K), Operand("b", 1, K), Operand("bias", 2, 1)), (Operand("y", 0, M),),
-            ceildiv(M, site.isa.lanes), "matmul_column" + "_bias" * bias, "dots", channels=1)
+            "matmul/dots", DotsParameters(bias, columns), extents,
+            present(site, Operand("a", 0, M * K), Operand("b", 1, ceildiv(M, R) * K if columns else K),
+                    Operand("bias", 2, 1)), (Operand("y", 0, M),),
+            ceildiv(M, site.isa.lanes), "matmul_column" + "s" * columns + "_bias" * bias, "dots",
+            channels=1)
 
     def cost(self, site):
         lanes, depth = site.isa.lanes, site.x.shape[-1]

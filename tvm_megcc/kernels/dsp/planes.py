@@ -6,42 +6,60 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ...ir.dims import ceildiv, likely, product, static
+from ...ir.types import DTYPES
 from ..base import Lowered, Operand, extent_symbols, present
-from ..conv2d.geometry import Geometry
-from ..integer.dot import ByteParameters, packed_zero, packing_offset, zero_name
+from ..conv2d.geometry import ConvParameters, Geometry
+from ..integer.dot import packed_zero, packing_offset, zero_name
 from ..integer.products import OneFilterAChannel
 from ..integer.requantize import Requantization, requantization
 from ..packing import packer
 from ..site import Site
 
-#: Outputs of a row in a register tile.
-_AT_ONCE = 2
+#: Neighbouring outputs of a row that are computed together.
+_OUTPUTS = 2
 #: The most words in the planes of a task.
 _MAX_WORDS = 1 << 10
 
 
+class Step(NamedTuple):
+    """The product of a word of x and a pair of weights, which is added to the sum of an output.
+
+    function: the suffix of the mgc function. "pairs" adds both products, "bt" the product of the word's lower half and
+        the pair's upper half; "bb", "tb" and "tt" likewise.
+    """
+
+    output: int
+    function: str
+    word: int
+    pair: int
+
+
 @dataclass(frozen=True)
-class PlanesParameters(ByteParameters):
+class PlanesParameters(ConvParameters):
     """Parameters of `planes.c.j2`.
 
-    result: C type of an element of y.
+    unit, result: the C types of an element of x and of y.
     short: suffix of x's type in mgc functions.
+    x_zero: the zero point of x.
     pairs: neighbouring weights of a row of the window that form one operand; the second may be missing (-1).
-    steps: products of a row of the window: (output, suffix of the product function, word of x, pair of weights).
+    steps: the products of a row of the window.
     words: words of x in a row that these read.
     in_registers: all weights stay in variables.
     has_weight_zero: packed weights have a zero point.
     requantization: the epilogue.
     """
 
+    unit: str
     result: str
     short: str
+    x_zero: int
     pairs: tuple[tuple[int, int], ...]
-    steps: tuple[tuple[int, str, int, int], ...]
+    steps: tuple[Step, ...]
     words: tuple[int, ...]
     in_registers: bool
     has_weight_zero: bool
@@ -54,12 +72,12 @@ def pack_planes(array: np.ndarray, zero: int) -> np.ndarray:
     return (array[:, 0].astype(np.int32) - packing_offset(array.dtype.name, zero)).astype(np.int8)
 
 
-def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple, tuple]:
+def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple[Step, ...], tuple[tuple[int, int], ...]]:
     """Returns the products of a row of the window and its pairs of weights. One instruction makes two products where
     two neighbours of x, from an even column on, are multiplied by two neighbours of the window."""
     doubles: list[tuple[int, int, int]] = []
     singles: list[tuple[int, int, int]] = []
-    for output in range(_AT_ONCE):
+    for output in range(_OUTPUTS):
         tap = 0
         while tap < kw:
             column = output * stride + tap * dilation
@@ -73,11 +91,11 @@ def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple, tuple]:
     for _, _, tap in singles:
         if not any(tap in pair for pair in pairs):
             pairs.append((tap, tap + 1 if tap + 1 < kw else -1))
-    steps = [(output, "pairs", word, pairs.index((tap, tap + 1))) for output, word, tap in doubles]
+    steps = [Step(output, "pairs", word, pairs.index((tap, tap + 1))) for output, word, tap in doubles]
     for output, column, tap in singles:
         index = next(i for i, pair in enumerate(pairs) if tap in pair)
-        steps.append((output, "bt"[column % 2] + "bt"[pairs[index].index(tap)], column // 2, index))
-    return tuple(sorted(steps, key=lambda step: (step[2], step[0]))), tuple(pairs)
+        steps.append(Step(output, "bt"[column % 2] + "bt"[pairs[index].index(tap)], column // 2, index))
+    return tuple(sorted(steps, key=lambda step: (step.word, step.output))), tuple(pairs)
 
 
 class DspDepthwise(OneFilterAChannel):
@@ -96,9 +114,9 @@ class DspDepthwise(OneFilterAChannel):
         # y may begin where x does if a task copies all rows of its four channels before it writes a result: channels
         # do not share addresses.
         rows = _rows(s)
-        over = s.oh == rows and site.y.itemsize == 1 and (
+        fits_in_place = s.oh == rows and site.y.itemsize == 1 and (
             (s.ih, s.iw) == (s.oh, s.ow) or (s.n == 1 and _is_no_larger(s)))
-        takes_over = ((0, 0),) if over or (site.compact and site.y.itemsize == 1) else ()
+        takes_over = ((0, 0),) if fits_in_place or (site.compact and site.y.itemsize == 1) else ()
         operands = present(site, Operand("x", 0, N * IH * IW * C),
                            Operand("w", 1, C * s.taps, ("planes", site.attrs.w_zero), "int8"), Operand("b", 2, C))
         if has_weight_zero := packed_zero(site.inputs[1].dtype, site.attrs.w_zero) != 0:
@@ -106,18 +124,18 @@ class DspDepthwise(OneFilterAChannel):
         steps, pairs = steps_of(s.kw, s.strides[1], s.dilations[1])
         epilogue = requantization(site, zeros, True)
         parameters = PlanesParameters(
-            *s.window, s.bias, site.x.c_type, "int8_t", zeros[0], site.y.c_type,
-            "i8" if site.x.dtype == "int8" else "u8", pairs, steps, tuple(sorted({step[2] for step in steps})),
+            *s.window, s.bias, site.x.c_type, site.y.c_type, DTYPES[site.x.dtype].short, zeros[0], pairs, steps,
+            tuple(sorted({step.word for step in steps})),
             s.kh * len(pairs) <= 16, has_weight_zero, epilogue)
         # The words of a row, up to the last one that its last outputs read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
-        row_words = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
+        row_words = ceildiv(OW, _OUTPUTS) * s.strides[1] + last + 1 - s.strides[1]
         return Lowered("dsp/planes", parameters, self.extents(s) | {"ROWS": rows}, operands,
                        (Operand("y", 0, N * OH * OW * C),), N * ceildiv(C, 4) * ceildiv(OH, ROWS),
                        s.name("depthwise_integer") + zero_name(zeros[0]),
                        "planes" + "_weight_zero" * has_weight_zero + epilogue.name,
                        scratch=16 * s.rows_read(ROWS) * row_words + 4 * len(pairs) * s.kh,
-                       takes_over=takes_over, no_takeover=not over, channels=C)
+                       takes_over=takes_over, no_takeover=not fits_in_place, channels=C)
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)

@@ -15,27 +15,27 @@ from ..site import Site
 from .dot import zero_name
 from .plain import PlainMatMulParameters
 
-#: Most products of differences of bytes whose sum float32 holds exactly: 256 * 255^2 < 2^24.
-EXACT = 256
+#: The largest number of products of differences of 8-bit numbers whose sum float32 holds exactly: 256 * 255^2 < 2^24.
+MAX_EXACT_PRODUCTS = 256
 
 
 @dataclass(frozen=True)
 class BytePanelParameters(PlainMatMulParameters):
     """Parameters of `panel.c.j2`.
 
-    left_short, right_short: suffixes of a's and b's types in mgc functions.
+    a_short, b_short: suffixes of a's and b's types in mgc functions.
     result: C type of an element of y.
     vectors: vectors of columns in a panel.
     rows: rows of a tile.
-    exact: products that are summed in float32.
+    exact_products: products that are summed in float32 before they are added in int32.
     """
 
-    left_short: str
-    right_short: str
+    a_short: str
+    b_short: str
     result: str
     vectors: int
     rows: int
-    exact: int
+    exact_products: int
 
     def microkernel(self, scope: Scope) -> PanelTile:
         return PanelTile(self.vectors, scope)
@@ -58,7 +58,7 @@ class PanelBytesMatMul(Kernel):
         a, b = site.x, site.inputs[1]
         parameters = BytePanelParameters(
             panel.trans_a, panel.trans_b, panel.bias, panel.batch, a.c_type, b.c_type, *zeros, DTYPES[a.dtype].short,
-            DTYPES[b.dtype].short, site.y.c_type, panel.vectors, rows, EXACT)
+            DTYPES[b.dtype].short, site.y.c_type, panel.vectors, rows, MAX_EXACT_PRODUCTS)
         (K,) = extent_symbols("K")
         return replace(lowered, template="integer/panel", params=parameters, algorithm="panel",
                        operation=lowered.operation.replace("matmul", "matmul_integer") + "".join(map(zero_name, zeros)),

@@ -48,12 +48,12 @@ class PlainBytesConv(Kernel):
 class PlainMatMulParameters(ProductParameters):
     """Parameters of `plain_matmul.c.j2`.
 
-    left, right: C types of elements of a and b.
+    a_type, b_type: the C types of elements of a and b.
     a_zero, b_zero: their zero points.
     """
 
-    left: str
-    right: str
+    a_type: str
+    b_type: str
     a_zero: int
     b_zero: int
 

@@ -31,8 +31,8 @@ from .dot import DotConv, DotMatMul, DotProducts, PackedForm, as_outputs, pack_s
 
 #: Bytes of x that an entry multiplies.
 STEP = 4
-#: Largest |w0 ± w1| for which a sum fits in int16: 255 * 128 < 2^15.
-MOST = 128
+#: The largest |w0 ± w1| for which a sum fits in int16: 255 * 128 < 2^15.
+MAX_WEIGHT_SUM = 128
 #: Whether the second byte of the first and of the second pair of weights meets an inverted byte; loads at p, q and P.
 _INVERTED = ((False, False), (True, False), (True, True))
 
@@ -40,69 +40,71 @@ _INVERTED = ((False, False), (True, False), (True, True))
 def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int) -> np.ndarray:
     """Returns the weights minus their zero point, int16 [vectors][runs][groups of 4][lanes][pairs][2], with zeros
     after the last channel."""
-    found = []
+    packed = []
     for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]
         depth = np.moveaxis(group, 1, -1).reshape(outputs, runs, -1, 2, 2).astype(np.int16)
         padded = np.zeros((round_up(outputs, lanes), *depth.shape[1:]), np.int16)
         padded[:outputs] = depth - packing_offset(array.dtype.name, zero)
-        found.append(np.moveaxis(padded.reshape(-1, lanes, *depth.shape[1:]), 1, 3))
-    return np.concatenate(found)
+        packed.append(np.moveaxis(padded.reshape(-1, lanes, *depth.shape[1:]), 1, 3))
+    return np.concatenate(packed)
 
 
-def _forms(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns, as [vectors][runs][groups of 4], the pair at which an entry's load begins (0 p, 1 q, 2 P), and whether
-    there are two entries."""
+def _choose_loads(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns arrays [vectors][runs][groups of 4]: the pair at which an entry's load begins (0 p, 1 q, 2 P), and
+    whether the weights are split into two entries."""
     first, second = grouped[..., 0], grouped[..., 1]
-    plain = (np.abs(first + second) > MOST).any(axis=3)
-    inverted = ((np.abs(first - second) > MOST) | (second == -128)).any(axis=3)
+    plain = (np.abs(first + second) > MAX_WEIGHT_SUM).any(axis=3)
+    inverted = ((np.abs(first - second) > MAX_WEIGHT_SUM) | (second == -128)).any(axis=3)
     fails = np.stack([np.where(kind, inverted, plain).any(axis=-1) for kind in np.array(_INVERTED)])
     return fails.argmin(axis=0), fails.all(axis=0)
 
 
 def _is_inverted(index: np.ndarray) -> np.ndarray:
-    """Returns, as [vectors][runs][groups of 4][1][pairs], whether the second byte of a pair is inverted."""
+    """Returns bool [vectors][runs][groups of 4][1][pairs]: whether the second byte of a pair is inverted."""
     return np.array(_INVERTED)[index][:, :, :, None, :]
 
 
-def _there(doubled: np.ndarray) -> np.ndarray:
-    """Returns, as [vectors][runs][groups of 4][2], whether the first and the second entry exist."""
-    return np.stack([np.ones_like(doubled), doubled], axis=-1)
+def _exists(is_split: np.ndarray) -> np.ndarray:
+    """Returns bool [vectors][runs][groups of 4][2]: whether the first and the second entry exist."""
+    return np.stack([np.ones_like(is_split), is_split], axis=-1)
 
 
 @packer("pmaddubsw_weights")
-def pack_weights(array: np.ndarray, *how) -> np.ndarray:
+def pack_weights(array: np.ndarray, *packing) -> np.ndarray:
     """Packs weights as int8 [entries][lanes][4].
 
-    how: arguments of all packers here: outputs_first, the layout of a weight matrix; zero point of the weights; groups;
-        runs of a window; lanes of a vector.
+    packing: the arguments of all packers here. They are outputs_first, the layout of a weight matrix; the zero point of
+        the weights; groups; runs of a window; lanes of a vector.
     """
-    grouped = _grouped(array, *how)
-    index, doubled = _forms(grouped)
+    grouped = _grouped(array, *packing)
+    index, is_split = _choose_loads(grouped)
     weights = np.stack([grouped[..., 0], np.where(_is_inverted(index), -grouped[..., 1], grouped[..., 1])], axis=-1)
     # The load at q begins with the second pair.
     weights = np.where((index == 1)[..., None, None, None], weights[..., ::-1, :], weights)
-    halved = weights >> 1
-    entries = np.stack([np.where(doubled[..., None, None, None], weights - halved, weights), halved], axis=3)
-    return entries[_there(doubled)].astype(np.int8)
+    second_half = weights >> 1
+    entries = np.stack([np.where(is_split[..., None, None, None], weights - second_half, weights), second_half], axis=3)
+    return entries[_exists(is_split)].astype(np.int8)
 
 
 @packer("pmaddubsw_moves")
-def pack_moves(array: np.ndarray, *how) -> np.ndarray:
+def pack_moves(array: np.ndarray, *packing) -> np.ndarray:
     """Returns uint8 [entries]: the pairs of bytes from the start of the entry before to that of the entry. The first
     entry of a run counts from the end of the run before."""
-    index, doubled = _forms(_grouped(array, *how))
-    at = STEP * np.arange(index.shape[2]) + index
+    index, is_split = _choose_loads(_grouped(array, *packing))
+    positions = STEP * np.arange(index.shape[2]) + index
     # The second of two entries begins where the first does.
-    return np.stack([np.diff(at, prepend=0), np.zeros_like(at)], axis=-1)[_there(doubled)].astype(np.uint8)
+    moves = np.stack([np.diff(positions, prepend=0), np.zeros_like(positions)], axis=-1)
+    return moves[_exists(is_split)].astype(np.uint8)
 
 
 @packer("pmaddubsw_lists")
-def pack_lists(array: np.ndarray, *how) -> np.ndarray:
+def pack_lists(array: np.ndarray, *packing) -> np.ndarray:
     """Returns int32 [vectors][1 + runs]: the index of the first entry, and the number of entries of each run."""
-    counts = _there(_forms(_grouped(array, *how))[1]).sum(axis=(2, 3), dtype=np.int32)
-    last = counts.sum(axis=1, keepdims=True).cumsum(axis=0, dtype=np.int32)
-    return np.concatenate([last - counts.sum(axis=1, keepdims=True), counts], axis=1, dtype=np.int32)
+    counts = _exists(_choose_loads(_grouped(array, *packing))[1]).sum(axis=(2, 3), dtype=np.int32)
+    totals = counts.sum(axis=1, keepdims=True)
+    first = totals.cumsum(axis=0, dtype=np.int32) - totals
+    return np.concatenate([first, counts], axis=1, dtype=np.int32)
 
 
 @packer("pmaddubsw_sums")
@@ -110,15 +112,15 @@ def pack_pmaddubsw_sums(array: np.ndarray, outputs_first: bool, zero: int, group
                      x_zero: int) -> np.ndarray:
     """Returns int32 [O]: the correction of sums for inverted bytes and the zero point of x."""
     grouped = _grouped(array, outputs_first, zero, groups, runs, lanes)
-    inverted = np.where(_is_inverted(_forms(grouped)[0]), grouped[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
+    inverted = np.where(_is_inverted(_choose_loads(grouped)[0]), grouped[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
     sums = pack_sums(array, outputs_first, zero, x_zero)
     return sums + 255 * inverted.reshape(groups, -1)[:, :sums.size // groups].reshape(-1)
 
 
 @packer("pmaddubsw_bias")
-def pack_pmaddubsw_bias(bias: np.ndarray, array: np.ndarray, *given) -> np.ndarray:
-    """Returns the bias with this correction added; int32 wraps."""
-    return (pack_pmaddubsw_sums(array, *given).view(np.uint32) + bias.reshape(-1).view(np.uint32)).view(np.int32)
+def pack_pmaddubsw_bias(bias: np.ndarray, array: np.ndarray, *packing) -> np.ndarray:
+    """Returns the bias plus `pack_pmaddubsw_sums` of these arguments, int32 [O]; sums wrap."""
+    return (pack_pmaddubsw_sums(array, *packing).view(np.uint32) + bias.reshape(-1).view(np.uint32)).view(np.int32)
 
 
 class Pmaddubsw(DotProducts):
@@ -139,17 +141,17 @@ class Pmaddubsw(DotProducts):
     def form(self, site: Site, zero: int) -> PackedForm:
         return PackedForm("uint16", STEP, 0, zero - int(np.iinfo(site.x.dtype).min), "twice")
 
-    def operands(self, site: Site, s: Geometry, x: Operand, how: tuple, form: PackedForm,
+    def operands(self, site: Site, s: Geometry, x: Operand, weights: tuple[bool, int], form: PackedForm,
                  vectors: int) -> tuple[tuple[Operand, ...], dict]:
         runs, lanes = runs_of(s)[0], site.isa.lanes
         G, OC, ENTRIES = extent_symbols("G", "OC", "ENTRIES")
-        given = *how, s.g, runs, lanes
-        bias = (Operand("b", 2, G * OC, ("pmaddubsw_bias", *given, form.zero), also=(1,)) if site.has(2) else
-                Operand("b", 1, G * OC, ("pmaddubsw_sums", *given, form.zero), "int32"))
-        return (x, Operand("w", 1, ENTRIES * lanes * STEP, ("pmaddubsw_weights", *given), "int8"), bias,
-                Operand("moves", 1, ENTRIES, ("pmaddubsw_moves", *given), "uint8"),
-                Operand("lists", 1, G * ceildiv(OC, lanes) * (1 + runs), ("pmaddubsw_lists", *given), "int32")), {
-                    "ENTRIES": _entries(site, s, *how)}
+        packing = *weights, s.g, runs, lanes
+        bias = (Operand("b", 2, G * OC, ("pmaddubsw_bias", *packing, form.zero), also=(1,)) if site.has(2) else
+                Operand("b", 1, G * OC, ("pmaddubsw_sums", *packing, form.zero), "int32"))
+        return (x, Operand("w", 1, ENTRIES * lanes * STEP, ("pmaddubsw_weights", *packing), "int8"), bias,
+                Operand("moves", 1, ENTRIES, ("pmaddubsw_moves", *packing), "uint8"),
+                Operand("lists", 1, G * ceildiv(OC, lanes) * (1 + runs), ("pmaddubsw_lists", *packing), "int32")), {
+                    "ENTRIES": _entries(site, s, *weights)}
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, (runs, length) = product((s.n, s.oh, s.ow)), runs_of(s)
@@ -160,8 +162,8 @@ class Pmaddubsw(DotProducts):
 
 def _entries(site: Site, s: Geometry, outputs_first: bool, zero: int) -> int:
     """Returns the number of entries in all lists."""
-    doubled = _forms(_grouped(site.values[1], outputs_first, zero, s.g, runs_of(s)[0], site.isa.lanes))[1]
-    return int(doubled.size + doubled.sum())
+    is_split = _choose_loads(_grouped(site.values[1], outputs_first, zero, s.g, runs_of(s)[0], site.isa.lanes))[1]
+    return int(is_split.size + is_split.sum())
 
 
 class PmaddubswConv(Pmaddubsw, DotConv):

@@ -15,7 +15,7 @@ paper's matrix, so that it is integral. Each row of B takes two elements, so no 
 1020. No element of G g G' exceeds 9 * 128 = 1152, a sum of nine weights. Both fit in int16. Their products and sums are
 exact modulo 2^32, even if an intermediate result overflows. The final sum is four times that of the convolution. It is
 exact if it fits in int32, that is, if the convolution's sum is below 2^29. Weights and bias are constants, so this is
-decided for each layer when it is compiled (`_greatest`).
+decided for each layer when it is compiled (`_max_sum`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TILES = {"neon": (4, 4), "neon_armv7": (2, 4), "sse2": (4, 2), "avx2": (4, 2), 
 #: Elements that pad each position: with a power of two between the 16 positions, all would share a few cache sets.
 _PADDING = 32
 #: ISAs whose kernels multiply weights by a lane of a vector.
-_LANED = ("neon", "neon_armv7")
+_LANE_PRODUCTS = ("neon", "neon_armv7")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class WinogradBytesParameters(Parameters):
     pixels: the number of tiles that are multiplied at a time.
     vectors: the number of vectors of output channels in a block.
     rest: the number of vectors of output channels after the last full block.
-    laned: whether weights are multiplied by a lane of a vector.
+    by_lane: whether weights are multiplied by a lane of a vector.
     padding: the number of elements of padding after each position.
     """
 
@@ -75,7 +75,7 @@ class WinogradBytesParameters(Parameters):
     pixels: int
     vectors: int
     rest: int
-    laned: bool
+    by_lane: bool
     padding: int
 
     def microkernel(self, scope: Scope) -> Callable[[int, int, int], str]:
@@ -113,13 +113,13 @@ class WinogradBytes(ChannelsLast):
             return "needs a kernel of 3x3, strides, dilations and groups of 1"
         if packing_offset(site.inputs[1].dtype, site.attrs.w_zero) != site.attrs.w_zero:
             return "int8 does not hold the weights less their zero point"
-        return None if _greatest(site, s) < 2**29 else "four times the sums may not fit in int32"
+        return None if _max_sum(site, s) < 2**29 else "four times the sums may not fit in int32"
 
     def lower(self, site: Site) -> Lowered:
         s, isa = Geometry.of(site), site.isa
         pixels, vectors, rest = _tile(site, s)
-        step, depth = (1 if isa.name in _LANED else isa.int16_step), round_up(s.ic, _INT16X)
-        padding = 0 if isa.name in _LANED else _PADDING
+        step, depth = (1 if isa.name in _LANE_PRODUCTS else isa.int16_step), round_up(s.ic, _INT16X)
+        padding = 0 if isa.name in _LANE_PRODUCTS else _PADDING
         N, IC, IH, IW, OC, OH, OW, ROWS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS")
         extents = {"N": s.n, "IC": s.ic, "IH": s.ih, "IW": s.iw, "OC": s.oc, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1], "ROWS": _rows(site, s)}
@@ -131,7 +131,7 @@ class WinogradBytes(ChannelsLast):
                            Operand("b", 2, OC))
         parameters = WinogradBytesParameters(site.x.c_type, site.y.c_type, DTYPES[site.x.dtype].short,
                                              site.attrs.x_zero, s.bias, depth, step, pixels, vectors, rest,
-                                             isa.name in _LANED, padding)
+                                             isa.name in _LANE_PRODUCTS, padding)
         scratch = (4 * POSITIONS * pixels * width + 2 * POSITIONS * (depth * width + padding)
                    + 2 * POSITIONS * (depth * pixels + padding) * ceildiv(ROWS * tile_columns, pixels)
                    + 2 * depth * (2 * ROWS + 2) * (2 * tile_columns + 2))
@@ -148,16 +148,17 @@ class WinogradBytes(ChannelsLast):
         rows = _rows(site, s)
         tasks = -(-tile_rows // rows)
         tiles = -(-min(rows, tile_rows) * tile_columns // pixels) * pixels * tasks
-        products = tiles * POSITIONS * (depth * 1.15 + 4) * outputs / lanes
-        others = (tiles * depth / _INT16X * 85 + tiles * outputs / lanes * 70 + tasks * depth * outputs / _INT16X * 75)
-        if site.isa.name not in _LANED:
+        product_cost = tiles * POSITIONS * (depth * 1.15 + 4) * outputs / lanes
+        transform_cost = (tiles * depth / _INT16X * 85 + tiles * outputs / lanes * 70
+                          + tasks * depth * outputs / _INT16X * 75)
+        if site.isa.name not in _LANE_PRODUCTS:
             # Estimates cycles, like `DotProducts.cycles` for multiply-adds of pairs.
-            products, others = products / site.isa.int16_step, others / 2
-        return 500 + s.n * (products + others)
+            product_cost, transform_cost = product_cost / site.isa.int16_step, transform_cost / 2
+        return 500 + s.n * (product_cost + transform_cost)
 
 
-def _greatest(site: Site, s: Geometry) -> int:
-    """Returns a bound on the magnitude of the convolution's sums with their bias."""
+def _max_sum(site: Site, s: Geometry) -> int:
+    """Returns an upper bound on the magnitude of the convolution's sums with their bias."""
     limits, zero = np.iinfo(site.x.dtype), site.attrs.x_zero
     x = max(abs(int(limits.min) - zero), abs(int(limits.max) - zero))
     weights, bias = site.values.get(1), site.values.get(2)
@@ -171,9 +172,9 @@ def _greatest(site: Site, s: Geometry) -> int:
 
 def _tile(site: Site, s: Geometry) -> tuple[int, int, int]:
     """Returns (tiles that are multiplied at a time, vectors of output channels, vectors in the last block)."""
-    pixels, most = _TILES[site.isa.name]
+    pixels, max_vectors = _TILES[site.isa.name]
     needed = round_up(ceildiv(s.oc, site.isa.lanes), 2)
-    vectors = min(needed, most)
+    vectors = min(needed, max_vectors)
     return pixels, vectors, needed % vectors
 
 
@@ -181,6 +182,6 @@ def _rows(site: Site, s: Geometry) -> int:
     """Returns the rows of tiles in a task. Their transforms fill most of L2, because each task transforms the
     weights again."""
     tile_rows, tile_columns = -(-likely(s.oh) // 2), -(-likely(s.ow) // 2)
-    row = 2 * round_up(s.ic, _INT16X) * (POSITIONS * tile_columns + 4 * (tile_columns + 1))
-    most = max(1, min(tile_rows, site.target.l2 * 3 // 4 // row))
-    return -(-tile_rows // -(-tile_rows // most))
+    row_bytes = 2 * round_up(s.ic, _INT16X) * (POSITIONS * tile_columns + 4 * (tile_columns + 1))
+    max_rows = max(1, min(tile_rows, site.target.l2 * 3 // 4 // row_bytes))
+    return -(-tile_rows // -(-tile_rows // max_rows))

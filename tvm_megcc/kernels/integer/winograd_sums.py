@@ -16,7 +16,7 @@ def on_arm64(P: int, V: int, depth: int) -> str:
     count = min(2 * at_once, spare // at_once * at_once)
     sums, loads = P + count, V // 2
 
-    def eight(first: bool) -> None:
+    def multiply_8(first: bool) -> None:
         """Prints the products of eight input channels. first: they initialise the sums."""
         asm(*(f"ldr q{p}, [x{9 + p}], #16" for p in range(P)))
         for w in range(8 * loads):
@@ -33,10 +33,10 @@ def on_arm64(P: int, V: int, depth: int) -> str:
     asm("mov x2, %[x]", "mov x5, %[w]", "mov x6, %[sums]")
     with asm.loop(1, "x7", "#16"):
         asm("mov x9, x2", *(f"add x{9 + p}, x{8 + p}, #{2 * depth}" for p in range(1, P)))
-        eight(True)
+        multiply_8(True)
         if depth > 8:
             with asm.loop(2, "x3", f"#{depth // 8 - 1}"):
-                eight(False)
+                multiply_8(False)
         asm(*(f"stp q{a}, q{a + 1}, [x6], #32" for a in range(sums, sums + P * V, 2)), f"mov x2, x{8 + P}")
     clobbers = ["cc", "memory", "x2", "x3", "x5", "x6", "x7", *registers("x", 9, 9 + P), *registers("v", sums + P * V)]
     return "\n".join(asm.statement([], [asm_input("x"), asm_input("w"), asm_input("sums")], clobbers))
@@ -46,7 +46,7 @@ def on_armv7(P: int, V: int, depth: int) -> str:
     """Prints the same for 32-bit Arm: tiles in the first eight double registers, then weights, sums from q8 on."""
     asm = Assembler(is_volatile=True)
 
-    def eight(first: bool) -> None:
+    def multiply_8(first: bool) -> None:
         asm(*(f"vld1.16 {{ d{2 * p}-d{2 * p + 1} }}, [%[x{p}]]!" for p in range(P)))
         for lane in range(8):
             to, multiply = 2 * P + lane % 2 * V, "vmull" if first and lane == 0 else "vmlal"
@@ -55,9 +55,9 @@ def on_armv7(P: int, V: int, depth: int) -> str:
                   for p in range(P) for v in range(V)))
 
     asm("1:")
-    eight(True)
+    multiply_8(True)
     asm("mov %[k], %[more]", "cmp %[k], #0", "beq 3f", "2:")
-    eight(False)
+    multiply_8(False)
     asm("subs %[k], #1", "bne 2b", "3:",
         *(f"vst1.32 {{ d{16 + 2 * a}-d{19 + 2 * a} }}, [%[sums]]!" for a in range(0, P * V, 2)),
         *(f"add %[x{p}], %[others]" for p in range(P)), "subs %[positions], #1", "bne 1b")

@@ -11,7 +11,7 @@ from ..base import ANY, Kernel, Lowered, Operand, extent_symbols, possible_layou
 from ..parameters import UnitParameters
 from ..site import Site
 
-#: Elements a task looks up.
+#: The elements that a task looks up.
 CHUNK = 4096
 
 

@@ -21,13 +21,13 @@ class WindowPoolBytesParameters(WindowParameters):
     """Parameters of `window.c.j2`, which computes either a maximum or a sum.
 
     unit: the C type of an element of x.
-    least: for a maximum, the smallest value of `unit` as a C constant; "" for a sum.
+    minimum: for a maximum, the smallest value of `unit` as a C constant; "" for a sum.
     x_short: for a sum, the suffix of mgc functions for the dtype of x, such as "u8"; "" for a maximum.
     x_zero: for a sum, the zero point of x; None for a maximum.
     """
 
     unit: str
-    least: str = ""
+    minimum: str = ""
     x_short: str = ""
     x_zero: int | None = None
 
@@ -80,8 +80,8 @@ class MaxPoolBytes(PoolBytes):
     name = "channels"
 
     def lower(self, site: Site) -> Lowered:
-        least = "INT8_MIN" if site.x.dtype == "int8" else "0"
-        params = WindowPoolBytesParameters(*_window(site), site.x.c_type, least)
+        minimum = "INT8_MIN" if site.x.dtype == "int8" else "0"
+        params = WindowPoolBytesParameters(*_window(site), site.x.c_type, minimum)
         return self.call(site, "max_pool", params, f"_{site.x.dtype}")
 
     def cost(self, site: Site) -> float:
@@ -140,5 +140,5 @@ def _around_axis(site: Site) -> tuple[Dim, Dim, Dim] | None:
     runs = [index for index, (_, reduced) in enumerate(axes) if reduced]
     if len(runs) != 1:
         return None
-    at, sizes = runs[0], [extent for extent, _ in axes]
-    return product(sizes[:at]), sizes[at], product(sizes[at + 1:])
+    axis, sizes = runs[0], [extent for extent, _ in axes]
+    return product(sizes[:axis]), sizes[axis], product(sizes[axis + 1:])

@@ -37,10 +37,10 @@ class DequantizeParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class QuantizeParameters(DequantizeParameters):
-    """Parameters of `quantize.c.j2`. low, high: limits of the quantized type."""
+    """Parameters of `quantize.c.j2`. lower, upper: limits of the quantized type."""
 
-    low: int
-    high: int
+    lower: int
+    upper: int
 
 
 class PerAxisKernel(Kernel):

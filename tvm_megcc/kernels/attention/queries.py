@@ -15,8 +15,8 @@ from ..site import Site
 from ..tiling import Tiling
 from .tiles import AttentionTiles, ColumnsTiles, FewQueriesTiles
 
-KEYS = 256
-"""Keys whose scores are in workspace at a time, on all CPUs: partial sums are over this many keys."""
+MAX_KEYS = 256
+"""The most keys whose scores are in workspace at a time, on all CPUs: partial sums are over this many keys."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class AttentionParameters(Parameters):
 
     q_axes, k_axes, v_axes, y_axes: the axes of operands and result in memory, a letter each, as in
         ops/nn/fused_attention.py.
-    q_at, k_at, v_at: the index of an operand along its axis "c", if it has one.
+    q_index, k_index, v_index: the index of an operand along its axis "c", if it has one.
     scale: the factor of the scores, a float C literal.
     mask: "" if there is none; else the mask row of query i: "shared" row 0, "rows" row i, "repeated" row i modulo P.
     mask_b, mask_n: whether the mask differs between batch elements, between heads.
@@ -44,9 +44,9 @@ class AttentionParameters(Parameters):
     k_axes: str
     v_axes: str
     y_axes: str
-    q_at: int
-    k_at: int
-    v_at: int
+    q_index: int
+    k_index: int
+    v_index: int
     scale: str
     mask: str
     mask_b: bool
@@ -67,8 +67,9 @@ class AttentionParameters(Parameters):
     @property
     def operation(self) -> str:
         """Returns the left part of the kernel's name."""
-        operands = ((self.q_axes, self.q_at), (self.k_axes, self.k_at), (self.v_axes, self.v_at), (self.y_axes, 0))
-        axes = "_".join(axes + (str(at) if "c" in axes else "") for axes, at in operands)
+        operands = ((self.q_axes, self.q_index), (self.k_axes, self.k_index), (self.v_axes, self.v_index),
+                    (self.y_axes, 0))
+        axes = "_".join(axes + (str(index) if "c" in axes else "") for axes, index in operands)
         mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
         kinds = (f"_shared{self.shared}"
                  if self.shared > 1 else "") + "_spare" * self.has_spare_rows + "_blind" * self.blind
@@ -120,12 +121,12 @@ class AttentionColumns(Kernel):
                                    by_lane=site.isa.lane_fma and common.k_axes.endswith("h"))
         S, T, H = extent_symbols("S", "T", "H")
         widened = 4 * rows * H if params.cache else 0
-        width, keys = vectors * site.isa.lanes, KEYS if site.compact else dim_min(T, KEYS)
+        width, keys = vectors * site.isa.lanes, MAX_KEYS if site.compact else dim_min(T, MAX_KEYS)
         lowered = self.call(site, params, ceildiv(S, width), 4 * width * (H + keys) + widened, self.name)
         # In place is safe where heads of q and y have equal extents: a task reads its queries before it writes their
         # results to the same addresses.
-        alike = params.q_axes.replace("h", "v") == params.y_axes
-        return replace(lowered, in_place=((0, 0),) if alike else ())
+        same_axes = params.q_axes.replace("h", "v") == params.y_axes
+        return replace(lowered, in_place=((0, 0),) if same_axes else ())
 
     @staticmethod
     def parameters(site: Site, rows: int, columns: int) -> AttentionParameters:
@@ -135,8 +136,8 @@ class AttentionColumns(Kernel):
             attrs.q_axes, attrs.k_axes, attrs.v_axes, attrs.y_axes, attrs.q_at, attrs.k_at, attrs.v_at,
             f"{float(attrs.scale):.9e}f", mask_rows, bool(mask) and mask[0] != 1, bool(mask) and mask[1] != 1,
             {"rows": "S * T", "repeated": "P * T"}.get(mask_rows, "T"), attrs.causal, attrs.shared,
-            attrs.seen is not None, attrs.blind, site.inputs[1].dtype * (site.inputs[1].dtype != "float32"), KEYS, rows,
-            columns)
+            attrs.seen is not None, attrs.blind, site.inputs[1].dtype * (site.inputs[1].dtype != "float32"), MAX_KEYS,
+            rows, columns)
 
     @staticmethod
     def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, template: str,
@@ -144,24 +145,24 @@ class AttentionColumns(Kernel):
         """Returns the call. blocks: blocks of queries in a head. scratch: bytes of workspace for each worker. template,
         tile: the parts of the algorithm's name."""
         extents = extents_of(site.attrs, site.inputs[:3])
-        given = {axis.upper(): extents[axis] for axis in "bnsthvc" if axis in extents}
-        heads, has_spare_rows = params.shared > 1, params.has_spare_rows
-        given |= {"M": extents["m"]} if heads else {}
-        given |= {"R": extents["r"]} if has_spare_rows else {}
+        given_extents = {axis.upper(): extents[axis] for axis in "bnsthvc" if axis in extents}
+        shares_heads, has_spare_rows = params.shared > 1, params.has_spare_rows
+        given_extents |= {"M": extents["m"]} if shares_heads else {}
+        given_extents |= {"R": extents["r"]} if has_spare_rows else {}
         if params.mask == "repeated":
-            given["P"] = site.inputs[3].shape[2]
+            given_extents["P"] = site.inputs[3].shape[2]
 
         def size(axes: str) -> Dim:
             return product(extent_symbols(*axes.upper()))
 
-        def extent_of(axes: str) -> Dim:
-            axes = axes.replace("n", "m" if heads else "n").replace("t", "r" if has_spare_rows else "t")
+        def cache_size(axes: str) -> Dim:
+            axes = axes.replace("n", "m" if shares_heads else "n").replace("t", "r" if has_spare_rows else "t")
             return size(axes[:-1]) * (size(axes[-1]) + SCALE) if params.cache == "int8" else size(axes)
 
         mask = "b" * params.mask_b + "n" * params.mask_n + {"rows": "s", "repeated": "p"}.get(params.mask, "") + "t"
-        inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, extent_of(params.k_axes)),
-                         Operand("v", 2, extent_of(params.v_axes)), Operand("mask", 3, size(mask)))
-        return Lowered("attention/" + template, params, given, inputs, (Operand("y", 0, size(params.y_axes)),),
+        inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, cache_size(params.k_axes)),
+                         Operand("v", 2, cache_size(params.v_axes)), Operand("mask", 3, size(mask)))
+        return Lowered("attention/" + template, params, given_extents, inputs, (Operand("y", 0, size(params.y_axes)),),
                        size("bn") * blocks, params.operation, template + tile, scratch=scratch)
 
     def cost(self, site: Site) -> float:
@@ -197,7 +198,7 @@ class AttentionFewQueries(AttentionColumns):
     def lower(self, site: Site) -> Lowered:
         rows, _, columns = self.tile(site)
         (S,) = extent_symbols("S")
-        return self.call(site, self.parameters(site, rows, columns), ceildiv(S, rows), 4 * rows * KEYS, self.name,
+        return self.call(site, self.parameters(site, rows, columns), ceildiv(S, rows), 4 * rows * MAX_KEYS, self.name,
                          f"_{rows}q")
 
     def cost(self, site: Site) -> float:

@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 
 class AttentionTiles:
-    """Prints what both templates have: addresses, parts of the keys, and products with values.
+    """Prints the code that both templates share: addresses, the loop over parts of the keys, and products of scores
+    with values.
 
-    Subclasses set `sizes`, numbers of queries of tiles; `query` and `key`, the elements from the scores of one query,
-    or key, to those of the next.
+    sizes: numbers of queries, or keys, in tiles, the largest first.
+    query_stride, key_stride: elements from the scores of one query, or key, to those of the next.
     """
 
     sizes: list[int]
-    query: int
-    key: int
+    query_stride: int
+    key_stride: int
 
     def __init__(self, params: AttentionParameters, scope: Scope):
         self.p, self.scope, self.lanes = params, scope, scope.isa.lanes
         #: Numbers of vectors of values in tiles.
         self.widths = [params.columns, *[1] * (params.columns > 1)]
         open_keys = scope.known.T is None
-        #: Whether there may be more keys than have scores in workspace.
-        self.several = open_keys or scope.known.T > params.keys
+        #: Whether keys are taken in parts, because workspace may not hold the scores of all.
+        self.has_parts = open_keys or scope.known.T > params.keys
         #: C type of keys and values.
         self.unit = DTYPES[params.cache or "float32"].c_type
         #: C, the factor of the results of query r.
@@ -60,27 +61,37 @@ class AttentionTiles:
         value = f"{name}{more}({at}{f', {n}' * bool(n)})"
         return f"mgc_to_float({value})" if self.p.cache == "int8" else value
 
+    def scale_function(self) -> str:
+        """Prints the function that returns the scale of a row of int8."""
+        c = Printer()
+        if self.p.cache == "int8":
+            c("/* Returns the scale of a row of n elements, which is stored after them. */")
+            with c.function("static MGC_INLINE float scale_of(const int8_t *row, int32_t n)"):
+                c("float scale;", "memcpy(&scale, row + n, sizeof scale);", "return scale;")
+        return c.text
+
     def scaled_values(self) -> str:
         """Prints the multiplication of scores by the scales of the values of their keys."""
         c = Printer()
         with c.block("for (int32_t row = 0; row < part; row++)"):
             c("const float scale = scale_of(v_head + (key + row) * v_row, V);")
             with c.block("for (int32_t i = 0; i < n; i++)"):
-                c(f"s[i * {self.query} + row * {self.key}] *= scale;")
+                c(f"s[i * {self.query_stride} + row * {self.key_stride}] *= scale;")
         return c.text
 
-    def head(self, axes: str, at: int) -> str:
-        """Returns C: the offset of a head."""
+    def head_offset(self, axes: str, index: int) -> str:
+        """Returns C: the offset of a head in an operand. index: that of the operand along its axis "c"."""
         head = f"head / {self.p.shared}" if "t" in axes and self.p.shared > 1 else "head"
-        return "".join(f" + {index} * ({self.stride(axes, axis)})"
-                       for axis, index in (("b", "batch"), ("n", head), ("c", at)) if axis in axes)
+        return "".join(f" + {position} * ({self.stride(axes, axis)})"
+                       for axis, position in (("b", "batch"), ("n", head), ("c", index)) if axis in axes)
 
     def begin(self, rows: int) -> str:
         """Declares where a task's operands are, and the running maxima and sums of `rows` queries."""
         c, p = Printer(), self.p
-        c(f"const float *q_head = q{self.head(p.q_axes, p.q_at)} + first * q_row;",
-          f"const {self.unit} *k_head = k{self.head(p.k_axes, p.k_at)}, *v_head = v{self.head(p.v_axes, p.v_at)};",
-          f"float *y_head = y{self.head(p.y_axes, 0)} + first * y_row;",
+        c(f"const float *q_head = q{self.head_offset(p.q_axes, p.q_index)} + first * q_row;",
+          f"const {self.unit} *k_head = k{self.head_offset(p.k_axes, p.k_index)}, "
+          f"*v_head = v{self.head_offset(p.v_axes, p.v_index)};",
+          f"float *y_head = y{self.head_offset(p.y_axes, 0)} + first * y_row;",
           f"float maximum[{rows}], sum[{rows}], rescale[{rows}];", "(void)head, (void)batch;")
         if p.mask:
             batch = f" + batch * (ptrdiff_t){'N * ' * p.mask_n}{p.mask_row}" * p.mask_b
@@ -92,51 +103,52 @@ class AttentionTiles:
     def parts(self) -> str:
         """Opens the loop over parts of the keys that a task sees: `part` keys from `key` on."""
         seen = f"const int32_t seen = {'first + n + T - S' if self.p.causal else 'T'};\n"
-        if not self.several:
+        if not self.has_parts:
             return seen + "{\nconst int32_t key = 0, part = seen;"
         keys = self.p.keys
         return f"""{seen}for (int32_t key = 0; key < seen || key == 0; key += {keys}) {{
 const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
 
     def results(self, begin: str) -> str:
-        """Prints the calls that add the products of a part with values to the results. begin: C, sets r to 0."""
+        """Prints the calls that add the products of a part's scores and values to the results. begin: C that sets r to
+        0."""
         c = Printer()
-        more = ", key == 0, key + part >= seen, rescale + r" * self.several
+        more = ", key == 0, key + part >= seen, rescale + r" * self.has_parts
         c("int32_t column = 0;")
         for W in self.widths:
             columns = W * self.lanes
-            numbers = columns if W > 1 else f"V - column < {columns} ? V - column : {columns}"
+            count = columns if W > 1 else f"V - column < {columns} ? V - column : {columns}"
             with c.block(f"for (; column {f'+ {columns} <= V' if W > 1 else '< V'}; column += {columns})"):
-                c(f"const int32_t numbers = {numbers};", begin)
+                c(f"const int32_t count = {count};", begin)
                 for P in self.sizes:
                     with c.block(f"for (; r + {P} <= n; r += {P})"):
-                        c(f"values_{P}_{W}(s + r * {self.query}, v_head + key * v_row + column, v_row, part, "
-                          f"numbers{more}, sum + r, y_head + r * y_row + column, y_row);")
+                        c(f"values_{P}_{W}(s + r * {self.query_stride}, v_head + key * v_row + column, v_row, part, "
+                          f"count{more}, sum + r, y_head + r * y_row + column, y_row);")
         return c.text
 
     def values(self, P: int, W: int) -> str:
         """Prints the function that computes W vectors of the results of P queries."""
-        c, tile, n, several = Printer(), self.panel(W), ", n" * (W == 1), self.several
+        c, tile, n, has_parts = Printer(), self.panel(W), ", n" * (W == 1), self.has_parts
         load, store = ("mgc_load_n", "mgc_store_n") if n else ("mgc_load", "mgc_store")
-        rescale_parameters = ", int first, int last, const float *rescale" * several
+        rescale_parameters = ", int first, int last, const float *rescale" * has_parts
         c(f"/* Computes {W} vectors of the results of {P} queries{'; the first n lanes are valid' * (W == 1)}. */")
         with c.function(f"static MGC_NOINLINE void values_{P}_{W}(const float *s, const {self.unit} *v, "
                         f"ptrdiff_t v_row, int32_t keys, int32_t n{rescale_parameters}, const float *factor, float *y, "
                         "ptrdiff_t y_row)"):
             c(tile.for_each(P, "mgc_v a{p}_{v} = mgc_zero();"))
-            if several:
+            if has_parts:
                 with c.block("if (!first)"):
                     c(tile.for_each(P, f"a{{p}}_{{v}} = {load}(y + {{p}} * y_row + {{at}}{n})"
                                        " * mgc_set1(rescale[{p}]);"))
-            with c.block(f"for (int32_t t = 0; t < keys; t++, s += {self.key}, v += v_row)"):
+            with c.block(f"for (int32_t t = 0; t < keys; t++, s += {self.key_stride}, v += v_row)"):
                 c(tile.for_each(1, f"const mgc_v b{{v}} = {self.load('v + {at}', 'n' * bool(n))};"))
-                if self.scope.isa.lane_fma and self.query == 1 and P % 4 == 0:
+                if self.scope.isa.lane_fma and self.query_stride == 1 and P % 4 == 0:
                     c(*(f"const mgc_v x{p} = mgc_load(s + {p});" for p in range(0, P, 4)),
                       *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, b{v}, x{p // 4 * 4}, {p % 4});"
                         for p, v in product(range(P), tile.vectors)))
                 else:
-                    c(tile.products(P, "b", f"s[{{p}} * {self.query}]"))
-            with c.block("if (last)", when=several):
+                    c(tile.products(P, "b", f"s[{{p}} * {self.query_stride}]"))
+            with c.block("if (last)", when=has_parts):
                 c(tile.for_each(P, "a{p}_{v} = a{p}_{v} * mgc_set1(factor[{p}]);"))
             c(tile.for_each(P, f"{store}(y + {{p}} * y_row + {{at}}, a{{p}}_{{v}}{n});"), "(void)n;",
               *["(void)y_row;"] * (P == 1))
@@ -152,7 +164,7 @@ class ColumnsTiles(AttentionTiles):
         super().__init__(params, scope)
         self.vectors, self.width = params.vectors, params.vectors * self.lanes
         self.sizes = [params.rows, *(size for size in ((1,) if scope.compact else (4, 2, 1)) if size < params.rows)]
-        self.query, self.key = 1, self.width
+        self.query_stride, self.key_stride = 1, self.width
 
     def for_each(self, statement: str) -> str:
         """Prints a statement for each vector v of queries, whose first is {at}."""
@@ -161,12 +173,12 @@ class ColumnsTiles(AttentionTiles):
     def transpose(self) -> str:
         """Prints a transpose in registers, by zips of the rows of one half with those of the other."""
         c, L, last = Printer(), self.lanes, self.lanes.bit_length() - 1
-        c(*(f"const mgc_v r0_{i} = {i} < n ? mgc_load_n(from + {i} * row, numbers) : mgc_zero();" for i in range(L)))
+        c(*(f"const mgc_v r0_{i} = {i} < n ? mgc_load_n(from + {i} * row, count) : mgc_zero();" for i in range(L)))
         for stage, i, (half, name) in product(range(last), range(L // 2), enumerate(("low", "high"))):
             rows = f"r{stage}_{i}, r{stage}_{i + L // 2}"
             c(f"const mgc_v r{stage + 1}_{2 * i + half} = mgc_zip_{name}({rows});")
         for i in range(L):
-            with c.block(f"if ({i} < numbers)"):
+            with c.block(f"if ({i} < count)"):
                 c(f"mgc_store(to + {i} * to_row, r{last}_{i} * factor);")
         return c.text
 
@@ -202,10 +214,10 @@ class FewQueriesTiles(AttentionTiles):
     def __init__(self, params: AttentionParameters, scope: Scope):
         super().__init__(params, scope)
         self.sizes = [params.rows, *[1] * (params.rows > 1)]
-        self.query, self.key = params.keys, 1
+        self.query_stride, self.key_stride = params.keys, 1
 
     @staticmethod
-    def keys_of(P: int) -> tuple[int, int]:
+    def tile_keys(P: int) -> tuple[int, int]:
         """Returns the numbers of keys in tiles of P queries."""
         return (4, 1) if P == 1 else (2, 1)
 
@@ -224,7 +236,7 @@ class FewQueriesTiles(AttentionTiles):
                 with c.block("if (h < H)"):
                     self.add(c, P, U, "H - h")
             factors = [f" * scale_of(k + {u} * k_row, H)" * (self.p.cache == "int8") for u in range(U)]
-            c(*(f"s[{p * self.query + u}] = mgc_sum(a{p}_{u}){factors[u]};" for p, u in accumulators),
+            c(*(f"s[{p * self.query_stride + u}] = mgc_sum(a{p}_{u}){factors[u]};" for p, u in accumulators),
               "(void)q_row, (void)k_row;")
         return c.text
 

@@ -22,7 +22,7 @@ from ..parameters import Parameters
 from ..site import Site
 
 CHUNK = 2048
-"""Elements a task computes, roughly."""
+"""The number of elements that a task computes, roughly."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,19 @@ class LaneParameters(TypedParameters):
     """Parameters of `lanes.c.j2`.
 
     shorts, result_short: the suffixes of mgc functions for the dtypes of operands and result, such as "i8".
-    opened: the formula without the part that the ISA's stores apply (`lanes.StoreTail`); "" if there is no such part.
-    down, zero, low, high: that part, as in `lanes.StoreTail`; 0 if there is none.
+    before_store: the formula without the requantization that the ISA's stores apply (`lanes.StoreTail`); "" if they apply
+        none.
+    shift, zero, lower, upper: this requantization: the right shift, the zero point, and the limits of the result; 0 if
+        there is none.
     """
 
     shorts: tuple[str, ...]
     result_short: str
-    opened: str = field(repr=False)
-    down: int
+    before_store: str = field(repr=False)
+    shift: int
     zero: int
-    low: int
-    high: int
+    lower: int
+    upper: int
 
 
 def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tuple[Dim, tuple[bool, ...]]]:
@@ -100,14 +102,14 @@ def _aligned(type_: TensorType, output: TensorType) -> list[Dim] | None:
     return [extent for _, _, extent in memory_axes(type_)]
 
 
-def _offset(axes, operand: int, position: int) -> Dim:
+def _stride(axes, operand: int, position: int) -> Dim:
     """Returns the stride of an operand along an axis, over the extents of the kernel."""
     return product(Symbol(f"D{index}") for index in range(position + 1, len(axes)) if axes[index][1][operand])
 
 
 def elements(axes, operand: int) -> Dim:
     """Returns the number of elements of an operand, over the extents of the kernel."""
-    return _offset(axes, operand, -1)
+    return _stride(axes, operand, -1)
 
 
 class Broadcast(Kernel):
@@ -199,16 +201,18 @@ class LaneKernel(Broadcast):
     def parameters(self, site: Site, loop: LoopParameters) -> LaneParameters:
         return LaneParameters(**vars(loop), types=tuple(t.c_type for t in site.inputs), result=site.y.c_type,
                               shorts=tuple(DTYPES[t.dtype].short for t in site.inputs),
-                              result_short=DTYPES[site.y.dtype].short, **self._closed(site))
+                              result_short=DTYPES[site.y.dtype].short, **self._requantization(site))
 
     @staticmethod
-    def _closed(site: Site) -> dict:
+    def _requantization(site: Site) -> dict:
+        """Returns the fields of `LaneParameters` for requantizing stores."""
         found = lanes.store_tail(site.attrs.expr, _kinds(site), site.y.dtype) if site.isa.requantizing_stores else None
         if found is None:
-            return {"opened": "", "down": 0, "zero": 0, "low": 0, "high": 0}
+            return {"before_store": "", "shift": 0, "zero": 0, "lower": 0, "upper": 0}
         names = [f"a{n}" for n in range(len(site.inputs))]
-        opened = lanes.to_c(found.inner, names, _kinds(site), floor=found.floor)
-        return {"opened": opened, "down": found.down, "zero": found.zero, "low": found.lower, "high": found.upper}
+        before_store = lanes.to_c(found.inner, names, _kinds(site), floor=found.floor)
+        return {"before_store": before_store, "shift": found.down, "zero": found.zero, "lower": found.lower,
+                "upper": found.upper}
 
     def cost(self, site: Site) -> float:
         return site.y.size / site.isa.lanes * (2 + 2 * len(site.inputs) + expressions.cost(site.attrs.expr))

@@ -63,10 +63,9 @@ class LaneParameters(TypedParameters):
     """Parameters of `lanes.c.j2`.
 
     shorts, result_short: the suffixes of mgc functions for the dtypes of operands and result, such as "i8".
-    before_store: the formula without the requantization that the ISA's stores apply (`lanes.StoreTail`); "" if they apply
-        none.
-    shift, zero, lower, upper: this requantization: the right shift, the zero point, and the limits of the result; 0 if
-        there is none.
+    before_store: the formula without the operations that the ISA's stores perform (`lanes.StoreTail`); "" if they
+        perform none.
+    shift, zero, lower, upper: these operations: `down` and the other fields of `lanes.StoreTail`; 0 if there are none.
     """
 
     shorts: tuple[str, ...]

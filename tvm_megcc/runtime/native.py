@@ -10,6 +10,7 @@ them if possible and otherwise explains why not.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import shutil
 import tempfile
@@ -238,7 +239,7 @@ class NativeSession(Session):
         """Returns a view of an output in the session's memory; only for copying while the lock is held."""
         row, port = self._output_rows[index], self._all_outputs[index]
         dtype = np.dtype(port.dtype)
-        size = int(np.prod(row.port.shape, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(row.port.shape) * dtype.itemsize
         memory = (ctypes.c_char * size).from_address(row.found) if size else b""
         view: Array = np.ndarray(row.port.shape, dtype, memory)
         self._views[index] = row.found, view

@@ -15,6 +15,7 @@ from tvm_megcc.codegen import container
 from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime import reference
+from tvm_megcc.runtime.device import local_session
 
 
 def same(session, graph, inputs) -> dict[str, np.ndarray]:
@@ -364,3 +365,13 @@ def test_triangles_of_extents_that_change(tmp_path):
         for rows, columns in ((9, 40), (1, 1), (7, 3)):
             for k in (-2, 0, 5):
                 same(session, graph, {"x": np.ones((rows, columns), np.float32), "k": np.array(k)})
+
+
+def test_outputs_of_any_size_cannot_be_timed(tmp_path):
+    """Timing keeps memory for all outputs in another process."""
+    source = model([node("Expand", "v shape", "y")], {"v": [1], "shape": ("int64", [2])}, ["y"])
+    folder = tvm_megcc.compile(source, "c", name="any").save(tmp_path / "any")
+    given = {"v": np.ones(1, np.float32), "shape": np.array([2, 3])}
+    assert tvm_megcc.load(folder).run(given)["y"].shape == (2, 3)
+    with pytest.raises(MegccError, match="only a run finds how large output y is.*--bound y=1000"):
+        local_session(folder).times(given, 1, 0)

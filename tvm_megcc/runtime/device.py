@@ -148,7 +148,7 @@ class DeviceSession(Session):
         self._set_shapes(arrays)
         for port, shape in zip(self._all_outputs, self._output_shapes, strict=True):
             if min(shape, default=0) < 0:
-                raise MegccError(f"{self.name}: only a run finds how large output {port.name} is, and nothing limits it; "
+                raise MegccError(f"{self.name}: only a run finds how large {port.name} is, and nothing limits it; "
                                  f"compile the model with --bound {port.name}=1000")
         outputs = [np.empty(shape, np.dtype(port.dtype))
                    for port, shape in zip(self._all_outputs, self._output_shapes, strict=True)]

@@ -34,7 +34,7 @@ from .integer.winograd import WinogradBytes
 from .integer_depthwise.depthwise import DepthwiseBytes
 from .integer_pool.pool import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
 from .linear.coupling import Coupling
-from .linear.determinant import DeterminantKernel, InverseKernel
+from .linear.determinant import Elimination
 from .linear.fourier import FourierPasses
 from .matmul.int4 import Int4Rows
 from .matmul.nbits import NBitsInt8MatMul, NBitsMatMul, QuantizeBlocksKernel
@@ -101,9 +101,9 @@ realise(ops.quantized.conv_matmul.MatMulInteger, DotMatMul(), PmaddubswMatMul(),
         HeliumMatMul(), PanelBytesMatMul(), PlainBytesMatMul())
 realise(ops.quantized.pool_reduce.SumPoolInteger, SumPoolBytes())
 realise(ops.quantized.pool_reduce.ReduceSumInteger, ReduceSumBytes())
-realise(ops.math.spectral.Determinant, DeterminantKernel())
+realise(ops.math.spectral.Determinant, Elimination("determinant"))
 realise(ops.math.fourier.Fourier, FourierPasses())
-realise(ops.math.spectral.Inverse, InverseKernel())
+realise(ops.math.spectral.Inverse, Elimination("inverse"))
 realise(ops.ml.coupling.CoupledProbabilities, Coupling())
 realise(ops.recurrent.rnn.Lstm, PackedSteps(), DotSteps())
 realise(ops.recurrent.rnn.Gru, PackedSteps(), DotSteps())

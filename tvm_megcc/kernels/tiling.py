@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..target import Isa
+from .microkernel.window import Taps
 from .packing import BLOCK
 
 ANY_ROW = 64
@@ -198,17 +199,15 @@ class Tiling:
             first += groups[-1][1]
         return tuple(groups)
 
-    def runs(self, pixels: int, extent: int, pad: int, stride: int, kernel: int, dilation: int,
-             max_pixels: int) -> tuple[Run, ...]:
+    def runs(self, pixels: int, extent: int, pad: int, window: Taps, max_pixels: int) -> tuple[Run, ...]:
         """Returns a row of `pixels` windows over `extent` input columns as tiles of at most `max_pixels`. Tiles whose
-        windows reach into the padding are runs of their own."""
+        windows reach into the padding are runs of their own. window: columns of the window. pad: before the row."""
         runs: list[Run] = []
         first = 0
         for p, count in equal_parts(pixels, max_pixels):
-            width = (p - 1) * stride + (kernel - 1) * dilation + 1
             for _ in range(count):
-                start = first * stride - pad
-                missing = tuple(j for j in range(width) if not 0 <= start + j < extent)
+                start = first * window.stride - pad
+                missing = tuple(j for j in range(window.extent(p)) if not 0 <= start + j < extent)
                 if runs and (runs[-1].pixels, runs[-1].missing) == (p, missing):
                     runs[-1] = Run(p, runs[-1].count + 1, missing)
                 else:

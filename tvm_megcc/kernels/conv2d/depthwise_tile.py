@@ -44,7 +44,7 @@ class DepthwiseTile(RvvWindows):
         self.runs: tuple[Run, ...] = ()
         if self.in_registers:
             self.runs = tiling.any_length_runs(max_pixels) if self.any_row else \
-                tiling.runs(known.OW, known.IW, known.PL, params.sw, self.kw, params.dw, max_pixels)
+                tiling.runs(known.OW, known.IW, known.PL, self.columns, max_pixels)
         #: Whether a tile goes down the rows whose windows lie inside x, so that it loads its weights once. With several
         #: tiles in a row, it does so only if a channel block of the input stays in L1.
         self.down = self.in_assembler and not self.any_row and (len(self.runs) == 1 or (

@@ -94,16 +94,14 @@ class DirectConv(Tiled):
         if cache_block and s.is_static and chunks > 1:
             chunks_inside = chunks_first(4 * s.n * oh * row * s.ic, 4 * s.ic * s.oc, s.n * oh, chunks, site.target)
 
-        def columns(pixels: int) -> int:
-            return (pixels - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-
         N, G, IC, IH, IW, OC, OH, OW, CHUNKS, PATCH = extent_symbols(
             "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS", "PATCH")
         extents = {**s.extents(oh, ow), "CHUNKS": chunks}
         scratch: Dim = 0
         if s.hpad:
-            extents["PATCH"] = columns(pixels)
-            scratch = 4 * s.kh * stored(IC, x_layout, lanes) * dim_max(PATCH, columns(tiling.compact_tile()[0]))
+            extents["PATCH"] = s.columns_read(pixels)
+            columns = dim_max(PATCH, s.columns_read(tiling.compact_tile()[0]))
+            scratch = 4 * s.kh * stored(IC, x_layout, lanes) * columns
         elif cache_block:
             scratch = cache_block.partial_sum_bytes(s.ic, row)
         operands = present(

@@ -97,8 +97,8 @@ class Geometry:
     def _overhangs(self, axis: int) -> bool:
         """Returns whether some window reaches outside the input along the axis: 0 rows, 1 columns."""
         pad_before = self.pads[axis]
-        extent, results, kernel = ((self.ih, self.oh, self.kh), (self.iw, self.ow, self.kw))[axis]
-        overhang = (results - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1 - pad_before - extent
+        extent, read = ((self.ih, self.rows_read(self.oh)), (self.iw, self.columns_read(self.ow)))[axis]
+        overhang = read - pad_before - extent
         # If extents are unknown, the last window is taken to reach into the pad after the input.
         return pad_before > 0 or (overhang > 0 if isinstance(overhang, int) else self.pads[2 + axis] > 0)
 
@@ -111,15 +111,15 @@ class Geometry:
 
     def area(self, ih: Dim, iw: Dim, oh: Dim, ow: Dim) -> Dim:
         """Returns the elements of an input channel up to the last that a window reads."""
-        height = ih if self.vpad else reach(ih, oh, self.strides[0], self.kh, self.dilations[0])
-        return height * (iw if self.hpad else reach(iw, ow, self.strides[1], self.kw, self.dilations[1]))
+        height = ih if self.vpad else dim_max(ih, self.rows_read(oh))
+        return height * (iw if self.hpad else dim_max(iw, self.columns_read(ow)))
 
     def rows_read(self, outputs: Extent) -> Extent:
         """Returns the input rows from the first to the last that neighbouring output rows read, with padding."""
         return (outputs - 1) * self.strides[0] + (self.kh - 1) * self.dilations[0] + 1
 
     def columns_read(self, outputs: Extent) -> Extent:
-        """Returns the same for columns."""
+        """Returns the input columns from the first to the last that neighbouring output columns read, with padding."""
         return (outputs - 1) * self.strides[1] + (self.kw - 1) * self.dilations[1] + 1
 
     def name(self, operation: str = "conv2d", **flags) -> str:
@@ -141,12 +141,6 @@ def steps_name(strides: Sequence[int], dilations: Sequence[int]) -> str:
         if set(values) != {1}:
             parts.append(letter + "x".join(map(str, values if len(set(values)) > 1 else values[:1])))
     return "_".join(parts)
-
-
-def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:
-    """Returns the length of an axis up to the last element that a window reads, at least `extent`. outputs: windows
-    along the axis. kernel: taps of a window."""
-    return dim_max(extent, (outputs - 1) * stride + (kernel - 1) * dilation + 1)
 
 
 def stored(channels: Dim, layout: str, lanes: int) -> Dim:

@@ -37,7 +37,7 @@ class PixelTile:
             self.runs = tiling.any_length_pixel_runs(self.max_tile[0]) if self.any_row else \
                 tiling.pixel_runs(known.OW, self.max_tile[0])
         #: Stride phases whose columns the copy of x holds apart.
-        self.phases = min(params.sw, (params.kw - 1) * params.dw + 1)
+        self.phases = min(params.sw, self.window.columns.extent(1))
         #: Elements of y from one channel to the next.
         self.y_plane: Count = "y_plane" if self.is_open else known.OH * known.OW
         #: Whether depthwise tiles compute two output rows at once, which share rows of x. The weights of the window are

@@ -72,9 +72,8 @@ class PixelConv(Kernel):
     def _copied(s: Geometry, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
         """Returns the bytes of the copy for `rows` output rows. channels, columns: those of the copy; 0: all input
         channels, and as `_columns`."""
-        phases = min(s.strides[1], (s.kw - 1) * s.dilations[1] + 1)
-        height = (rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
-        return 4 * ((channels or s.ic) * height * phases * (columns or PixelConv._columns(s, target))
+        phases = min(s.strides[1], s.columns_read(1))
+        return 4 * ((channels or s.ic) * s.rows_read(rows) * phases * (columns or PixelConv._columns(s, target))
                     + 2 * target.isa.lanes)
 
     def _split(self, site: Site) -> tuple[Dim, Dim, int]:
@@ -125,7 +124,7 @@ class PixelConv(Kernel):
         if not s.is_pointwise:
             # Columns of stride 2 are separated by shuffles, those of other strides one by one.
             vector_copy = {1: 2.0, 2: 8.0}.get(s.strides[1], 2.0 * lanes)
-            input_rows = ((rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1) / rows
+            input_rows = s.rows_read(rows) / rows
             copied = s.ic * input_rows * s.strides[1] * (10 + vector_copy * pixels / lanes)
         return 200 + s.n * s.g * height * (steps + copied + 30 * tiles)
 

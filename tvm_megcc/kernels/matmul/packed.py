@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...ir.dims import Dim, ceildiv, product, round_up
+from ...ir.dims import Dim, ceildiv, dim_max, product, round_up
 from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, Tiled, extent_symbols, present
 from ..blocking import CacheBlock
 from ..conv2d.direct import DirectParameters
-from ..conv2d.geometry import POINT, reach
+from ..conv2d.geometry import POINT
 from ..microkernel.panel_tile import PanelTile
 from ..microkernel.tile import Multiply
 from ..parameters import Parameters, Scope
@@ -58,7 +58,7 @@ class PackedMatMul(Tiled):
         N, IC, IH, IW, OC, OH, OW, CHUNKS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         operands = present(
-            site, Operand("x", 0, N * reach(IH, OH, 1, 1, 1) * reach(IW, OW, 1, 1, 1) * IC),
+            site, Operand("x", 0, N * dim_max(IH, OH) * dim_max(IW, OW) * IC),
             Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packer_block)),
             Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         return Lowered(

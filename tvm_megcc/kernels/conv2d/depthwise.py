@@ -26,7 +26,8 @@ class DepthwiseParameters(ConvParameters):
 
 
 class DepthwiseConv(Kernel):
-    """Depthwise convolution. The weights of a channel stay in registers along a row, if they fit."""
+    """Depthwise convolution by vectors of channels. The weights of a channel stay in registers along a row, if they
+    fit."""
 
     name = "depthwise"
     dtypes = (FLOAT32,)

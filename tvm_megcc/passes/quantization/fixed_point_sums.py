@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites quantised sums of two 8-bit numbers to fewer instructions. Each rewrite is verified for all pairs of
-numbers, so the bits stay the same. TFLite's fixed-point sums become float sums, which saves three 64-bit products for
-each element. ONNX's float sums lose their division, or become products of integers."""
+"""Rewrites quantised sums of two 8-bit integers to fewer instructions. Each rewrite is verified for all pairs of
+integers, so results have the same bits. TFLite's fixed-point sums become float sums, which saves three 64-bit products
+for each element. ONNX's float sums lose their division, or become integer products."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from ...ir.intervals import INT32, Interval, interval
 from ...ops.quantized.lookup_table import BYTES, numbers
 from ..edit import Editor
 
-#: The relative changes to the exact factors that are tried. Slightly larger factors round ties away from zero.
-_NUDGES = tuple(2.0**-23 * steps for steps in (0, 1, -1, 2, -2, 4, -4))
-_AWAY = (0.0, *(2.0**power for power in (-21, -20, -19, -18, -17)))
-#: Pairs whose sum is this close to a tie are checked first.
-_CLOSE = 2.0**-7
+#: The relative changes to the exact factors that are tried. `_TIE_CHANGES` make factors slightly larger, so that ties
+#: are rounded away from zero.
+_FACTOR_CHANGES = tuple(2.0**-23 * steps for steps in (0, 1, -1, 2, -2, 4, -4))
+_TIE_CHANGES = (0.0, *(2.0**power for power in (-21, -20, -19, -18, -17)))
+#: Pairs whose sum is at most this far from a tie are checked first.
+_TIE_DISTANCE = 2.0**-7
 #: The largest range (greatest minus least) of an operand for which all pairs are checked.
-_MOST = 511
+_MAX_RANGE = 511
 
 
 class _Term(NamedTuple):
@@ -37,7 +38,7 @@ class _Term(NamedTuple):
 
 
 def sum_in_float32(graph: Graph, context: Context) -> Graph:
-    """Rewrites sums in elementwise operators to float32. Not on CPUs without vectors, which may lack an FPU, nor on
+    """Rewrites sums in elementwise operators to float32, except on CPUs without vectors, which may lack an FPU, and on
     Helium, which has instructions for fixed-point multiplication."""
     edit = Editor(graph)
     for op in graph.ops if context.isa.lanes > 1 and not context.isa.helium else ():
@@ -78,22 +79,30 @@ def as_float32(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
     return _first_equal(candidates(), expr, (rows, columns), sums, dtype)
 
 
-def _first_equal(candidates: Iterable[Expr], wanted: Expr, pairs: tuple[np.ndarray, np.ndarray], sums: np.ndarray,
+def _first_equal(candidates: Iterable[Expr], expected: Expr, pairs: tuple[np.ndarray, np.ndarray], sums: np.ndarray,
                  dtype: str) -> Expr | None:
-    """Returns the first candidate that gives the wanted results for all pairs, None if there is none. sums: the exact
-    results; if a candidate fails for a pair that is not close to a tie, the search ends, since others would fail
-    too."""
-    results = lanes.evaluate(wanted, pairs, dtype)
-    close = np.abs(sums - np.floor(sums) - 0.5) < _CLOSE
+    """Returns the first candidate that equals an expression for all pairs of operands; None if there is none.
+
+    Candidates are compared on pairs close to a tie first. One that equals there, but not elsewhere, ends the search:
+    others would fail too.
+
+    Args:
+        expected: the expression.
+        pairs: the two operands, each an array with an element for each pair.
+        sums: the exact results, without rounding.
+    """
+    results = lanes.evaluate(expected, pairs, dtype)
+    close = np.abs(sums - np.floor(sums) - 0.5) < _TIE_DISTANCE
     close_pairs = [operand[close] for operand in pairs]
-    for found in candidates:
-        if np.array_equal(lanes.evaluate(found, close_pairs, dtype), results[close]):
-            return found if np.array_equal(lanes.evaluate(found, pairs, dtype), results) else None
+    for candidate in candidates:
+        if np.array_equal(lanes.evaluate(candidate, close_pairs, dtype), results[close]):
+            return candidate if np.array_equal(lanes.evaluate(candidate, pairs, dtype), results) else None
     return None
 
 
 class _Sum(NamedTuple):
-    """The nearest integer to first * a + second * b, divided (fn "div") or multiplied ("mul") by a number."""
+    """The function round((first * a + second * b) / number) if `fn` is "div", round((…) * number) if it is "mul", and
+    round(…) if it is ""."""
 
     first: float
     second: float
@@ -101,14 +110,15 @@ class _Sum(NamedTuple):
     number: float = 1.0
 
     def of(self, integers: Sequence[Expr]) -> Call:
+        """Returns the function of two integer expressions."""
         total = call("real", integers[0]) * self.first + call("real", integers[1]) * self.second
         return call("nearest_within", call(self.fn, total, self.number) if self.fn else total)
 
     @property
     def factors(self) -> tuple[float, float]:
-        """The exact factors of both operands, without rounding."""
-        whole = 1 / self.number if self.fn == "div" else self.number
-        return self.first * whole, self.second * whole
+        """The factors of a and b, including `number`."""
+        number_factor = 1 / self.number if self.fn == "div" else self.number
+        return self.first * number_factor, self.second * number_factor
 
 
 def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], in_integers: bool,
@@ -116,23 +126,23 @@ def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str],
     """Returns an equal expression in which sums of multiples of two integers of small range take fewer instructions.
 
     Args:
-        operands, kinds: intervals and lanes of the operands.
-        in_integers: whether integer products are as fast as float ones, and stores shift.
-        limits: the range that results are clipped to.
+        operands, kinds: intervals and lanes of the operands, as `intervals.interval` takes them.
+        in_integers: integer products are as fast as float ones, and stores can shift (`lanes.STORE_SHIFTS`).
+        limits: the range to which the result is clipped.
     """
     if not isinstance(expr, Call):
         return expr
     is_limit = _is_by_number(expr, "min") or _is_by_number(expr, "max")
-    inner = _narrowed(expr, limits) if is_limit else INT32
+    inner = _clipped_limits(expr, limits) if is_limit else INT32
     expr = Call(expr.fn, tuple(simpler_sums(argument, operands, kinds, in_integers, inner) for argument in expr.args))
-    parts = _sum_of_two(expr)
-    if parts is None:
+    sum_of_two = _sum_of_two(expr)
+    if sum_of_two is None:
         return expr
-    integers, total = parts
+    integers, total = sum_of_two
     ranges = [interval(integer, operands, kinds) for integer in integers]
-    if any(bounds is None or bounds[1] - bounds[0] > _MOST for bounds in ranges):
+    if any(bounds is None or bounds[1] - bounds[0] > _MAX_RANGE for bounds in ranges):
         return expr
-    found = _simpler(total, *ranges, in_integers, limits)
+    found = _simpler_sum(total, *ranges, in_integers, limits)
     return expr if found is None else substitute(found, integers)
 
 
@@ -155,28 +165,29 @@ def _sum_of_two(expr: Call) -> tuple[list[Expr], _Sum] | None:
 
 
 def _is_by_number(expr: Expr, fn: str) -> bool:
+    """Returns whether an expression is a call of `fn` whose second argument is a constant."""
     return isinstance(expr, Call) and expr.fn == fn and isinstance(expr.args[1], Const)
 
 
-def _narrowed(limit: Call, limits: tuple[float, float]) -> tuple[float, float]:
-    """Returns the limits further narrowed by a clip."""
+def _clipped_limits(limit: Call, limits: tuple[float, float]) -> tuple[float, float]:
+    """Returns limits narrowed by a call of min or max with a constant."""
     assert isinstance(limit.args[1], Const)
-    low, high = limits
-    number = min(max(limit.args[1].value, low), high)
-    return (low, number) if limit.fn == "min" else (number, high)
+    lower, upper = limits
+    number = min(max(limit.args[1].value, lower), upper)
+    return (lower, number) if limit.fn == "min" else (number, upper)
 
 
 @lru_cache(maxsize=256)
-def _simpler(total: _Sum, first: tuple[float, float], second: tuple[float, float], in_integers: bool,
+def _simpler_sum(total: _Sum, first: tuple[float, float], second: tuple[float, float], in_integers: bool,
              limits: tuple[float, float]) -> Expr | None:
-    """Returns an equal expression over the first two operands, integers within the given ranges, when clipped to the
-    limits; None if none is found."""
+    """Returns an expression of two integers (operands 0 and 1) that equals `total` when both are clipped to the limits;
+    None if none is found. first, second: the ranges of the integers."""
     rows, columns = (grid.ravel().astype(np.int32) for grid in np.meshgrid(
-        *(np.arange(low, high + 1) for low, high in (first, second)), indexing="ij"))
+        *(np.arange(lower, upper + 1) for lower, upper in (first, second)), indexing="ij"))
     sums = total.factors[0] * rows + total.factors[1] * columns
     candidates = [_in_integers(total, first, second)] if in_integers else []
-    for each in [*candidates, *([_undivided(total)] if total.fn == "div" else [])]:
-        within = (clip(found, *limits) for found in each)
+    for expressions in [*candidates, *([_undivided(total)] if total.fn == "div" else [])]:
+        within = (clip(found, *limits) for found in expressions)
         found = _first_equal(within, clip(total.of((arg(0), arg(1))), *limits), (rows, columns), sums, "int32")
         if found is not None:
             return found.args[0].args[0]
@@ -184,9 +195,10 @@ def _simpler(total: _Sum, first: tuple[float, float], second: tuple[float, float
 
 
 def _in_integers(total: _Sum, *ranges: tuple[float, float]) -> Iterator[Expr]:
-    """Yields candidates in integers: multiples with as many bits as fit in int32, shifted right by the 8-bit stores."""
-    most = sum(abs(factor) * max(map(abs, bounds)) for factor, bounds in zip(total.factors, ranges, strict=True))
-    shift = next((16 + down for down in reversed(lanes.STORE_SHIFTS) if (most + 2) * 2.0**(16 + down) < 2**31), None)
+    """Yields candidates in integers: sums of multiples with as many bits as fit in int32, which 8-bit stores shift
+    right."""
+    largest = sum(abs(factor) * max(map(abs, bounds)) for factor, bounds in zip(total.factors, ranges, strict=True))
+    shift = next((16 + down for down in reversed(lanes.STORE_SHIFTS) if (largest + 2) * 2.0**(16 + down) < 2**31), None)
     if shift is None:
         return
     first, second = (round(factor * 2.0**shift) for factor in total.factors)
@@ -197,16 +209,16 @@ def _in_integers(total: _Sum, *ranges: tuple[float, float]) -> Iterator[Expr]:
 def _undivided(total: _Sum) -> Iterator[Expr]:
     """Yields candidates in float32 without a division, with factors near the quotients: two factors, then three."""
     integers, (first, second) = (arg(0), arg(1)), total.factors
-    for a, b in product(_NUDGES, _NUDGES):
+    for a, b in product(_FACTOR_CHANGES, _FACTOR_CHANGES):
         yield _Sum(float(np.float32(first * (1 + a))), float(np.float32(second * (1 + b)))).of(integers)
-    for nudge in _NUDGES:
+    for nudge in _FACTOR_CHANGES:
         factor = float(np.float32((1 + nudge / 2) / total.number))
         yield _Sum(total.first, total.second, "mul", factor).of(integers)
 
 
 def _factors(terms: dict[int, _Term]) -> Iterator[tuple[float, float]]:
     """Yields float32 factors for both terms, near the exact ones."""
-    for away, first, second in product(_AWAY, _NUDGES, _NUDGES):
+    for away, first, second in product(_TIE_CHANGES, _FACTOR_CHANGES, _FACTOR_CHANGES):
         yield (float(np.float32(terms[0].factor * (1 + away + first))),
                float(np.float32(terms[1].factor * (1 + away + second))))
 
@@ -230,11 +242,12 @@ def _terms(expr: Expr) -> dict[int, _Term] | None:
             return _scaled(first, second.value)
         moved = {index: _Term(1.0, term.zero - sign * int(second.value)) for index, term in first.items()}
         return moved if [term.factor for term in first.values()] == [1.0] else None
-    other = _terms(second)
-    if expr.fn == "mul" or other is None or {*first} & {*other}:
+    second_terms = _terms(second)
+    if expr.fn == "mul" or second_terms is None or {*first} & {*second_terms}:
         return None
-    return first | _scaled(other, sign)
+    return first | _scaled(second_terms, sign)
 
 
 def _scaled(terms: dict[int, _Term], factor: float) -> dict[int, _Term]:
+    """Returns the terms multiplied by a factor."""
     return {index: _Term(term.factor * factor, term.zero) for index, term in terms.items()}

@@ -17,8 +17,8 @@ from .requantize import DEQUANTIZE, Parameters
 
 
 def pack_int4(graph: Graph, context: Context) -> Graph:
-    """Replaces matmul and gather of dequantised int4 constants by matmul_nbits and dequantize_int4. Other constants
-    with scales for blocks are dequantised."""
+    """Replaces matmul of dequantised int4 constants by matmul_nbits, and gather by a gather of packed rows and
+    dequantize_int4. Other constants with scales for blocks are dequantised."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind == "matmul" and not _is_product_of_bytes(edit, op):
@@ -44,7 +44,12 @@ def _is_product_of_bytes(edit: Editor, op: Op) -> bool:
 
 @dataclass(frozen=True)
 class _Weights:
-    """A matrix of numbers from 0 to 15, with a scale and a zero point for each `block` elements of axis 1."""
+    """A matrix of 4-bit weights, quantised in blocks along axis 1.
+
+    numbers: integers from 0 to 15, [rows, columns].
+    scale, zero: of each block, [rows, ceil(columns / block)].
+    is_transposed: `numbers` is the transpose of the value in the graph.
+    """
 
     numbers: np.ndarray
     scale: np.ndarray
@@ -54,8 +59,8 @@ class _Weights:
 
     @staticmethod
     def of(edit: Editor, name: str) -> _Weights | None:
-        """Returns the weights of a dequantize_linear of int4 constants, or of its transpose; None for other values.
-        Matrices are transposed if necessary, so that blocks are along axis 1."""
+        """Returns the weights that a dequantize_linear of int4 constants, or a transpose of it, computes; None for
+        other values. The matrix is transposed if necessary, so that blocks are along axis 1."""
         source, transposed = edit.producer(name), False
         if source is not None and source.kind == "transpose" and source.attrs.perm == (1, 0):
             source, transposed = edit.producer(source.inputs[0]), True
@@ -96,13 +101,14 @@ class _Weights:
                         inputs=(op.inputs[0], w, scale, offset, *op.inputs[2:]))
 
     def constants(self, edit: Editor, op: Op) -> tuple[str, ...]:
+        """Adds packed numbers, scales and zero points as constants; returns their names."""
         arrays = {"nibbles": packed(self.numbers), "scale": np.ascontiguousarray(self.scale),
                   "zero": self.zero.astype(np.uint8)}
         return tuple(edit.constant(f"{op.outputs[0]}.{name}", array) for name, array in arrays.items())
 
 
 def _gather(edit: Editor, op: Op, weights: _Weights) -> None:
-    """Replaces a gather of rows by gathers of packed numbers, scales and zero points, and a dequantisation."""
+    """Replaces a gather of rows by gathers of packed numbers, scales and zero points, and a dequantize_int4."""
     rows, gathers = [], []
     for name in weights.constants(edit, op):
         value = edit.result(f"{name}.rows", "gather", op.attrs, (name, op.inputs[1]))

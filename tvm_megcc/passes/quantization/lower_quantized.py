@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lowers operators between dequantize_linear and quantize_linear to integers.
 
-    dequantize → data movement            → data movement of the integers → dequantize
-    data movement → quantize              → quantize → data movement of the integers
-    dequantize, dequantize → product      → product of integers, with sums in int32, → elementwise
-    dequantize → mean, sum, average pool  → sums of integers in int32 → elementwise
-    dequantize → steps of a layer → quantize  → the layer, with weights and results of integers
-    remaining ones of both                → elementwise
+    before                                             after
+    data movement(dequantize(x))                       dequantize(data movement(x))
+    quantize(data movement(x))                         data movement(quantize(x))
+    product(dequantize(a), dequantize(b))              elementwise(integer product(a, b)), with int32 sums
+    mean, sum, average pool(dequantize(x))             elementwise(integer sums(x)), with int32 sums
+    quantize(softmax, norm or recurrent(dequantize(x)))    the layer on integers
+    other dequantize, quantize                         elementwise
 
-Elementwise operators are then expressions between integers and floats (ir/lanes.py). `fuse_elementwise` joins them, and
+Elementwise operators are then expressions over integers and floats (ir/lanes.py). `fuse_elementwise` joins them, and
 `fuse_epilogues` moves them into the kernel of the product.
 """
 
@@ -33,13 +34,13 @@ from .reductions import lower_sums
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters, Readers, finish_sums
 from .softmax import lower_softmax
 
-#: Products -> the integer operator, and its attributes for the zero points of its operands.
+#: Kind of a product -> (kind of the integer product, its attributes for the zero points of the two operands).
 PRODUCTS = {"conv2d": ("conv2d_integer", "x_zero", "w_zero"), "matmul": ("matmul_integer", "a_zero", "b_zero")}
 
 
 def lower_quantised(graph: Graph, context: Context) -> Graph:
-    """Lowers dequantize_linear and quantize_linear with known parameters, and the operators between them, to integers.
-    """
+    """Lowers dequantize_linear and quantize_linear with constant parameters, and the operators between them, to
+    integers."""
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
     for step in (sink, rise, fold, _biases, _products, lower_sums, lower_softmax, lower_norms, lower_steps,
@@ -49,8 +50,8 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
 
 
 def _biases(graph: Graph, context: Context) -> Graph:
-    """Makes an addition of per-channel integers to a product its bias, which initialises the sums. TVM's ONNX importer
-    writes a bias as an operator of its own."""
+    """Turns the addition of a quantised per-channel constant to a product into the product's bias, with which the sums
+    begin. TVM's ONNX importer writes a bias as an operator of its own."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind != "add":
@@ -61,15 +62,15 @@ def _biases(graph: Graph, context: Context) -> Graph:
                     or not edit.is_read_once(name) or edit.types[name] != edit.types[op.outputs[0]]:
                 continue
             axis = 1 if product.kind == "conv2d" else edit.types[name].rank - 1
-            by_channel = [extent if at == axis else 1 for at, extent in enumerate(edit.types[name].shape)]
+            by_channel = [extent if index == axis else 1 for index, extent in enumerate(edit.types[name].shape)]
             shape = edit.types[added].shape
             if [1] * (len(by_channel) - len(shape)) + list(shape) == by_channel:
                 vector = edit.constant(f"{added}.line", edit.constants[bias.inputs[0]].reshape(-1))
-                real = edit.value(f"{added}.bias", TensorType("float32", edit.types[vector].shape))
+                floats = edit.value(f"{added}.bias", TensorType("float32", edit.types[vector].shape))
                 edit.replace(product)
-                edit.replace(op, bias.with_(inputs=(vector, *bias.inputs[1:]), outputs=(real,),
+                edit.replace(op, bias.with_(inputs=(vector, *bias.inputs[1:]), outputs=(floats,),
                                             attrs=Attrs(bias.attrs, axis=0)),
-                             product.with_(inputs=(*product.inputs[:2], real), outputs=op.outputs))
+                             product.with_(inputs=(*product.inputs[:2], floats), outputs=op.outputs))
                 break
     return edit.finish()
 
@@ -80,12 +81,12 @@ def _integer_bias(edit: Editor, name: str) -> Op | None:
     if source is not None and source.kind == "reshape":
         source = edit.producer(source.inputs[0])
     parameters = Parameters.of(edit, source, DEQUANTIZE)
-    known = source is not None and parameters is not None and source.inputs[0] in edit.constants
-    return source if known and parameters.dtype == "int32" else None
+    is_constant = source is not None and parameters is not None and source.inputs[0] in edit.constants
+    return source if is_constant and parameters.dtype == "int32" else None
 
 
 def _products(graph: Graph, context: Context) -> Graph:
-    """Lowers products of dequantised values: convolutions with known weights, and matrix products."""
+    """Lowers products of dequantised values: convolutions with constant weights, and matrix products."""
     edit = Editor(graph)
     readers = graph.consumers()
     for op in graph.ops:
@@ -93,15 +94,21 @@ def _products(graph: Graph, context: Context) -> Graph:
             continue
         x, w = (edit.producer(name) for name in op.inputs[:2])
         of_x, of_w = Parameters.of(edit, x, DEQUANTIZE), Parameters.of(edit, w, DEQUANTIZE)
-        known = of_x and of_w and of_x.is_single and (
+        is_quantised = of_x and of_w and of_x.is_single and (
             w.inputs[0] in edit.constants or (op.kind == "matmul" and of_w.is_single))
-        if known and {of_x.dtype, of_w.dtype} <= set(BYTES):
+        if is_quantised and {of_x.dtype, of_w.dtype} <= set(BYTES):
             _lower_product(edit, op, x, w, of_x, of_w, readers)
     return edit.finish()
 
 
 def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: Parameters,
                    readers: Readers) -> None:
+    """Replaces a product by an integer product and an elementwise operator, if the scales and zero points allow it.
+
+    Args:
+        x, w: the operators that dequantise its operands.
+        of_x, of_w: their parameters.
+    """
     kind, first, second = PRODUCTS[op.kind]
     weights = edit.types[w.inputs[0]]
     axis = 0 if op.kind == "conv2d" else weights.rank - (2 if op.attrs.trans_b else 1)
@@ -125,8 +132,8 @@ def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: P
 
 
 def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | None] | None:
-    """Returns the name of a bias that can be added to the sums, or the values of one that cannot. Returns None for a
-    bias that is computed at run time."""
+    """Returns the bias of a product as (name of an int32 constant in the scale of the sums, floats to add to the
+    result); "" and None stand for none. Returns None for a bias that is computed at run time."""
     name = op.inputs[2] if len(op.inputs) > 2 else ""
     source = edit.producer(name) if name else None
     parameters = Parameters.of(edit, source, DEQUANTIZE)
@@ -141,9 +148,11 @@ def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | No
 
 
 def _divisions(graph: Graph, context: Context) -> Graph:
-    """Divides in 16 bits where the remaining quantize_linear say so, and quantises the quotient by a scale of 1.
+    """Divides in a 16-bit float type if a quantize_linear has the attribute `precision` (ONNX opset 23), and quantises
+    the quotient with a scale of 1.
 
-    A quotient of two numbers of 16 bits that is rounded to float32 first is the same once it is rounded to 16 bits.
+    The quotient is computed in float32 and rounded to 16 bits. That equals a division in 16 bits, because double
+    rounding of a quotient of two 16-bit floats changes nothing.
     """
     edit = Editor(graph)
     for op in graph.ops:
@@ -161,7 +170,7 @@ def _divisions(graph: Graph, context: Context) -> Graph:
 
 
 def _rounded(edit: Editor, op: Op, name: str) -> str:
-    """Returns the float32 that a value is once it has been rounded to the operator's precision."""
+    """Adds casts that round a value to the operator's precision; returns the result as float32."""
     for attrs in rounding(op.attrs.precision):
         name = _before(edit, op, "cast", attrs, name)
     return name
@@ -175,16 +184,16 @@ def _before(edit: Editor, op: Op, kind: str, attrs: Attrs, *inputs: str) -> str:
 
 
 def _expressions(graph: Graph, context: Context) -> Graph:
-    """Converts the remaining dequantize_linear and quantize_linear with known parameters, and casts to floats, to
-    expressions; those of constants are folded."""
+    """Converts the remaining dequantize_linear and quantize_linear with constant parameters, and casts from integers to
+    float32, to expressions. If their operands are constants, they are folded."""
     edit = Editor(graph)
     for op in graph.ops:
         parameters = Parameters.of(edit, op, op.kind) if op.kind in (DEQUANTIZE, QUANTIZE) else None
-        known = op.inputs and all(name in edit.constants for name in op.inputs if name)
-        if known and (parameters is not None if op.kind == DEQUANTIZE else op.kind in ("reshape", "transpose")):
+        is_constant = op.inputs and all(name in edit.constants for name in op.inputs if name)
+        if is_constant and (parameters is not None if op.kind == DEQUANTIZE else op.kind in ("reshape", "transpose")):
             arrays = (edit.constants[name] if name else None for name in op.inputs)
             edit.settle(op, operator(op.kind).compute(op.attrs, *arrays)[0])
-        elif parameters is not None and edit.types[_real(op)].dtype == "float32":
+        elif parameters is not None and edit.types[_float_value(op)].dtype == "float32":
             expr, operands = _expression(edit, op, parameters)
             dtype = edit.types[op.outputs[0]].dtype
             edit.replace(op, op.with_(kind="elementwise", attrs=Attrs(expr=expr, dtype=dtype),
@@ -194,7 +203,7 @@ def _expressions(graph: Graph, context: Context) -> Graph:
     return edit.finish()
 
 
-def _real(op: Op) -> str:
+def _float_value(op: Op) -> str:
     """Returns the float value of a dequantize_linear (its result) or quantize_linear (its operand)."""
     return op.inputs[0] if op.kind == QUANTIZE else op.outputs[0]
 
@@ -215,11 +224,11 @@ def _expression(edit: Editor, op: Op, parameters: Parameters) -> tuple[Expr, tup
     if op.kind == DEQUANTIZE:
         centred = X if zero == Const(0.0) else X - zero
         return call("real", centred) * scale, tuple(operands)
-    low, high = parameters.limits
+    lower, upper = parameters.limits
     if isinstance(zero, Const):
-        return quantised(X / scale, int(parameters.zero[0]), low, high), tuple(operands)
+        return quantised(X / scale, int(parameters.zero[0]), lower, upper), tuple(operands)
     # Clipped to 18 bits, so that adding a zero point of up to 16 bits cannot overflow.
-    return clip(clip(call("nearest", X / scale), -2**17, 2**17) + zero, low, high), tuple(operands)
+    return clip(clip(call("nearest", X / scale), -2**17, 2**17) + zero, lower, upper), tuple(operands)
 
 
 def dequantises(op: Op, types) -> bool:

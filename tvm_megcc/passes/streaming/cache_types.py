@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives KV caches another dtype than the model's float32. Attention reads what is stored, without a copy."""
+"""Stores KV caches as float16 or int8 instead of the model's float32 (`--cache`). Attention kernels read the stored
+dtype, without a copy."""
 
 from __future__ import annotations
 
@@ -13,39 +14,42 @@ from ..edit import Editor
 
 
 def store_caches(graph: Graph, dtype: str) -> Graph:
-    """Stores the states to which a run appends rows of float32 as float16, or as int8 with a scale for each row.
-    Readers of a cache read it widened; fuse_attention leaves that to the kernels of attention.
+    """Stores the float32 states to which a run appends rows as float16, or as int8 with a scale for each row.
+
+    Readers of a cache get an operator `widen_cache` before them; fuse_attention removes it, because the kernels of
+    attention widen themselves.
 
     Args:
-        dtype: "float32" leaves them as they are.
+        dtype: "float16", "int8", or "float32", which leaves them unchanged.
 
     Raises:
-        MegccError: if there is no such state.
-        ModelError: listing the caches that grow along their last axis, whose rows int8 cannot have.
+        MegccError: if the graph has no such state.
+        ModelError: for "int8", listing the caches that grow along their last axis, whose rows would have no scale.
     """
     if dtype == "float32":
         return graph
     states = dict(graph.states)
-    found = [op for op in graph.ops if op.kind == "append" and states.get(op.outputs[0]) == op.inputs[0]
+    caches = [op for op in graph.ops if op.kind == "append" and states.get(op.outputs[0]) == op.inputs[0]
              and {graph.types[name].dtype for name in op.inputs[:2]} == {"float32"}]
-    if not found:
+    if not caches:
         raise MegccError(f"--cache {dtype}: {graph.name} has no states of float32 that grow; those of decoders do with "
                          "--state and --bound (docs/streaming.md)")
-    last = [op.inputs[0] for op in found if op.attrs.axis == graph.types[op.inputs[0]].rank - 1]
+    last = [op.inputs[0] for op in caches if op.attrs.axis == graph.types[op.inputs[0]].rank - 1]
     if dtype == "int8" and last:
         raise ModelError(graph.name, [f"state '{name}' is {graph.types[name]} and grows along its last axis" for name in
                                       last], "int8 has a scale for each row of the last axis: --cache float16")
     edit = Editor(graph)
-    for op in found:
+    for op in caches:
         for name in (op.inputs[0], op.outputs[0]):
             _widen_reads(edit, name, op, dtype)
-    values = {name: stored_rows(array, dtype) if name in {op.inputs[0] for op in found} else array
+    values = {name: stored_rows(array, dtype) if name in {op.inputs[0] for op in caches} else array
               for name, array in graph.initial_states.items()}
     return edit.finish().with_(initial_states=values)
 
 
 def _widen_reads(edit: Editor, name: str, append: Op, dtype: str) -> None:
-    """Gives a cache its dtype. Its readers read it widened, after slices of rows, which then copy less."""
+    """Changes the dtype of a cache and lets its readers read it widened. A slice of rows comes before the widening,
+    which then copies less."""
     type_ = edit.types[name]
     readers = [op for op in edit.graph.ops if name in op.inputs and op is not append]
     edit.types[name] = replace(type_, dtype=dtype, shape=stored_shape(type_.shape, dtype))
@@ -64,6 +68,6 @@ def _widen_reads(edit: Editor, name: str, append: Op, dtype: str) -> None:
         wide = edit.value(f"{name}.wide", type_)
         for original in others:
             op = edit.producer(original.outputs[0]) or original
-            edit.replace(op, op.with_(inputs=tuple(wide if each == name else each for each in op.inputs)))
+            edit.replace(op, op.with_(inputs=tuple(wide if operand == name else operand for operand in op.inputs)))
         edit.add_after(name if name in edit.graph.producers() else "",
                        Op("widen_cache", Attrs(), (name,), (wide,), origin=append.origin))

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delays and states of values in a network that takes its sequence in blocks (`streams.py`).
 
-Every value along the axis is a stream of its own: in the k-th run it has its elements [k * block - delay, (k + 1) *
-    block - delay). The tail of earlier blocks that an operator reads is a state before the block, so nothing is
-    computed twice. A window that reads later elements delays its result (`delay`); the operands of an operator wait for
-    the most delayed one. Elements before the first one have the value of the padding: a state begins with zeros, or
-    with the zero point; a delayed result is masked where an operator pads. States of dequantised values hold the
-    integers.
+Every value that depends on the sequence is a stream: run k computes its elements [k * block - delay,
+(k + 1) * block - delay).
+
+* An operator that reads earlier elements gets them from a state before the block, so nothing is computed twice.
+* A window that reads later elements delays its result. If the operands of an operator have different delays, the less
+  delayed ones are delayed by states.
+* Elements before the first one have the value of the padding: a state begins with zeros, or with the zero point; a
+  delayed result is masked if an operator pads it.
+* States of dequantised values hold the integers.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 class Refused(Exception):
-    """An operator cannot be streamed; the message says why."""
+    """An operator cannot be streamed; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Flow:
     axis: int
     block: int
     delay: int = 0
-    blank: int = 0
+    padding_value: int = 0
     step: Fraction = Fraction(1)
     first: Fraction | None = Fraction(0)
     last: Fraction = Fraction(0)
@@ -62,7 +65,12 @@ class Flow:
 
 @dataclass(frozen=True)
 class Dequantised:
-    """The integers with one scale and zero point from which a value was dequantised."""
+    """The integers from which a value was dequantised with one scale and zero point.
+
+    name: the integers.
+    zero: the zero point.
+    attrs, others: the attributes and the other operands of the dequantize_linear.
+    """
 
     name: str
     zero: int
@@ -76,9 +84,10 @@ class Streamer:
     flows: value of the original graph -> its flow.
     lost: values whose operator cannot be streamed.
     with_height: value of rank 3 -> the same with an axis of extent 1 before the last.
-    integers: value of the new graph -> the integers that it was dequantised from by one scale.
-    initial_states, copied: input of a state -> its initial value if not zero, and the bytes that a run copies for it.
-    origin, present: source and first result of the operator that is being rewritten.
+    integers: value of the new graph -> the integers from which it was dequantised with one scale.
+    initial_states: input of a state -> its initial value, if that is not zero.
+    copied: input of a state -> the bytes that a run copies for it.
+    origin, present: the origin and the first result of the operator that is being rewritten.
     """
 
     def __init__(self, graph: Graph, stream: Stream, unstreamed: Container[str]):
@@ -88,7 +97,7 @@ class Streamer:
         self.flows: dict[str, Flow] = {}
         self.with_height: dict[str, Flow] = {}
         self.integers: dict[str, Dequantised] = {}
-        self.lost: set[str] = set()
+        self.not_streamed: set[str] = set()
         self.states: list[tuple[str, str]] = []
         self.initial_states: dict[str, np.ndarray] = {}
         self.copied: dict[str, int] = {}
@@ -97,6 +106,8 @@ class Streamer:
         self.inputs = self._streamed_inputs(unstreamed)
 
     def _streamed_inputs(self, unstreamed: Container[str]) -> tuple[str, ...]:
+        """Gives the inputs that come in blocks their types and flows, and returns their names. Raises ModelError or
+        ShapeError for options that do not fit the inputs."""
         graph, (axis, block) = self.graph, (self.stream.axis, self.stream.block)
         unknown = [name for name in self.stream.inputs if name not in graph.inputs]
         if unknown:
@@ -124,8 +135,8 @@ class Streamer:
         findings = []
         for op in self.graph.ops:
             self.origin, self.present = op.origin, op.outputs[0]
-            if not self.lost.isdisjoint(op.inputs):
-                self.lost.update(op.outputs)
+            if not self.not_streamed.isdisjoint(op.inputs):
+                self.not_streamed.update(op.outputs)
             elif self.flows.keys().isdisjoint(op.inputs):
                 self.ops.append(op)
             else:
@@ -133,11 +144,11 @@ class Streamer:
                     rule_of(op)(self, op)
                 except Refused as error:
                     findings.append(f"{op.kind} '{op.origin or op.outputs[0]}': {error}")
-                    self.lost.update(op.outputs)
-        not_streamed = [name for name in self.graph.outputs if name not in self.flows and name not in self.lost]
-        findings += [f"output '{name}' does not depend on the stream, or only on its end" for name in not_streamed]
+                    self.not_streamed.update(op.outputs)
+        independent = [name for name in self.graph.outputs if name not in self.flows and name not in self.not_streamed]
+        findings += [f"output '{name}' does not depend on the stream, or only on its end" for name in independent]
         findings += [f"output '{name}' is the last state of a layer, not a stream; the states are kept by themselves"
-                     for name in self.graph.outputs if name in self.lost] if not findings else []
+                     for name in self.graph.outputs if name in self.not_streamed] if not findings else []
         if findings:
             raise ModelError(self.graph.name, findings, "It cannot be streamed along axis "
                              f"{self.stream.axis} as a whole: change these, or compile what comes before them with "
@@ -155,6 +166,8 @@ class Streamer:
         return ""
 
     def _finished(self) -> Graph:
+        """Returns the graph with the names of the model's outputs, with its states and the description of the
+        stream."""
         names: dict[str, str] = {}
         outputs = []
         for name in self.graph.outputs:
@@ -167,9 +180,9 @@ class Streamer:
             outputs.append(StreamedOutput(name, flow.axis, flow.block, flow.delay, depth))
         live = self._live(names)
         names.update((source, unused(f"{target}_next", self.types)) for source, target in live)
-        taken = {value: unused(f"{value}'", self.types, names.values()) for value in names.values()
+        renamed = {value: unused(f"{value}'", self.types, names.values()) for value in names.values()
                  if value not in names and any(value in op.outputs for op in self.ops)}
-        names = {**taken, **names}
+        names = {**renamed, **names}
         rename = lambda values: tuple(names.get(value, value) for value in values)  # noqa: E731
         ops = tuple(op.with_(inputs=rename(op.inputs), outputs=rename(op.outputs)) for op in self.ops)
         types = {names.get(name, name): type_ for name, type_ in self.types.items()
@@ -185,18 +198,18 @@ class Streamer:
                             **{name: self.initial_states[name] for _, name in live if name in self.initial_states}}))
 
     def _live(self, outputs: Iterable[str]) -> list[tuple[str, str]]:
-        """Returns the states that some output depends on."""
-        needed, left, live = set(outputs), list(self.states), []
+        """Returns the states on which an output depends."""
+        needed, remaining, live = set(outputs), list(self.states), []
         while True:
             for op in reversed(self.ops):
                 if not needed.isdisjoint(op.outputs):
                     needed.update(op.inputs)
-            found = [pair for pair in left if pair[1] in needed]
-            if not found:
+            more = [pair for pair in remaining if pair[1] in needed]
+            if not more:
                 return [pair for pair in self.states if pair in live]
-            live += found
-            left = [pair for pair in left if pair not in found]
-            needed.update(source for source, _ in found)
+            live += more
+            remaining = [pair for pair in remaining if pair not in more]
+            needed.update(source for source, _ in more)
 
     # --- building blocks of rules ----------------------------------------------------------------------------------
 
@@ -213,17 +226,20 @@ class Streamer:
         return self.flows[op.inputs[index]]
 
     def value(self, name: str, type_: TensorType) -> str:
+        """Adds a value and returns its name: the given one or, if that is in use, a similar one."""
         name = unused(name, self.types)
         self.types[name] = type_
         return name
 
     def constant(self, name: str, array: np.ndarray) -> str:
+        """Adds a constant and returns its name."""
         name = self.value(name, TensorType(str(array.dtype), array.shape))
         self.constants[name] = array
         return name
 
     def result(self, kind: str, attrs: Attrs, inputs: tuple[str, ...]) -> str:
-        """Adds an operator with one result. If it moves dequantised values, it moves their integers."""
+        """Adds an operator with one result and returns it. If the operator moves dequantised values, the integers are
+        moved instead, and dequantised afterwards."""
         if kind in _MOVES and inputs[0] in self.integers:
             return self.moved(inputs[0], lambda source, zero: self.result(kind, attrs, (source, *inputs[1:])))
         (type_,) = operator(kind).infer(attrs, *(self.types[operand] if operand else None for operand in inputs))
@@ -232,7 +248,8 @@ class Streamer:
         return name
 
     def emit(self, flow: Flow, kind: str, attrs: Attrs, inputs: tuple[str, ...], axis: int | None = None) -> Flow:
-        """Adds an operator with one result that flows as `flow` does, along another axis if one is given."""
+        """Adds an operator with one result, and returns the flow of the result: as `flow`, along `axis` if that is
+        given."""
         name = self.result(kind, attrs, inputs)
         axis = flow.axis if axis is None else axis
         return replace(flow, name=name, axis=axis, block=self.types[name].shape[axis])
@@ -242,6 +259,7 @@ class Streamer:
         self.flows[op.outputs[0]] = flow
 
     def dequantised(self, dequantised: Dequantised) -> str:
+        """Adds a dequantize_linear and returns its result."""
         name = self.result("dequantize_linear", dequantised.attrs, (dequantised.name, *dequantised.others))
         self.integers[name] = dequantised
         return name
@@ -255,41 +273,50 @@ class Streamer:
         return self.dequantised(replace(dequantised, name=move(dequantised.name, dequantised.zero)))
 
     def cut(self, name: str, axis: int, first: int, end: int) -> str:
+        """Returns the elements [first, end) of a value along an axis."""
         if (first, end) == (0, self.types[name].shape[axis]):
             return name
         return self.result("slice", Attrs(axes=(axis,), starts=(first,), ends=(end,), steps=(1,)), (name,))
 
-    def state(self, type_: TensorType, make: Callable[[str], tuple[str, str]], copies: int, blank: int = 0) -> str:
-        """Adds a state and returns the value that is computed from it. make: takes the state's name, and returns that
-        value and the state's next value. blank: the initial value of all elements."""
+    def state(self, type_: TensorType, make: Callable[[str], tuple[str, str]], copies: int, padding_value: int = 0
+              ) -> str:
+        """Adds a state and returns the value that is computed from it.
+
+        Args:
+            make: takes the state's name; returns the value that is computed from it, and the state's next value.
+            copies: the number of times that a run copies the state.
+            padding_value: the initial value of all elements.
+        """
         target = self.value(f"stream_{len(self.states)}", type_)
-        if blank:
-            self.initial_states[target] = np.full(type_.shape, blank, type_.dtype)
+        if padding_value:
+            self.initial_states[target] = np.full(type_.shape, padding_value, type_.dtype)
         read, source = make(target)
         self.keep(source, target, copies)
         return read
 
     def keep(self, source: str, target: str, copies: int) -> None:
-        """Makes `source` the next value of the state `target`. copies: how many times a run copies it."""
+        """Makes `source` the next value of the state `target`. copies: the number of times that a run copies it."""
         self.states.append((source, target))
         self.copied[target] = copies * self.types[target].bytes
 
     def with_history(self, flow: Flow, count: int) -> str:
-        """Returns the block with the last `count` elements before it. If channels come last, time is the outer axis in
-        memory, so that the block can be computed in place and the state is contiguous."""
+        """Returns the block with the `count` elements before it, which a state keeps. Values [1, C, H, W] are
+        transposed to channels last if only the streamed axis is longer than 1: then it is the outer axis in memory, so
+        that the block is computed in place and the state is contiguous."""
         if count == 0:
             return flow.name
-        key = ("behind", flow.name, count, flow.blank)
+        key = ("behind", flow.name, count, flow.padding_value)
         if key not in self._derived and flow.name in self.integers:
             self._derived[key] = self.moved(flow.name, lambda source, zero: self.with_history(
-                replace(flow, name=source, blank=zero), count))
+                replace(flow, name=source, padding_value=zero), count))
         if key not in self._derived:
             type_, axis, block = self.types[flow.name], flow.axis, flow.name
             is_transposed = type_.rank == 4 and axis >= 2 and type_.shape[0] == 1 and type_.shape[5 - axis] == 1
             if is_transposed:
                 block, axis = self.result("transpose", Attrs(perm=_TO_LAST), (block,)), axis - 1
 
-            # A long state holds everything that is read, and the next run reads its end. That saves a copy.
+            # A history that is longer than the block is kept with the block, and the next run reads its end: one copy
+            # less.
             exceeds_block, extent = count > flow.block, flow.block + count
 
             def make(state: str) -> tuple[str, str]:
@@ -298,23 +325,25 @@ class Streamer:
                 return both, both if exceeds_block else self.cut(both, axis, flow.block, extent)
 
             history = _along(self.types[block], axis, extent if exceeds_block else count)
-            both = self.state(history, make, 2 if exceeds_block else 3, flow.blank)
+            both = self.state(history, make, 2 if exceeds_block else 3, flow.padding_value)
             self._derived[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if is_transposed else both
         return self._derived[key]
 
     def delayed(self, flow: Flow, delay: int) -> Flow:
-        """Returns the flow with this delay, keeping elements in a state."""
+        """Returns the flow with a larger delay, which a state causes."""
         if delay == flow.delay:
             return flow
         name = self.cut(self.with_history(flow, delay - flow.delay), flow.axis, 0, flow.block)
         return replace(flow, name=name, delay=delay)
 
     def settled(self, flow: Flow) -> Flow:
-        """Returns the same flow with the padding before its first block, which was only recorded, as real elements."""
+        """Returns the flow with a delay of at least 0: the padding before its first block, which a negative delay
+        stands for, becomes real elements."""
         return self.delayed(flow, max(flow.delay, 0))
 
     def mask(self, delay: int, block: int) -> str:
-        """Returns bool [block]: which elements of a block exist, for a value with this delay."""
+        """Returns a value bool [block]: whether an element of a block exists, for a flow with this delay. In the first
+        runs, elements before the sequence do not exist."""
         key = ("mask", delay, block)
         if key not in self._derived:
             ones = self.constant("there", np.ones(block, bool))
@@ -326,32 +355,35 @@ class Streamer:
             self._derived[key] = self.state(TensorType("bool", (delay,)), make, 3)
         return self._derived[key]
 
-    def where(self, there: str, name: str, blank: int | np.ndarray = 0) -> str:
+    def where(self, exists: str, name: str, padding_value: int | np.ndarray = 0) -> str:
         """Returns the value where a mask, which broadcasts to it, is true, elsewhere a number or another value."""
         if name in self.integers:
-            return self.moved(name, lambda source, zero: self.where(there, source, zero))
-        other = self.constant("blank", np.array(blank, self.types[name].dtype))
-        return self.result("where", Attrs(), (there, name, other))
+            return self.moved(name, lambda source, zero: self.where(exists, source, zero))
+        other = self.constant("blank", np.array(padding_value, self.types[name].dtype))
+        return self.result("where", Attrs(), (exists, name, other))
 
-    def padded(self, flow: Flow, blank: int = 0) -> Flow:
-        """Returns the same flow with a number for all elements before its first."""
-        if flow.delay < 0 and flow.blank != blank:
+    def padded(self, flow: Flow, padding_value: int = 0) -> Flow:
+        """Returns the flow with this value for all elements before the sequence."""
+        if flow.delay < 0 and flow.padding_value != padding_value:
             flow = self.settled(flow)
-        flow = replace(flow, blank=blank)
+        flow = replace(flow, padding_value=padding_value)
         if flow.delay <= 0:
             return flow
-        key = ("masked", flow.name, blank)
+        key = ("masked", flow.name, padding_value)
         if key not in self._derived:
             trailing = (1,) * (self.types[flow.name].rank - flow.axis - 1)
-            there = self.mask(flow.delay, flow.block)
-            there = self.result("reshape", Attrs(shape=(flow.block, *trailing)), (there,)) if trailing else there
-            self._derived[key] = self.where(there, flow.name, blank)
+            exists = self.mask(flow.delay, flow.block)
+            exists = self.result("reshape", Attrs(shape=(flow.block, *trailing)), (exists,)) if trailing else exists
+            self._derived[key] = self.where(exists, flow.name, padding_value)
         return replace(flow, name=self._derived[key])
 
-    def window(self, flow: Flow, reach: int, stride: int, before: int, blank: int = 0) -> Flow:
-        """Returns the elements that an operator needs for a block, without pads, if its result i depends on elements i
-        * stride - before to i * stride - before + reach of a value. The flow is that of the result. blank: the value of
-        the padding.
+    def window(self, flow: Flow, reach: int, stride: int, before: int, padding_value: int = 0) -> Flow:
+        """Returns the flow of the result of a window operator, with the elements that a block of results reads as its
+        value, without pads. Result i reads the elements [i * stride - before, i * stride - before + reach].
+
+        Args:
+            flow: the operand.
+            padding_value: the value of the padding.
 
         Raises:
             Refused: if the stride does not divide the block.
@@ -360,19 +392,20 @@ class Streamer:
             raise Refused(f"its stride {stride} does not divide the block of {flow.block} elements that it reads; "
                           "choose a block that is a multiple")
         if before > 0:
-            flow = self.padded(flow, blank)
+            flow = self.padded(flow, padding_value)
         count = flow.block // stride
         delay = max(-((flow.delay + reach - before + 1 - stride) // -stride), 0)
         tail = delay * stride + before - flow.delay
         skip = max(-tail, 0)
         read = self.cut(self.with_history(flow, max(tail, 0)), flow.axis, skip, skip + (count - 1) * stride + reach + 1)
         wide = flow.widened(before, reach - before)
-        return replace(wide, name=read, block=count, delay=delay, blank=0, step=flow.step * stride)
+        return replace(wide, name=read, block=count, delay=delay, padding_value=0, step=flow.step * stride)
 
 
 def _along(type_: TensorType, axis: int, extent: int) -> TensorType:
+    """Returns the type with another extent of an axis."""
     return type_.with_shape((*type_.shape[:axis], extent, *type_.shape[axis + 1:]))
 
 
-#: Rewrites an operator of the original graph, and calls `Streamer.define` for its result.
+#: A function that rewrites an operator of the original graph and calls `Streamer.define` for its result.
 Rule = Callable[[Streamer, Op], None]

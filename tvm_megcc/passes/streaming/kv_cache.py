@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """KV caches: states with the keys and values of a decoder's past, to which each run appends those of its new tokens.
 
-The model has inputs with an extent p (past) and outputs with p + n, which are Concat(past, new). Here such a state has
-the capacity that the user states. A run writes the new rows into it in place, and readers of the concat read its first
-p + n rows. p is an unbacked symbol, computed from a state of its own, `extent`, which is 0 at first and p + n after a
-run. So the runtime needs no notion of growing states: it checks p like any data-dependent extent.
+The model has inputs with an extent p (past) and outputs with p + n, which are Concat(past, new). This rewrite gives
+such a state the capacity that the user states. A run writes the new rows into it in place, and readers of the concat
+read its first p + n rows. p is an unbacked symbol. Its value is another state, which is 0 at first and p + n after a
+run. So the runtime has no states that grow: it checks p like any data-dependent extent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from ..edit import Editor
 
 @dataclass(frozen=True)
 class _KVCache:
-    """A KV cache: output, input; the axis and symbol of its extent, the growth in a run, and its concat."""
+    """A KV cache.
+
+    output, input: the names of the state.
+    axis, past: the axis that grows, and the symbol of its extent in the input.
+    new: the number of rows that a run adds.
+    concat: the operator that computes the output.
+    """
 
     output: str
     input: str
@@ -41,15 +47,19 @@ def capacities_of(inputs: Mapping[str, tuple[int | str, ...]], states: Mapping[s
 
 
 def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str, int]) -> Graph:
-    """Gives states with an extent in `capacities` that capacity, and adds a state for each of these extents, with the
-    same name.
+    """Turns states that grow into KV caches with a fixed capacity, and adds a state with the number of rows in use for
+    each symbol that grows, with the symbol's name.
+
+    Args:
+        states: output -> input.
+        capacities: name of the symbol of an extent that grows -> the largest number of rows.
 
     Raises:
         ModelError: listing the states that cannot grow, and why.
     """
     if not capacities:
         return graph
-    found: list[_KVCache] = []
+    caches: list[_KVCache] = []
     problems = []
     for output, state in states.items():
         if output in graph.outputs and state in graph.inputs and _symbols(graph.types[state]) & set(capacities):
@@ -57,15 +67,15 @@ def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str
             if isinstance(cache, str):
                 problems.append(f"state '{output}={state}': {cache}")
             else:
-                found.append(cache)
-    steps = {cache.past: cache.new for cache in found}
+                caches.append(cache)
+    steps = {cache.past: cache.new for cache in caches}
     problems += [f"state '{cache.output}={cache.input}': {cache.past} grows by {cache.new}, and by {steps[cache.past]} "
-                 "elsewhere" for cache in found if steps[cache.past] != cache.new]
+                 "elsewhere" for cache in caches if steps[cache.past] != cache.new]
     if problems:
         raise ModelError(graph.name, problems, "A state grows by Concat(past, new) along one axis; its other extents "
                                                "have one size each: give it with --dim NAME=SIZE.")
     graph = with_symbols(_with_totals(graph, steps), {name: Symbol(name, least=0) for name in capacities})
-    return _Growth(graph, found, steps, capacities).run()
+    return _Growth(graph, caches, steps, capacities).run()
 
 
 def _symbols(type_: TensorType) -> frozenset[str]:
@@ -73,7 +83,7 @@ def _symbols(type_: TensorType) -> frozenset[str]:
 
 
 def _kv_cache(graph: Graph, output: str, state: str, capacities: Mapping[str, int]) -> _KVCache | str:
-    """Returns the state, or why it cannot grow."""
+    """Returns the KV cache of a state, or the reason why there is none."""
     past, present = graph.types[state], graph.types[output]
     axes = [axis for axis, dim in enumerate(past.shape) if isinstance(dim, Symbol) and dim.name in capacities]
     if len(axes) != 1 or not past.with_shape(
@@ -91,7 +101,7 @@ def _kv_cache(graph: Graph, output: str, state: str, capacities: Mapping[str, in
 
 
 def _with_totals(graph: Graph, steps: Mapping[Symbol, Dim]) -> Graph:
-    """Replaces extents of inputs that must equal past + new, such as those of masks, by that sum."""
+    """Returns the graph with past + new in place of symbols of inputs that must equal it, such as those of masks."""
     totals = {}
     for past, new in steps.items():
         total = past + new
@@ -101,10 +111,11 @@ def _with_totals(graph: Graph, steps: Mapping[Symbol, Dim]) -> Graph:
     return with_symbols(graph, totals) if totals else graph
 
 
-def _is_equal(conditions: tuple[Condition, ...], dim: Dim, other: Dim) -> bool:
+def _is_equal(conditions: tuple[Condition, ...], dim: Dim, expected: Dim) -> bool:
+    """Returns whether the conditions state that two extents are equal."""
     stated = {(condition.lhs, condition.relation, condition.rhs) for condition in conditions}
     return any((a, "==", b) in stated or ((a, "<=", b) in stated and (b, "<=", a) in stated)
-               for a, b in ((dim, other), (other, dim)))
+               for a, b in ((dim, expected), (expected, dim)))
 
 
 class _Growth:
@@ -112,7 +123,7 @@ class _Growth:
 
     caches: the Concats whose result is a state, which become `append`.
     steps: symbol -> the rows that a run appends.
-    capacities: name of the symbol -> the most rows.
+    capacities: name of the symbol -> the largest number of rows.
     count_states: symbol -> (output, input) of the state that holds the number of rows in use.
     count_values: symbol -> the value of that state in a run, once `Extent` has defined the symbol by it.
     cache_inputs: other inputs that have the rows of a cache, such as attention masks.
@@ -138,11 +149,12 @@ class _Growth:
         self.cache_inputs: dict[str, CacheInput] = {}
 
     def run(self) -> Graph:
+        """Returns the rewritten graph."""
         conditions = tuple(condition for past, new in self.steps.items() for condition in self._counted(past, new))
         for cache in self.caches:
             self._append(cache)
-        for name, axis, past in self._parts():
-            self._fill(name, axis, past)
+        for name, axis, past in self._growing_inputs():
+            self._grow_input(name, axis, past)
         return self.edit.finish().with_(cache_inputs=self.cache_inputs,
                                         conditions=(*conditions, *self.graph.conditions))
 
@@ -160,19 +172,20 @@ class _Growth:
     def _append(self, cache: _KVCache) -> None:
         """Replaces the Concat of a cache by an operator that appends to it in place."""
         edit, type_ = self.edit, self.graph.types[cache.input]
-        whole = type_.with_shape(self.capacities[cache.past.name] if axis == cache.axis else dim
+        full_type = type_.with_shape(self.capacities[cache.past.name] if axis == cache.axis else dim
                                  for axis, dim in enumerate(type_.shape))
-        old = edit.types[cache.output]
-        edit.types[cache.input] = edit.types[cache.output] = whole
+        type_before = edit.types[cache.output]
+        edit.types[cache.input] = edit.types[cache.output] = full_type
         inputs = (*cache.concat.inputs, self.count_values[cache.past])
         edit.replace(cache.concat, Op("append", Attrs(axis=cache.axis), inputs, (cache.output,),
                                       origin=cache.concat.origin))
-        self._first_rows(cache.output, cache.axis, old)
+        self._first_rows(cache.output, cache.axis, type_before)
         if any(op is not cache.concat and cache.input in op.inputs for op in self.graph.ops):
             self._first_rows(cache.input, cache.axis, type_, cache.output)
 
     def _first_rows(self, name: str, axis: int, type_: TensorType, appended: str = "") -> None:
-        """Makes the readers of a value read its first rows, as many as its type before had."""
+        """Lets the readers of a value read its first rows. type_: the type of these rows. appended: the output of the
+        cache, whose `append` goes on reading the whole value."""
         part = self.edit.value(f"{name}.rows", type_)
         attrs = Attrs(axes=(axis,), starts=(0,), ends=(type_.shape[axis],), steps=(1,))
         self.edit.redirect({name: part})
@@ -182,7 +195,7 @@ class _Growth:
             self.edit.replace(op, op.with_(inputs=(name, *op.inputs[1:])))
         self.edit.add_after(name, Op("slice", attrs, (name,), (part,)))
 
-    def _parts(self) -> Iterator[tuple[str, int, Symbol]]:
+    def _growing_inputs(self) -> Iterator[tuple[str, int, Symbol]]:
         """Yields inputs that grow with the states but are not states: (name, axis, extent)."""
         states = {cache.input for cache in self.caches}
         for name in self.graph.inputs:
@@ -191,8 +204,8 @@ class _Growth:
                     if name not in states and past.name in symbols(dim):
                         yield name, axis, past
 
-    def _fill(self, name: str, axis: int, past: Symbol) -> None:
-        """Gives an input of p + n elements along an axis the extent of the capacity; the rest of it is not read."""
+    def _grow_input(self, name: str, axis: int, past: Symbol) -> None:
+        """Gives an input with the extent p + n the extent of the capacity; elements beyond p + n are not read."""
         type_, new = self.graph.types[name], self.steps[past]
         capacity = self.capacities[past.name]
         if type_.shape[axis] != past + new or name in self.cache_inputs:

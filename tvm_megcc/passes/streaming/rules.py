@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streaming rules: for each operator, which elements of earlier blocks it reads, and the delay of its result."""
+"""Streaming rules: a function for each kind of operator that rewrites it for blocks. It determines which elements of
+earlier blocks the operator reads, and the delay of its result (`flow.py`)."""
 
 from __future__ import annotations
 
@@ -51,6 +52,7 @@ def _joined(flows: list[Flow], result: Flow) -> Flow:
 
 
 def elementwise(s: Streamer, op: Op) -> None:
+    """Rewrites an elementwise operator: its operands get the same delay."""
     flows = {name: s.flows[name] for name in op.inputs if name in s.flows}
     delay, axis_from_end = _common_delay(s, flows)
     for name in op.inputs:
@@ -61,7 +63,13 @@ def elementwise(s: Streamer, op: Op) -> None:
 
 
 def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, axis: int, attrs: Attrs, tall: bool) -> None:
-    """Adds an operator whose operands are read element by element."""
+    """Adds an operator whose operands are read element by element.
+
+    Args:
+        flows: operand in blocks -> its flow.
+        delay, axis: the delay of the result, and the streamed axis, counted from the end.
+        tall: the operands are taken with an axis of extent 1 before their last (`_is_tall`).
+    """
     inputs = []
     for name in op.inputs:
         flow = s.with_height.get(name) if tall else flows.get(name)
@@ -69,20 +77,20 @@ def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, axis: int
         inputs.append(_raised(s, operand) if tall and not flow else operand)
     first = next(iter(flows.values()))
     rank = max(s.types[name].rank for name in inputs)
-    result = s.emit(replace(first, delay=delay, blank=0), op.kind, attrs, tuple(inputs), rank - axis)
+    result = s.emit(replace(first, delay=delay, padding_value=0), op.kind, attrs, tuple(inputs), rank - axis)
     result = _joined(list(flows.values()), result)
     s.define(op, _flat(s, op.outputs[0], result) if tall else result)
 
 
 def _is_tall(s: Streamer, flows: dict[str, Flow]) -> bool:
-    """Returns whether some operands come from 1-D convolutions, which gave them an axis of extent 1 before the last.
-    Operators
-    between two such convolutions keep that axis."""
+    """Returns whether an operand comes from a 1-D convolution, which is computed as a 2-D one with an axis of extent 1
+    before the last, and all operands are [N, C, T]. Operators between two such convolutions keep that axis."""
     return any(name in s.with_height for name in flows) \
         and all(s.types[flow.name].rank == 3 and flow.axis == 2 for flow in flows.values())
 
 
 def _raised(s: Streamer, name: str) -> str:
+    """Returns an operand that is not in blocks with an axis of extent 1 before its last."""
     shape = s.types[name].shape
     if len(shape) < 2:
         return name
@@ -92,6 +100,7 @@ def _raised(s: Streamer, name: str) -> str:
 
 
 def _reshaped(s: Streamer, name: str, shape: tuple[int, ...]) -> str:
+    """Returns a value or constant in another shape."""
     if name in s.constants:
         return s.constant(name, s.constants[name].reshape(shape))
     return s.result("reshape", Attrs(shape=shape), (name,))
@@ -105,6 +114,7 @@ def _flat(s: Streamer, name: str, tall: Flow) -> Flow:
 
 
 def reshape(s: Streamer, op: Op) -> None:
+    """Rewrites a reshape that leaves the streamed axis alone."""
     flow = s.flow(op)
     old, new = s.graph.types[op.inputs[0]].shape, s.graph.types[op.outputs[0]].shape
     extent = old[flow.axis]
@@ -122,12 +132,14 @@ def reshape(s: Streamer, op: Op) -> None:
 
 
 def transpose(s: Streamer, op: Op) -> None:
+    """Rewrites a transpose, which moves the streamed axis."""
     flow = s.flow(op)
     s.define(op, s.emit(flow, op.kind, op.attrs, (flow.name,), op.attrs.perm.index(flow.axis)))
 
 
 def cut(s: Streamer, op: Op) -> None:
-    """Rewrites a slice. Along the streamed axis it may drop only few elements, such as padding."""
+    """Rewrites a slice. Along the streamed axis it may drop only a few elements at the ends, such as padding, or take
+    every n-th element."""
     flow = s.flow(op)
     cuts = slice_axes(op.attrs, s.graph.types[op.inputs[0]].shape)
     start, count, step = cuts.get(flow.axis, (0, 0, 1))
@@ -160,6 +172,7 @@ def cut(s: Streamer, op: Op) -> None:
 
 
 def pad(s: Streamer, op: Op) -> None:
+    """Rewrites a pad. Padding before the sequence lowers the delay; padding after it has no effect on a stream."""
     flow = s.flow(op)
     before, after = list(op.attrs.before), list(op.attrs.after)
     tall = s.with_height.get(op.inputs[0])
@@ -171,14 +184,14 @@ def pad(s: Streamer, op: Op) -> None:
         if min(before[flow.axis], after[flow.axis]) < 0:
             raise Refused("it crops the sequence by negative pads; a slice does that")
         count = before[flow.axis]
-        blank = int(op.attrs.value) if count else flow.blank
+        padding_value = int(op.attrs.value) if count else flow.padding_value
         before[flow.axis] = after[flow.axis] = 0
         if tall and not any(before) and not any(after):
-            tall = s.padded(tall, blank)
+            tall = s.padded(tall, padding_value)
             tall = replace(tall, delay=tall.delay - count).widened(count, -count)
             s.define(op, _flat(s, op.outputs[0], tall))
             return
-        flow = s.padded(flow, blank)
+        flow = s.padded(flow, padding_value)
         flow = replace(flow, delay=flow.delay - count).widened(count, -count)
     if any(before) or any(after):
         flow = s.settled(flow) if op.attrs.value != 0 else flow
@@ -187,6 +200,7 @@ def pad(s: Streamer, op: Op) -> None:
 
 
 def concat(s: Streamer, op: Op) -> None:
+    """Rewrites a concat: along the streamed axis as a pad with zeros, along another axis with equal delays."""
     flows = {name: s.flows[name] for name in op.inputs if name in s.flows}
     axis = axis_of(op.attrs.axis, s.graph.types[op.outputs[0]].rank)
     if any(flow.axis == axis for flow in flows.values()):
@@ -220,11 +234,13 @@ def _spatial(op: Op, flow: Flow, axes: int) -> int:
 
 
 def convolution(s: Streamer, op: Op) -> None:
+    """Rewrites a convolution."""
     flow, kernel = s.flow(op), s.types[op.inputs[1]].shape[2:]
     _windows(s, op, flow, kernel, op.attrs.get("x_zero", 0))
 
 
 def pool(s: Streamer, op: Op) -> None:
+    """Rewrites a pool whose padding, if any, counts as zeros."""
     flow = s.flow(op)
     spatial_axis = _spatial(op, flow, len(op.attrs.kernel))
     padded = spatial_axis >= 0 and op.attrs.pads[spatial_axis] > 0
@@ -233,12 +249,13 @@ def pool(s: Streamer, op: Op) -> None:
     _windows(s, op, flow, op.attrs.kernel)
 
 
-def _windows(s: Streamer, op: Op, flow: Flow, kernel: tuple[int, ...], blank: int = 0) -> None:
+def _windows(s: Streamer, op: Op, flow: Flow, kernel: tuple[int, ...], padding_value: int = 0) -> None:
+    """Rewrites an operator over windows. kernel: the extents of the window along the spatial axes."""
     axes, spatial_axis = len(kernel), _spatial(op, flow, len(kernel))
     attrs = op.attrs
     if spatial_axis >= 0:
         reach = (kernel[spatial_axis] - 1) * attrs.dilations[spatial_axis]
-        flow = s.window(flow, reach, attrs.strides[spatial_axis], attrs.pads[spatial_axis], blank)
+        flow = s.window(flow, reach, attrs.strides[spatial_axis], attrs.pads[spatial_axis], padding_value)
         pads = list(attrs.pads)
         pads[spatial_axis] = pads[axes + spatial_axis] = 0
         attrs = Attrs(attrs, pads=tuple(pads))
@@ -253,6 +270,7 @@ def _windows(s: Streamer, op: Op, flow: Flow, kernel: tuple[int, ...], blank: in
 
 
 def matmul(s: Streamer, op: Op) -> None:
+    """Rewrites a matrix product whose left operand is in blocks, along an axis that is not summed."""
     flow = s.settled(s.flow(op))
     rank = s.types[flow.name].rank
     contracted = rank - 2 if op.attrs.trans_a else rank - 1
@@ -268,7 +286,8 @@ def matmul(s: Streamer, op: Op) -> None:
 
 
 def along(axis_name: str) -> Rule:
-    """Returns the rule of operators along one axis, which must not be the streamed one."""
+    """Returns the rule of operators along one axis, which must not be the streamed one. axis_name: the attribute with
+    the axis; "": the last axis."""
     def rule(s: Streamer, op: Op) -> None:
         flow = s.settled(s.flow(op))
         rank = s.types[flow.name].rank
@@ -279,6 +298,7 @@ def along(axis_name: str) -> Rule:
 
 
 def reduction(s: Streamer, op: Op) -> None:
+    """Rewrites a reduction over axes other than the streamed one."""
     flow = s.settled(s.flow(op))
     axes = axes_of(op.attrs.axes, s.types[flow.name].rank)
     if flow.axis in axes:
@@ -288,12 +308,14 @@ def reduction(s: Streamer, op: Op) -> None:
 
 
 def unchanged(s: Streamer, op: Op) -> None:
+    """Rewrites an operator on each element of its first operand."""
     flow = s.settled(s.flow(op))
     s.define(op, s.emit(flow, op.kind, op.attrs, (flow.name, *op.inputs[1:])))
 
 
 def quantised(s: Streamer, op: Op) -> None:
-    """Rewrites quantise and dequantise. Zeros before the sequence are converted to or from the zero point."""
+    """Rewrites quantize_linear and dequantize_linear. The padding before the sequence is converted between 0 and the
+    zero point."""
     if any(name not in s.constants or s.constants[name].ndim for name in op.inputs[1:] if name):
         unchanged(s, op)
         return
@@ -304,16 +326,16 @@ def quantised(s: Streamer, op: Op) -> None:
         return
     flow, tall = s.flow(op), s.with_height.get(op.inputs[0])
     flow = tall if tall and _is_tall(s, {op.inputs[0]: flow}) else flow
-    if flow.delay < 0 and flow.blank != zero * back:
+    if flow.delay < 0 and flow.padding_value != zero * back:
         flow, tall = s.settled(s.flow(op)), None
     name = s.dequantised(Dequantised(flow.name, zero, Attrs(op.attrs, axis=0), op.inputs[1:])) if back else \
         s.result(op.kind, op.attrs, (flow.name, *op.inputs[1:]))
-    result = replace(flow, name=name, blank=zero * (not back))
+    result = replace(flow, name=name, padding_value=zero * (not back))
     s.define(op, _flat(s, op.outputs[0], result) if flow is tall else result)
 
 
 def recurrent(s: Streamer, op: Op) -> None:
-    """Rewrites a recurrent layer along the sequence: its final states are the next run's initial ones."""
+    """Rewrites a recurrent layer along the sequence: its final states are the initial states of the next run."""
     flow, declaration = s.flow(op), operator(op.kind)
     names = dict(zip(declaration.operands, op.inputs, strict=False))
     if flow.axis != 0:
@@ -326,7 +348,7 @@ def recurrent(s: Streamer, op: Op) -> None:
     inputs = list(op.inputs) + [""] * (len(declaration.operands) - len(op.inputs))
     batch, units = s.types[flow.name].shape[1], s.types[op.inputs[1]].shape[2]
     of_block = s.value(f"{op.outputs[0]}.block", s.types[flow.name].with_shape((flow.block, 1, batch, units)))
-    results, asked = [of_block], op.attrs.results
+    results, requested = [of_block], op.attrs.results
     for position, state in enumerate(declaration.states):
         index = 3 + position
         begin = inputs[index]
@@ -345,16 +367,17 @@ def recurrent(s: Streamer, op: Op) -> None:
                     origin=op.origin))
     for position, last in enumerate(results[1:]):
         if flow.delay:
-            there = s.cut(s.mask(flow.delay, flow.block), 0, flow.block - 1, flow.block)
-            last = s.where(there, last, s.initial_states.get(inputs[3 + position], 0))
+            exists = s.cut(s.mask(flow.delay, flow.block), 0, flow.block - 1, flow.block)
+            last = s.where(exists, last, s.initial_states.get(inputs[3 + position], 0))
         s.keep(last, inputs[3 + position], 1)
-    for name, what in zip(op.outputs, asked, strict=True):
+    for name, what in zip(op.outputs, requested, strict=True):
         if what == "Y":
             s.flows[name] = replace(flow, name=of_block, first=None)
         else:
-            s.lost.add(name)
+            s.not_streamed.add(name)
 
 
+#: Kind of an operator -> its rule. `rule_of` has the rules of families of operators.
 RULES: dict[str, Rule] = {
     "reshape": reshape, "transpose": transpose, "slice": cut, "pad": pad, "concat": concat, "conv2d": convolution,
     "conv3d": convolution, "max_pool": pool, "avg_pool": pool, "sum_pool": pool, "matmul": matmul,

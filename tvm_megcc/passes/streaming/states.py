@@ -15,31 +15,31 @@ from ...ir.graph import Graph
 
 
 def expanded(states: Mapping[str, str], inputs: Collection[str]) -> dict[str, str]:
-    """Expands pairs with a "*" in both names, to one for each input that the second name matches."""
-    found: dict[str, str] = {}
+    """Replaces each pair (output, input) with a "*" in both names by a pair for each input that the name matches."""
+    pairs: dict[str, str] = {}
     for source, target in states.items():
         before, _, after = target.partition("*")
         middles = [name[len(before):len(name) - len(after)] for name in inputs
                    if name.startswith(before) and name.endswith(after) and len(name) >= len(target) - 1]
         if source.count("*") == target.count("*") == 1 and target not in inputs and middles:
-            found |= {source.replace("*", middle): target.replace("*", middle) for middle in middles}
+            pairs |= {source.replace("*", middle): target.replace("*", middle) for middle in middles}
         else:
-            found[source] = target
-    return found
+            pairs[source] = target
+    return pairs
 
 
 def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
-    """Adds the states output -> input to those that the model has itself.
+    """Returns the graph with these states (output -> input) in addition to those of the model.
 
     Raises:
         ModelError: listing every pair that does not fit the model.
     """
     findings = []
     states = expanded(states, graph.inputs)
-    taken = {name for pair in graph.states for name in pair}
+    used = {name for pair in graph.states for name in pair}
     for source, target in states.items():
-        findings += [f"state '{source}={target}': {reason}" for reason in _reasons(graph, source, target, taken)]
-        taken.add(target)
+        findings += [f"state '{source}={target}': {reason}" for reason in _reasons(graph, source, target, used)]
+        used.add(target)
     if findings:
         rule = "A state is OUTPUT=INPUT, both of one type; every name stands in one."
         raise ModelError(graph.name, findings, " ".join([*_advice(graph, states), rule]))
@@ -53,14 +53,14 @@ def first_states(graph: Graph) -> dict[str, np.ndarray]:
             for _, name in graph.states}
 
 
-def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[str]:
-    """Explains the mistakes in a pair."""
+def _reasons(graph: Graph, source: str, target: str, used: set[str]) -> list[str]:
+    """Returns the reasons why a pair cannot be a state. used: names that are in other states."""
     unknown = [_unknown(kind, name, names) for kind, name, names in
                (("output", source, graph.outputs), ("input", target, graph.inputs)) if name not in names]
     if unknown:
         return unknown
-    if source in taken or target in taken:
-        kind, name = ("input", target) if target in taken else ("output", source)
+    if source in used or target in used:
+        kind, name = ("input", target) if target in used else ("output", source)
         return [f"{kind} '{name}' is in another state too"]
     result, operand = graph.types[source], graph.types[target]
     if result != operand:
@@ -75,8 +75,8 @@ def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[st
 
 
 def _advice(graph: Graph, states: Mapping[str, str]) -> list[str]:
-    """Returns advice for outputs that are longer than their inputs: which extents need a bound; and for inputs whose
-    open extents the outputs know."""
+    """Returns advice for states whose shapes differ: the bounds that are needed if outputs are longer than their
+    inputs, and the sizes of open extents of inputs that the outputs have."""
     names: dict[str, bool] = {}
     sizes: dict[str, str] = {}
     for source, target in states.items():

@@ -24,11 +24,12 @@ from .toolchain import Compiler, find_compiler, runs_here
 
 logger = logging.getLogger(__name__)
 
-#: Flags of every C file. Without contraction of multiply-adds, all compilers and builds give the same bits. A kernel
-#: that reads an operand as another type than it has is an error in new compilers, and in old ones by the last flag.
+#: Flags of every C file. Without contraction of multiply-adds, all compilers and builds give the same bits. The last
+#: flag makes incompatible types of pointers an error also in old compilers, so that a kernel cannot read an operand as
+#: another type.
 CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections",
           "-Werror=incompatible-pointer-types")
-#: The flag for files of a firmware that are not kernels: they take little time, so size matters more.
+#: The optimisation flag for files of a firmware that are not kernels: they take little time, so size matters more.
 SMALL = "-Os"
 
 
@@ -36,9 +37,9 @@ SMALL = "-Os"
 class Build:
     """A compiled folder.
 
-    library: a shared library for ctypes, if this machine runs the target.
-    program: otherwise a program or a firmware image.
-    model: which of the folder's models; "" if all are in it, or there is only one.
+    library: a shared library for ctypes, if this machine runs the target; else None.
+    program: a program or a firmware image, if it does not.
+    model: the name of the model, if the folder has several and this one was built alone; else "".
     """
 
     folder: Path
@@ -51,18 +52,18 @@ class Build:
 
 def build(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
           cflags: Sequence[str] = (), limits: Mapping[str, int] | None = None, model: str | None = None) -> Build:
-    """Compiles a generated folder into its `build/<target>/`; files that did not change are not compiled again.
+    """Compiles a generated folder into its subfolder `build/<target>/`. Files that did not change are not compiled
+    again.
 
     Args:
-        target: one of those the folder was made for; by default one that this machine runs, else the first.
-        cc: the compiler, instead of the one that is found.
-        cflags: further flags, after ours.
-        limits: bytes of "flash", "ram" and "stack" of a microcontroller, where they are not the example board's.
-        model: which one of several in the folder; without, all of them are in the firmware of a microcontroller.
+        target: one of the folder's targets; by default one that this machine runs, else the first.
+        cc: the compiler; by default the one that `find_compiler` finds.
+        cflags: additional flags.
+        limits: bytes of "flash", "ram" and "stack" of a microcontroller; by default those of the example board.
+        model: the model to build, if the folder has several; by default the firmware of a microcontroller has all.
 
     Raises:
-        MegccError: if it is not a generated folder, was made for other targets or has other models, or exceeds the
-            limits.
+        MegccError: if it is no generated folder, has other targets or models, or exceeds the limits.
         ToolError: if there is no compiler or it fails.
     """
     folder = Path(folder)
@@ -73,16 +74,16 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
         if limits and not target.bare_metal:
             raise MegccError(f"{target} is no microcontroller: sizes of {' and '.join(limits)} are for those "
                              f"({', '.join(t.name for t in TARGETS.values() if t.bare_metal)})")
-        every = [row["name"] for row in manifest["models"]]
-        names = every if target.bare_metal and model is None else [model_of(manifest, model, folder)["name"]]
-        chosen = names[0] if len(names) < len(every) else ""
+        model_names = [row["name"] for row in manifest["models"]]
+        names = model_names if target.bare_metal and model is None else [model_of(manifest, model, folder)["name"]]
+        part_name = names[0] if len(names) < len(model_names) else ""
         compiler = find_compiler(target, cc)
         output = folder / BUILD / target.name
         flags = (*CFLAGS, *target.cflags, *cflags)
         objects = Objects(folder, output / "objects", compiler)
         library = program = None
         if target.bare_metal:
-            program = _firmware(folder, names, target, objects, flags, output / firmware.image(chosen),
+            program = _firmware(folder, names, target, objects, flags, output / firmware.image(part_name),
                                 limits or {})
         elif runs_here(target):
             flags = (*flags, "-fPIC")
@@ -94,9 +95,9 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
             compiled = [*objects.compile_all(c_sources(folder), flags),
                         objects.compile(tool, (*flags, *_defines(folder, names[0])))]
             threads = () if "-DMEGCC_NO_THREADS" in target.cflags else ("-pthread",)
-            how = (*(("-static",) if compiler.static else ()), *threads, "-Wl,--gc-sections")
-            program = link(compiler, how, compiled, output / "_".join(["megcc_run", *filter(None, [chosen])]))
-    return Build(folder, target, compiler, library, program, chosen)
+            link_flags = (*(("-static",) if compiler.static else ()), *threads, "-Wl,--gc-sections")
+            program = link(compiler, link_flags, compiled, output / "_".join(["megcc_run", *filter(None, [part_name])]))
+    return Build(folder, target, compiler, library, program, part_name)
 
 
 def build_all(folder: Path, target: Target | str | None = None, cc: str | None = None,
@@ -119,10 +120,10 @@ def _defines(folder: Path, model: str) -> tuple[str, ...]:
 
 @contextmanager
 def building_in(folder: Path) -> Iterator[None]:
-    """Excludes other processes from building in the generated folder or replacing it.
+    """Excludes other processes from building in the generated folder and from replacing it.
 
     Raises:
-        MegccError: if the folder is none of ours, or something has to be built and it cannot be written to.
+        MegccError: if it is no generated folder, or something has to be built and the folder cannot be written to.
     """
     read_manifest(folder)
     try:
@@ -138,16 +139,17 @@ def building_in(folder: Path) -> Iterator[None]:
 
 def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Objects, flags: Sequence[str],
               image: Path, limits: Mapping[str, int]) -> Path:
-    """Links the models with the example board's start-up code into one image, with their containers in flash."""
+    """Links the models with the example board's start-up code into one image, with their containers in flash. Returns
+    the image."""
     image.parent.mkdir(parents=True, exist_ok=True)
     embedded = {model for model in models if (folder / f"{model}_data.c").exists()}
     containers = {model: read_container(folder, model, target) for model in models}
     containers |= {model: container_part(data, {target.isa.code}) for model, data in containers.items()
                    if model not in embedded}
-    given = {row["name"]: firmware.given_bytes(row) for row in read_manifest(folder)["models"]}
+    input_bytes = {row["name"]: firmware.given_bytes(row) for row in read_manifest(folder)["models"]}
     regions = {row["name"]: next(p for p in row["programs"] if p["target"] == target.name).get("regions", ())
                for row in read_manifest(folder)["models"]}
-    generated = {image.with_suffix(".c"): firmware.table(containers, embedded, given, regions)}
+    generated = {image.with_suffix(".c"): firmware.table(containers, embedded, input_bytes, regions)}
     generated |= {image.with_name(f"{model}_data.c"): data_source(model, (target,), (data,), declared=False)
                   for model, data in containers.items() if model not in embedded}
     for path, text in generated.items():
@@ -163,7 +165,7 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
     image.with_suffix(calls.ENDING).write_text("".join(
         path.with_suffix(calls.ENDING).read_text() for path in compiled if path.with_suffix(calls.ENDING).exists()))
     try:
-        linked = firmware.link_flags(target, limits, sum(given[model] for model in models))
+        linked = firmware.link_flags(target, limits, sum(input_bytes[model] for model in models))
         linked += ["-Xlinker", f"-Map={image.with_suffix('.map').resolve()}"]  # -Wl would split at commas
         return link(objects.compiler, (*flags, *linked), compiled, image)
     except ToolError as error:
@@ -172,7 +174,8 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
 
 def compile_objects(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
                     cflags: Sequence[str] = ()) -> tuple[Build, list[tuple[Path, Path]]]:
-    """Compiles without linking. Returns (source, object file) for every C file of the folder except main.c."""
+    """Compiles the C files of a generated folder, except main.c, without linking. Returns (source, object file) of each
+    one. Arguments and errors are those of `build`."""
     folder = Path(folder)
     with building_in(folder):
         target = target_of(read_manifest(folder), target, folder)
@@ -191,10 +194,11 @@ def c_sources(folder: Path) -> list[Path]:
 
 
 def generated_folder(path: Path) -> tuple[Path, str | None]:
-    """Returns the folder for a path, which may be a .megcc file in it, and the name of that model or None.
+    """Returns the generated folder for a path, which is the folder or a .megcc file in it, and the name of the file's
+    model, or None.
 
     Raises:
-        MegccError: if there is nothing at this path, or a model that has to be compiled first.
+        MegccError: for a path that does not exist, or that is a model which has to be compiled first.
     """
     if not path.exists():
         raise MegccError(f"{path} does not exist")
@@ -211,26 +215,26 @@ def generated_folder(path: Path) -> tuple[Path, str | None]:
 
 
 def model_of(manifest: dict, model: str | None, folder: Path) -> dict:
-    """Returns the facts of one of the folder's models: the one asked for, or the only one.
+    """Returns the manifest's facts about a model of the folder. model: its name; None: the only one.
 
     Raises:
-        MegccError: if it has no such model, or several and none is asked for.
+        MegccError: if the folder has no such model, or several and `model` is None.
     """
-    found = {row["name"]: row for row in manifest["models"]}
-    if model is None and len(found) == 1:
-        return next(iter(found.values()))
-    if model in found:
-        return found[model]
+    models = {row["name"]: row for row in manifest["models"]}
+    if model is None and len(models) == 1:
+        return next(iter(models.values()))
+    if model in models:
+        return models[model]
     if model is None:
-        raise MegccError(f"{folder} has the models {', '.join(found)}: say which with --model")
-    raise MegccError(f"{folder} has no model '{model}'; it has {', '.join(found)}")
+        raise MegccError(f"{folder} has the models {', '.join(models)}: say which with --model")
+    raise MegccError(f"{folder} has no model '{model}'; it has {', '.join(models)}")
 
 
 def target_of(manifest: dict, target: Target | str | None, folder: Path) -> Target:
-    """Chooses a target of the folder: the requested one, else one that this machine runs, else the first.
+    """Returns the target of the folder to build for. target: by default one that this machine runs, else the first.
 
     Raises:
-        MegccError: if there is no such target, or the folder is not for it.
+        MegccError: for a target that does not exist, or that the folder was not compiled for.
     """
     offered = [TARGETS[name] for name in manifest["models"][0]["targets"]]
     here = [t for t in offered if runs_here(t)]
@@ -238,11 +242,11 @@ def target_of(manifest: dict, target: Target | str | None, folder: Path) -> Targ
         return (here or offered)[0]
     if str(target) == "native" and here:
         return here[0]
-    asked, *others = (target,) if isinstance(target, Target) else parse_targets(target)
+    requested, *others = (target,) if isinstance(target, Target) else parse_targets(target)
     if others:
         raise MegccError(f"{folder} is built for one target at a time, not for {target}")
-    if asked not in offered:
+    if requested not in offered:
         names = [t.name for t in offered]
-        raise MegccError(f"{folder} was compiled for {', '.join(names)}, not for {asked}; "
-                         f"compile the model again with --target {','.join([*names, asked.name])}")
-    return asked
+        raise MegccError(f"{folder} was compiled for {', '.join(names)}, not for {requested}; "
+                         f"compile the model again with --target {','.join([*names, requested.name])}")
+    return requested

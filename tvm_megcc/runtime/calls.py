@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads facts about a firmware from the output of the tools that built it: the maximum stack, and the memory of each
-file.
+"""The largest stack of a firmware, and the memory of each of its files, from the output of the tools that built it.
 
-gcc writes for each function its stack and its callees (-fcallgraph-info=su). A call through a pointer may be one of any
-kernel or function of a kernel table; the runtime has no other pointers, except callbacks of the application.
+gcc writes the stack and the callees of each function (-fcallgraph-info=su). A call through a pointer may call any
+kernel or function of a kernel table; the runtime has no other function pointers, except callbacks of the application.
 """
 
 from __future__ import annotations
@@ -23,11 +22,12 @@ _INDIRECT = "__indirect_call"
 
 @dataclass(frozen=True)
 class Deepest:
-    """The deepest stack.
+    """The largest stack.
 
-    path: the functions of the deepest call chain.
+    bytes: its size.
+    path: the functions of the call chain that needs it.
     unknown: library functions that are called, whose stack is not included.
-    unbounded: functions whose stack the compiler cannot bound, and recursive ones.
+    unbounded: recursive functions, and functions whose stack the compiler cannot bound.
     """
 
     bytes: int
@@ -53,41 +53,48 @@ class _Calls:
 
 
 def deepest(text: str, root: str = "reset") -> Deepest:
-    """Finds the deepest stack from the first function, over the concatenated call graphs of all files of a firmware."""
-    found = _Calls()
+    """Returns the largest stack of a firmware. text: the concatenated call graphs of all its files. root: the function
+    at which execution begins."""
+    graph = _Calls()
     for title, label in _NODE.findall(text):
         stack = _STACK.search(label)
         if stack:
-            found.stack[title] = int(stack[1])
+            graph.stack[title] = int(stack[1])
             if stack[2] == "dynamic":
-                found.unbounded.add(title)
+                graph.unbounded.add(title)
             source = Path(label.split("\\n")[1].rpartition(":")[0].rpartition(":")[0])
             if (source.parent.name == "kernels" and ":" not in title) or source.name == "kernels.c":
-                found.pointed.add(title)
+                graph.pointed.add(title)
     for source, target in _EDGE.findall(text):
-        found.calls.setdefault(source, set()).add(target)
-    known: dict[str, tuple[int, tuple[str, ...]]] = {}
+        graph.calls.setdefault(source, set()).add(target)
+    memo: dict[str, tuple[int, tuple[str, ...]]] = {}
     unknown: set[str] = set()
-    total, path = _below(root, found, known, unknown, ())
-    return Deepest(total, path, tuple(sorted(unknown)), tuple(sorted(found.unbounded & set(known))))
+    total, path = _below(root, graph, memo, unknown, ())
+    return Deepest(total, path, tuple(sorted(unknown)), tuple(sorted(graph.unbounded & set(memo))))
 
 
-def _below(name: str, found: _Calls, known: dict[str, tuple[int, tuple[str, ...]]], unknown: set[str],
+def _below(name: str, graph: _Calls, memo: dict[str, tuple[int, tuple[str, ...]]], unknown: set[str],
            above: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Returns the stack bytes of a function with its callees, and the call chain that needs them."""
+    """Returns the stack bytes of a function with its callees, and the call chain that needs them.
+
+    Args:
+        memo: the results for functions that were visited before.
+        unknown: functions without stack information; new ones are added.
+        above: the call chain to the function, by which recursion is found.
+    """
     if name in above:
-        found.unbounded.add(name)
+        graph.unbounded.add(name)
         return 0, ()
-    if name not in known:
-        targets = found.calls.get(name, set())
+    if name not in memo:
+        targets = graph.calls.get(name, set())
         if _INDIRECT in targets:
-            targets = (targets - {_INDIRECT}) | found.pointed
-        if name not in found.stack:
+            targets = (targets - {_INDIRECT}) | graph.pointed
+        if name not in graph.stack:
             unknown.add(name)
-        rest = max((_below(target, found, known, unknown, (*above, name)) for target in sorted(targets)),
+        rest = max((_below(target, graph, memo, unknown, (*above, name)) for target in sorted(targets)),
                    default=(0, ()), key=lambda below: below[0])
-        known[name] = found.stack.get(name, 0) + rest[0], (name, *rest[1])
-    return known[name]
+        memo[name] = graph.stack.get(name, 0) + rest[0], (name, *rest[1])
+    return memo[name]
 
 
 # --- memory by file, from the linker's map --------------------------------------------------------------------------
@@ -95,8 +102,8 @@ def _below(name: str, found: _Calls, known: dict[str, tuple[int, tuple[str, ...]
 _PLACED = re.compile(r"^ (\.[\w.$+-]+|COMMON)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s(\S+)$", re.MULTILINE)
 
 
-def placed(text: str) -> Mapping[str, dict[str, int]]:
-    """Returns bytes of flash and RAM by source file, from the linker's map: "flash" and "ram" -> file -> bytes."""
+def memory_by_file(text: str) -> Mapping[str, dict[str, int]]:
+    """Returns the bytes of flash and RAM by source file: "flash" or "ram" -> file -> bytes. text: the linker's map."""
     result: dict[str, dict[str, int]] = {"flash": {}, "ram": {}}
     start = text.find("Linker script and memory map")
     for section, size, path in _PLACED.findall(text[start:]):
@@ -115,5 +122,5 @@ _KINDS = {"text": ("flash",), "rodata": ("flash",), "vectors": ("flash",), "data
 def _source_of(path: str) -> str:
     """Returns the C file of an object of ours, or "library"."""
     name = Path(path).name
-    found = re.fullmatch(r"(.+)-[0-9a-f]{24}\.o", name)
-    return f"{found[1]}.c" if found else "library"
+    match = re.fullmatch(r"(.+)-[0-9a-f]{24}\.o", name)
+    return f"{match[1]}.c" if match else "library"

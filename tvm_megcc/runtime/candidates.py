@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Enumerates what can be measured for a model: its distinct calls, with all candidate kernels, tiles and layouts."""
+"""Enumerates the distinct calls of a model, with all candidate kernels, tiles and layouts of each. The tuner measures
+them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,12 @@ from .timing import Measurement
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel for a call, with its layouts. bound: the call of the kernel, None for a view."""
+    """A kernel that can compute a call.
+
+    bound: the call of the kernel; None for a view.
+    site: the operator with the types and layouts of its operands.
+    cost: the estimate of the cost model.
+    """
 
     kernel: Kernel
     bound: Bound | None
@@ -45,7 +51,12 @@ class Candidate:
 
 @dataclass
 class Call:
-    """A distinct call of a model. op: the first operator with this call. graph: has its operands and results."""
+    """A distinct call of a model.
+
+    text: the call as the tuning log identifies it.
+    op: the first operator with this call.
+    graph: the graph of the operator.
+    """
 
     text: str
     op: Op
@@ -55,9 +66,9 @@ class Call:
     def measurement(self, candidate: Candidate, values: Mapping[str, np.ndarray], network_bytes: int) -> Measurement:
         """Returns the measurement of a candidate. values: operands and reference results, by name. network_bytes: the
         size of the network's weights."""
-        known = {**self.graph.constants, **values}
-        operands = [known[name] if name else None for name in self.op.inputs]
-        expected = operands if self.op.kind == "relayout" else [known[name] for name in self.op.outputs]
+        values_of = {**self.graph.constants, **values}
+        operands = [values_of[name] if name else None for name in self.op.inputs]
+        expected = operands if self.op.kind == "relayout" else [values_of[name] for name in self.op.outputs]
         constant = {index for index, name in enumerate(self.op.inputs) if name in self.graph.constants}
         return Measurement(candidate.bound, operands, candidate.types, candidate.results, expected, constant,
                            network_bytes)
@@ -71,7 +82,7 @@ def calls_of(graph: Graph, context: Context) -> list[Call]:
     for op in graph.ops:
         site = Site.of(graph, op, context)
         text = call_text(op, site.types, site.outputs, site.constants)
-        known = text in calls
+        values_of = text in calls
         found = list(candidates_of(site))
         for candidate in found:
             for name, type_ in zip(op.outputs, candidate.results, strict=True):
@@ -79,22 +90,22 @@ def calls_of(graph: Graph, context: Context) -> list[Call]:
             for name, type_ in zip(op.inputs, candidate.types, strict=True):
                 if name and name not in graph.constants:
                     read.setdefault(name, set()).add(type_.layout)
-        if not known:
+        if not values_of:
             calls[text] = Call(text, op, graph, found if len(found) > 1 else [])
     for name, sources in layouts.items():
-        for source, wanted in product(sorted(sources, key=str), sorted(read.get(name, ()), key=str)):
-            if source != wanted:
-                _add_relayout(calls, graph, name, source, wanted, context)
+        for source, target in product(sorted(sources, key=str), sorted(read.get(name, ()), key=str)):
+            if source != target:
+                _add_relayout(calls, graph, name, source, target, context)
     for call in calls.values():
         call.candidates = [c for c in call.candidates if not isinstance(c.kernel, View)]
     return [call for call in calls.values() if call.candidates]
 
 
-def _add_relayout(calls: dict[str, Call], graph: Graph, name: str, source: Layout, wanted: Layout,
+def _add_relayout(calls: dict[str, Call], graph: Graph, name: str, source: Layout, target: Layout,
                   context: Context) -> None:
     type_ = graph.types[name]
     op = RELAYOUT.with_(inputs=(name,), outputs=(name + "'",))
-    site = Site(op, (type_.with_layout(source),), (type_.with_layout(wanted),), context)
+    site = Site(op, (type_.with_layout(source),), (type_.with_layout(target),), context)
     text = call_text(op, site.types, site.outputs)
     call = calls.setdefault(text, Call(text, op, graph))
     if any(c.site.layouts == site.layouts for c in call.candidates):

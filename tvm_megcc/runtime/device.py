@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs and times a model in this process, or on a board reached through TVM's RPC.
+"""Runs and times a model in this process, or on a board that TVM's RPC reaches.
 
-The C side is device.c, with functions over blocks of bytes. A link calls them: `LocalLink` in this process,
+The functions of device.c have blocks of bytes as arguments. A link calls them: `LocalLink` in this process,
 `remote.RpcLink` on a board.
 """
 
@@ -32,24 +32,25 @@ _ALIGNMENT, _TEXT_BYTES, _MAX_RANK = 64, 512, 8
 
 
 class Link(Protocol):
-    """Calls the functions of a loaded library."""
+    """A connection to a library with the functions of device.c. where: the device's name, for messages."""
 
     where: str
 
     def keep(self, array: np.ndarray) -> object:
-        """Copies an array to memory that the functions can read, to be used in many calls."""
+        """Copies an array to the device, for use in several calls."""
 
     def close(self) -> None:
         """Frees the device."""
 
     def call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray]) -> int:
         """Calls `megcc_device_<name>` with inputs (arrays or results of `keep`) and outputs, which it fills. Returns
-        its status."""
+        its status; 0: success."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Measured times. seconds: of each run. calls: seconds of each kernel call, the median over the watched runs."""
+    """Measured times. seconds: the seconds of each run. calls: the seconds of each kernel call, the median of the
+    watched runs."""
 
     seconds: tuple[float, ...]
     calls: tuple[float, ...]
@@ -60,7 +61,7 @@ def build_library(folder: str | Path, target: Target | str | None = None, cc: st
     """Compiles a generated folder for one of its targets into a shared library with the functions of device.c.
 
     Raises:
-        MegccError: if the folder was not made for the target, or that has no operating system.
+        MegccError: if the folder was not compiled for the target, or the target has no operating system.
     """
     folder = Path(folder)
     with building_in(folder):
@@ -79,7 +80,7 @@ def build_library(folder: str | Path, target: Target | str | None = None, cc: st
 
 
 class DeviceSession(Session):
-    """A session whose model runs behind a link."""
+    """A session on a model that runs behind a link."""
 
     def __init__(self, built: Build, link: Link):
         super().__init__(built)
@@ -89,9 +90,9 @@ class DeviceSession(Session):
         self._container = link.keep(container)
         self._shapes: tuple = ()
         self._output_shapes = tuple(port.shape for port in self._all_outputs)
-        taken = np.zeros(1, np.uint32)
-        self._call("open", [self._container, np.array([built.target.isa.forced_level], np.uint32)], [taken])
-        self.target = next(TARGETS[p["target"]] for p in self.programs if TARGETS[p["target"]].isa.code == taken[0])
+        isa = np.zeros(1, np.uint32)
+        self._call("open", [self._container, np.array([built.target.isa.forced_level], np.uint32)], [isa])
+        self.target = next(TARGETS[p["target"]] for p in self.programs if TARGETS[p["target"]].isa.code == isa[0])
 
     def close(self) -> None:
         """Frees the device; the session cannot run any more."""
@@ -101,8 +102,8 @@ class DeviceSession(Session):
         text = np.zeros(_TEXT_BYTES, np.uint8)
         status = self._link.call(name, inputs, [*outputs, text])
         if status:
-            said = text.tobytes().partition(b"\0")[0].decode(errors="replace")
-            raise error(f"{self.name} on {self.where}: {said or f'{name} failed with status {status}'}")
+            message = text.tobytes().partition(b"\0")[0].decode(errors="replace")
+            raise error(f"{self.name} on {self.where}: {message or f'{name} failed with status {status}'}")
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return self._with_strings(self._run(inputs)[0])
@@ -112,7 +113,7 @@ class DeviceSession(Session):
                 for call, seconds in zip(self.calls, self.times(inputs, 0, 1).calls, strict=True)]
 
     def times(self, inputs: Mapping[str, np.ndarray], runs: int, watched: int) -> Times:
-        """Times `runs` runs, then `watched` more with each kernel call timed."""
+        """Times `runs` runs, and then each kernel call of `watched` more runs."""
         _, seconds, calls = self._run(inputs, runs, watched)
         per_call = [statistics.median(column) for column in calls.T.tolist()] if watched else []
         return Times(tuple(seconds.tolist()),
@@ -120,11 +121,11 @@ class DeviceSession(Session):
                      if watched else ())
 
     def idle(self, seconds: float, iterations: int) -> tuple[float, ...]:
-        """Measures iterations of an empty loop, each of which waits for `seconds`; shows disturbances of the
+        """Returns the durations of loop iterations that only wait for `seconds`. Longer ones show disturbances of the
         machine."""
-        taken = np.zeros(iterations)
-        self._call("idle", [np.array([seconds])], [taken])
-        return tuple(taken.tolist())
+        durations = np.zeros(iterations)
+        self._call("idle", [np.array([seconds])], [durations])
+        return tuple(durations.tolist())
 
     def reset(self, states: Mapping[str, np.ndarray] | None = None) -> None:
         self._states(True, self._checked_states(states))
@@ -137,11 +138,12 @@ class DeviceSession(Session):
         names = [port.name for port in self._all_inputs]
         head = np.array([write, *map(names.index, values), -1], np.int32)
         result = np.zeros(_size(values.values()), np.uint8)
-        self._call("states", [head, _joined(values.values())], [result])
-        return dict(zip(values, _parted(result, values.values()), strict=True))
+        self._call("states", [head, _concatenated(values.values())], [result])
+        return dict(zip(values, _split(result, values.values()), strict=True))
 
     def _run(self, inputs: Mapping[str, np.ndarray], runs: int = 0, watched: int = 0):
-        """Returns the outputs, the seconds of the runs, and [watched, instructions] seconds."""
+        """Returns the outputs, the seconds of the timed runs, and the seconds of the watched runs' instructions as an
+        array [watched, instructions]."""
         given = iter(self._checked(inputs))
         arrays = [np.zeros(port.shape, np.dtype(port.dtype)) if port in self.state_ports else next(given)
                   for port in self._all_inputs]
@@ -157,8 +159,8 @@ class DeviceSession(Session):
         calls = np.zeros((max(watched, 1), max(self._instructions, 1)))
         names = [port.name for port in self._all_inputs]
         numbers = np.array([runs, watched, *map(names.index, self.counters)], np.int32)
-        self._call("run", [_joined(arrays), numbers], [result, seconds, calls])
-        named = {port.name: array for port, array in zip(self._all_outputs, _parted(result, outputs), strict=True)}
+        self._call("run", [_concatenated(arrays), numbers], [result, seconds, calls])
+        named = {port.name: array for port, array in zip(self._all_outputs, _split(result, outputs), strict=True)}
         return {port.name: named[port.name] for port in self.outputs}, seconds[:runs], calls[:watched]
 
     @property
@@ -169,12 +171,12 @@ class DeviceSession(Session):
         shapes = tuple(array.shape for array in arrays)
         if shapes == self._shapes:
             return
-        given = np.zeros((len(shapes), 1 + _MAX_RANK), np.int32)
-        for row, shape in zip(given, shapes, strict=True):
+        rows = np.zeros((len(shapes), 1 + _MAX_RANK), np.int32)
+        for row, shape in zip(rows, shapes, strict=True):
             row[0], row[1:1 + len(shape)] = len(shape), shape
         results = np.zeros((len(self._all_outputs), 1 + _MAX_RANK), np.int32)
         try:
-            self._call("shapes", [given], [results], ShapeError)
+            self._call("shapes", [rows], [results], ShapeError)
         except ShapeError as error:
             raise self._shape_error([array for port, array in zip(self._all_inputs, arrays, strict=True)
                                      if port not in self.state_ports], str(error)) from None
@@ -190,23 +192,24 @@ def _size(arrays: Iterable[np.ndarray]) -> int:
     return max(sum(_aligned(array.nbytes) for array in arrays), 1)
 
 
-def _parted(joined: np.ndarray, like: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yields the arrays in a block of bytes from `_joined` or the C side. like: arrays of their shapes and dtypes."""
+def _split(block: np.ndarray, like: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yields the arrays in a block of bytes that `_concatenated` or device.c made. like: arrays with their shapes and
+    dtypes."""
     position = 0
     for array in like:
-        yield joined[position:position + array.nbytes].view(array.dtype).reshape(array.shape)
+        yield block[position:position + array.nbytes].view(array.dtype).reshape(array.shape)
         position += _aligned(array.nbytes)
 
 
-def _joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
-    """Concatenates the bytes of arrays, each at a multiple of the alignment."""
+def _concatenated(arrays: Iterable[np.ndarray]) -> np.ndarray:
+    """Returns the bytes of arrays in one block, each array at a multiple of the alignment."""
     arrays = list(arrays)
-    joined = np.zeros(_size(arrays), np.uint8)
+    block = np.zeros(_size(arrays), np.uint8)
     position = 0
     for array in arrays:
-        joined[position:position + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        block[position:position + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         position += _aligned(array.nbytes)
-    return joined
+    return block
 
 
 class _Span(ctypes.Structure):
@@ -216,7 +219,7 @@ class _Span(ctypes.Structure):
 
 
 class LocalLink:
-    """The library in this process."""
+    """The link to a library in this process."""
 
     where = "this machine"
 

@@ -20,16 +20,17 @@ from .wasm.browser import WebSession
 
 def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
          model: str | None = None, threads: int | None = None) -> Session:
-    """Returns a session on a generated folder, built first where that has not been done.
+    """Returns a session on a generated folder, which is built first if necessary.
 
     Args:
-        folder: as `megcc compile` and `Artifact.save` write it, or the .megcc file in it.
-        target: one of those the folder was made for; by default one that this machine runs.
-        model: which one, of a folder with several; a .megcc file says it by its name.
-        threads: workers of a run, at most as many as it was compiled for; None: so many.
+        folder: a folder that `megcc compile` or `Artifact.save` wrote, or the .megcc file in it.
+        target: one of the folder's targets; by default one that this machine runs, else the first, in an emulator.
+        cc: the C compiler; by default the one that the target names.
+        model: the name of the model, if the folder has several; a .megcc file has it in its name.
+        threads: workers of a run, at most as many as the model was compiled for; None: that number.
 
     Raises:
-        MegccError: if the folder is none of ours, was made for other targets, or has other models.
+        MegccError: if it is no generated folder, or has other targets, models or fewer threads.
         ToolError: if a compiler or emulator is missing.
     """
     folder, named = generated_folder(Path(folder))
@@ -48,7 +49,7 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
 
 
 def _require_program(name: str, model: str | None, threads: int | None, folder: Path) -> None:
-    """Raises MegccError for a part of a program, and for more than one thread."""
+    """Raises MegccError for a single network of a program, and for more than one thread."""
     if model not in (None, name):
         raise MegccError(f"{folder} is the program '{name}': its networks run as its steps, not '{model}' alone")
     if threads not in (None, 1):
@@ -57,10 +58,10 @@ def _require_program(name: str, model: str | None, threads: int | None, folder: 
 
 def _require_threads(threads: int, folder: Path, model: dict[str, Any], target: Target, emulated: bool) -> None:
     """Raises MegccError for a number of threads that a session cannot have."""
-    most = 1 if emulated else next(row["workers"] for row in model["programs"] if row["target"] == target.name)
-    known = isinstance(threads, int) and not isinstance(threads, bool)
-    if not known or not 1 <= threads <= most:
-        needed = threads if known and threads > most else most + 1
-        raise MegccError(f"threads: {threads} is no number from 1 to {most}: " + (
+    max_threads = 1 if emulated else next(row["workers"] for row in model["programs"] if row["target"] == target.name)
+    is_int = isinstance(threads, int) and not isinstance(threads, bool)
+    if not is_int or not 1 <= threads <= max_threads:
+        needed = threads if is_int and threads > max_threads else max_threads + 1
+        raise MegccError(f"threads: {threads} is no number from 1 to {max_threads}: " + (
             f"{target} runs in an emulator, on one" if emulated else
-            f"{folder} was compiled for {most}; compile it again with --threads {needed} for more"))
+            f"{folder} was compiled for {max_threads}; compile it again with --threads {needed} for more"))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a compiled model in this process: the shared library of a build, through the functions of megcc_py.c.
 
-A run of a small network takes a microsecond, so the Python code around it is short: everything that is the same in all
-runs is prepared, C code compares dtypes and shapes, and arrays are passed by numpy's array interface
-(`__array_struct__`), which costs a tenth of `array.ctypes`. Arrays that do not match take a slow path, which converts
-them if possible and otherwise explains why not.
+A run of a small network takes a microsecond, so little Python code runs for each: what is the same in all runs is
+prepared, C code compares dtypes and shapes, and arrays are passed by numpy's array interface (`__array_struct__`),
+which takes a tenth of the time of `array.ctypes`. Arrays that do not match take a slow path, which converts them or
+raises an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .build import Build
 from .session import Array, Arrays, Given, Port, Session
 
 _TEXT_BYTES, _MAX_RANK = 512, 8
-#: The result of megcc_py_run if an array does not match the input.
+#: The status of megcc_py_run if an array does not match the input.
 _MISFIT = -1
 
 
@@ -50,8 +50,8 @@ class _Port(ctypes.Structure):
         """Returns whether the runtime's port equals the manifest's. Until shapes are set, dynamic extents are -1."""
         return (self.name.decode(errors="replace") in ("", port.name) and self.rank == len(port.shape)
                 and container.DType(self.dtype).name == port.dtype
-                and all(dim == (-1 if isinstance(said, str) else said)
-                        for dim, said in zip(self.shape, port.shape, strict=True)))
+                and all(dim == (-1 if isinstance(expected, str) else expected)
+                        for dim, expected in zip(self.shape, port.shape, strict=True)))
 
     def __str__(self) -> str:
         return f"{container.DType(self.dtype).name}[{','.join(map(str, self.shape))}]"
@@ -79,11 +79,11 @@ class _Shape(ctypes.Structure):
         return _Shape(len(shape), (ctypes.c_int32 * _MAX_RANK)(*shape))
 
 
-#: Called after each kernel call: its index, and address and bytes of its first result.
+#: A function that is called after each kernel call: its index, and the address and bytes of its first result.
 _OBSERVER = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
 
 _HANDLE, _TEXT = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint64)
-#: Functions of megcc_py.c: result and arguments.
+#: Functions of megcc_py.c without the prefix megcc_py_ -> (type of the result, types of the arguments).
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "open": (_HANDLE, (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int32, *_TEXT)),
     "close": (None, (_HANDLE,)),
@@ -105,9 +105,9 @@ _interface = ctypes.pythonapi.PyCapsule_GetPointer
 _interface.restype, _interface.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
-def _known(array: Array) -> Array:
-    """Returns a view of an array, whose dtype has been checked, with a dtype that numpy itself has (see ELEMENTS in
-    megcc_py.c)."""
+def _with_numpy_dtype(array: Array) -> Array:
+    """Returns an array unchanged or, if its dtype is one of ml_dtypes, as a view with a dtype of numpy, which C code
+    can read (see ELEMENTS in megcc_py.c). The dtype has been checked before."""
     return array.view(f"S{array.dtype.itemsize}") if array.dtype.name in DTYPES and array.dtype.name not in ORDINARY \
         else array
 
@@ -115,9 +115,10 @@ def _known(array: Array) -> Array:
 class NativeSession(Session):
     """A session that runs the shared library of a build in this process. The GIL is released during a run.
 
-    One run at a time: threads that share a session wait for each other. In a child of `os.fork` the session is a copy
-    that works by itself, states included, unless another thread was running it at that moment. The .megcc file is
-    mapped: replace it as a whole, as `megcc compile` does, and do not cut it while a session lives.
+    A session runs once at a time: threads that share it wait for each other. In a child of `os.fork` the session is an
+    independent copy with its states; it is unusable if another thread was running it during the fork. The .megcc file
+    is mapped into memory: replace it by another file, as `megcc compile` does, and do not shorten it while a session
+    is open.
     """
 
     def __init__(self, built: Build, threads: int | None = None):
@@ -145,16 +146,16 @@ class NativeSession(Session):
         if not self._handle:
             raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
         isa = self._c_isa(self._handle)
-        taken = [TARGETS[p["target"]] for p in self.programs if TARGETS[p["target"]].isa.code == isa]
-        if not taken:
+        targets = [TARGETS[p["target"]] for p in self.programs if TARGETS[p["target"]].isa.code == isa]
+        if not targets:
             raise self._other_container(f"it has a program for a CPU of code {isa}")
-        self.target = taken[0]
+        self.target = targets[0]
         self._require_the_container_of_the_manifest()
         _sessions.add(self)
 
     def _map_container(self, path: Path) -> Array:
-        """Returns the bytes of the container: the file mapped read-only, or the array in the library if it was
-        embedded."""
+        """Returns the container as an array of uint8: the mapped file or, if it is embedded, the array in the
+        library."""
         if path.exists():
             return np.memmap(path, np.uint8, "r")
         size = ctypes.c_uint64()
@@ -167,10 +168,11 @@ class NativeSession(Session):
         """Checks that the manifest agrees with the container, as the runtime describes it."""
         counts = (ctypes.c_uint32 * 4)()
         self._c_counts(self._handle, counts)
-        expected = (len(self._all_inputs), len(self._all_outputs), len(self.state_of), self.program["instructions"])
-        for what, found, said in zip(("inputs", "outputs", "states", "instructions"), counts, expected, strict=True):
-            if found != said:
-                raise self._other_container(f"it has {found} {what}, not {said}")
+        expected = {"inputs": len(self._all_inputs), "outputs": len(self._all_outputs), "states": len(self.state_of),
+                    "instructions": self.program["instructions"]}
+        for (what, expected_count), count in zip(expected.items(), counts, strict=True):
+            if count != expected_count:
+                raise self._other_container(f"it has {count} {what}, not {expected_count}")
         self._instructions: int = counts[3]
         self._input_rows = self._c_inputs(self._handle)[:counts[0]]
         self._output_rows = self._c_outputs(self._handle)[:counts[1]]
@@ -200,7 +202,7 @@ class NativeSession(Session):
             return self._with_strings(results) if self._strings else results
 
     def _run(self, inputs: Given) -> None:
-        """Runs and leaves the results in the session. The lock is held."""
+        """Runs the model; the results stay in the session's memory. The caller holds the lock."""
         if self._handle is None:
             self._refuse_to_run()
         if self._bound is not None:
@@ -209,11 +211,12 @@ class NativeSession(Session):
             return
         arrays = self._checked(inputs)
         self._set_shapes(arrays)
-        if not self._start({port.name: _known(array) for port, array in zip(self.inputs, arrays, strict=True)}):
+        if not self._start({port.name: _with_numpy_dtype(array)
+                            for port, array in zip(self.inputs, arrays, strict=True)}):
             raise self._other_container("its inputs have other types")
 
     def _start(self, inputs: dict[str, Any]) -> bool:
-        """Runs on arrays that C code can read."""
+        """Runs the model if C code accepts the arrays. Returns whether it does."""
         interfaces = []
         try:
             for name, row in self._given:
@@ -236,7 +239,7 @@ class NativeSession(Session):
         return self._text.value.decode(errors="replace")
 
     def _view(self, index: int) -> Array:
-        """Returns a view of an output in the session's memory; only for copying while the lock is held."""
+        """Returns a view of an output in the session's memory. It is valid while the caller holds the lock."""
         row, port = self._output_rows[index], self._all_outputs[index]
         dtype = np.dtype(port.dtype)
         size = math.prod(row.port.shape) * dtype.itemsize
@@ -266,7 +269,7 @@ class NativeSession(Session):
 
     @contextmanager
     def _watched(self, seconds, observer, operand):
-        """Holds the lock; runs are watched as megcc_py_watch says."""
+        """Holds the lock; runs inside the block are watched by megcc_py_watch, which has these arguments."""
         with self._live() as handle:
             self._c_watch(handle, seconds, observer, operand)
             try:
@@ -281,8 +284,8 @@ class NativeSession(Session):
             self._begin(values)
 
     def _begin(self, states: dict[str, Array]) -> None:
-        """Sets the states to these values. A state without memory is set once the first shapes are known. The lock is
-        held."""
+        """Sets the states to these values. A state without memory is set when the first shapes are known. The caller
+        holds the lock."""
         self._waiting = {}
         for name, value in states.items():
             if address := self._address(name):
@@ -312,7 +315,8 @@ class NativeSession(Session):
         return address
 
     def _set_shapes(self, arrays: Sequence[Array]) -> None:
-        """Sets the shapes of the inputs if they changed, which resets the states unless they grow. The lock is held."""
+        """Sets the shapes of the inputs if they changed. That resets the states, unless they are KV caches. The caller
+        holds the lock."""
         given = iter(arrays)
         shapes = tuple(port.shape if port in self.state_ports else next(given).shape for port in self._all_inputs)
         if not self.is_dynamic or shapes == self._shapes:
@@ -367,10 +371,10 @@ class NativeSession(Session):
 
 
 class Bound:
-    """A session on arrays that stay; see `NativeSession.bind`. Called, it runs and returns `outputs`.
+    """A session with fixed arrays; see `NativeSession.bind`. A call runs the model and returns `outputs`.
 
-    inputs, outputs: arrays by name, the same at every call. Those of the outputs are overwritten by the next one, and
-    remain when the session is closed.
+    inputs, outputs: arrays by name, the same at every call. The next call overwrites the arrays of the outputs; they
+        remain valid when the session is closed.
     """
 
     def __init__(self, session: NativeSession, inputs: Arrays):
@@ -386,7 +390,7 @@ class Bound:
         if copied:
             raise ShapeError(f"input {copied[0]} cannot be bound: it has to be a numpy array, contiguous and aligned, "
                              "since it is read where it lies")
-        self._interfaces = [_known(array).__array_struct__ for array in self._arrays]
+        self._interfaces = [_with_numpy_dtype(array).__array_struct__ for array in self._arrays]
         self._run = session._c_run
         with session._live():
             session._set_shapes(self._arrays)
@@ -399,7 +403,7 @@ class Bound:
         return f"<bound {repr(self._session).removeprefix('<')}"
 
     def __call__(self) -> dict[str, Array]:
-        """One run.
+        """Runs the model once and returns `outputs`.
 
         Raises:
             MegccError: as `Session.run`.
@@ -438,12 +442,13 @@ def _after_fork() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
-#: Path -> inode of the libraries in this process.
+#: Path -> inode of each library that this process has loaded.
 _loaded: dict[Path, int] = {}
 
 
 def _open_library(path: Path) -> ctypes.CDLL:
-    """Loads the current library at a path. dlopen would return the earlier one if the file was replaced since."""
+    """Loads the library at a path. If the file was replaced since an earlier load, a copy is loaded: dlopen would
+    return the earlier library."""
     inode = path.stat().st_ino
     if _loaded.setdefault(path, inode) == inode:
         return ctypes.CDLL(str(path))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caches object files by a digest of their sources and flags: in a folder, and in a store for all builds of this user.
+"""Compiles C files, and caches the object files by a digest of sources and flags: in the generated folder, and in a
+store that all builds of the user share.
 
-Models share kernels, and every folder has the same runtime, so a build can copy what an earlier one compiled.
+Models share kernels, and every folder has the same runtime, so a build can copy object files of earlier builds.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ class Objects:
     """The object files of a folder.
 
     Args:
-        folder: with the C files, and the runtime's headers.
-        cache: where the object files are kept.
+        folder: the folder with the C files and the runtime's headers.
+        cache: the folder of the object files.
+        compiler: the C compiler.
     """
 
     def __init__(self, folder: Path, cache: Path, compiler: Compiler):
@@ -68,8 +70,8 @@ class Objects:
         """Returns the object file of a source. Raises ToolError if the compiler fails."""
         included = self._included(source, [Path(flag[2:]) for flag in flags if flag.startswith("-I")])
         texts = included or {str(path): self._text(path) for path in (source, *self.headers)}
-        said = [flag for flag in flags if not included or not flag.startswith("-I")]
-        key = _digest([str(self.compiler).encode(), source.name.encode(), " ".join(said).encode(),
+        named_flags = [flag for flag in flags if not included or not flag.startswith("-I")]
+        key = _digest([str(self.compiler).encode(), source.name.encode(), " ".join(named_flags).encode(),
                        *(part for name in sorted(texts) for part in (name.encode(), _code_digest(texts[name])))]).hex()
         cached = self.cache / f"{source.stem[:80]}-{key[:24]}.o"
         store = _store() if included and not any(map(_PRIVATE.match, (*self.compiler.command, *flags))) else None
@@ -81,8 +83,9 @@ class Objects:
         return cached
 
     def _run(self, source: Path, flags: Sequence[str], result: Path) -> None:
-        with folders.scratch(self.cache) as aside:
-            output = aside / "o.o"
+        """Compiles a source to an object file, and moves the call graph that the compiler wrote next to it."""
+        with folders.scratch(self.cache) as staging:
+            output = staging / "o.o"
             first = intrinsics(self.compiler, flags, source.read_text())
             run_tool([*self.compiler.command, *flags, *first, *self.include, "-c", str(source), "-o", str(output)])
             if output.with_suffix(calls.ENDING).exists():
@@ -90,19 +93,19 @@ class Objects:
             output.replace(result)
 
     def _included(self, source: Path, folders: Sequence[Path]) -> Mapping[str, bytes] | None:
-        """Returns the contents of a file and of the files that it includes from these folders, by name; None if a macro
-        determines an include."""
+        """Returns the contents of a file and of all files that it includes from these folders, by name. Returns None if
+        a macro names an included file, or two included files with the same name differ."""
         search = (*(Path(flag[2:]) for flag in self.include), *folders)
         resolved = self._resolved.setdefault(search, {})
-        found: dict[str, bytes] = {}
-        seen, left = set(), [source]
-        while left:
-            path = left.pop()
-            seen.add(path)
+        texts: dict[str, bytes] = {}
+        visited, pending = set(), [source]
+        while pending:
+            path = pending.pop()
+            visited.add(path)
             text = self._text(path) if path != source else path.read_bytes()
             if path.name == Path(HEADER).name:
-                text = header_for(found[source.name].decode("utf-8", "replace"), text.decode()).encode()
-            if found.setdefault(path.name, text) != text:
+                text = header_for(texts[source.name].decode("utf-8", "replace"), text.decode()).encode()
+            if texts.setdefault(path.name, text) != text:
                 return None
             for name in _includes(text):
                 if name[:1] not in (b'"', b"<"):
@@ -111,9 +114,9 @@ class Objects:
                 if key not in resolved:
                     named = (folder / os.fsdecode(name[1:-1]) for folder in (path.parent, *search))
                     resolved[key] = next(filter(Path.is_file, named), None)
-                if (named_file := resolved[key]) is not None and named_file not in seen:
-                    left.append(named_file)
-        return found
+                if (named_file := resolved[key]) is not None and named_file not in visited:
+                    pending.append(named_file)
+        return texts
 
     def _text(self, path: Path) -> bytes:
         if path not in self._texts:
@@ -122,13 +125,13 @@ class Objects:
 
 
 def link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], output: Path) -> Path:
-    """Links objects, unless the same ones were linked to the same file before."""
+    """Links objects to a library or program, unless the same objects were linked to it before. Returns `output`."""
     stamp = output.with_name(output.name + ".from")
     key = _digest([str(compiler).encode(), *(str(item).encode() for item in (*flags, *objects))]).hex()
     if not (output.exists() and stamp.exists() and stamp.read_text() == key):
         folders.sweep(output.parent)
-        with folders.scratch(output.parent) as aside:
-            linked, its_key = aside / "made", aside / "key"
+        with folders.scratch(output.parent) as staging:
+            linked, its_key = staging / "made", staging / "key"
             run_tool([*compiler.command, *map(str, objects), *flags, "-o", str(linked)])
             its_key.write_text(key)
             stamp.unlink(missing_ok=True)
@@ -138,6 +141,7 @@ def link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], outp
 
 
 def run_tool(command: Sequence[str]) -> None:
+    """Runs a compiler. Raises ToolError with its first messages if it fails."""
     logger.debug("%s", " ".join(command))
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
@@ -154,13 +158,13 @@ def _digest(parts: Sequence[bytes]) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _includes(text: bytes) -> tuple[bytes, ...]:
-    """Returns what a C file includes. Headers are asked for once for each file that includes them."""
+    """Returns the operands of #include in a C file, with quotes or brackets."""
     return tuple(_INCLUDE.findall(text))
 
 
 @lru_cache(maxsize=1024)
 def _code_digest(text: bytes) -> bytes:
-    """Returns the digest of a C file without its head comment, which tells where in a model a kernel is used."""
+    """Returns the digest of a C file without its head comment, which names the operators of a model that use it."""
     return _digest([text.partition(b"*/")[2] if text.startswith(b"/*") else text])
 
 
@@ -174,8 +178,7 @@ def _store() -> Path | None:
 
 
 def _copied(path: Path, to: Path) -> bool:
-    """Copies an object file and the file that the compiler wrote next to it, each atomically. Returns whether that
-    succeeded."""
+    """Copies an object file, and the call graph next to it, each atomically. Returns whether that succeeded."""
     try:
         for ending in (calls.ENDING, path.suffix):  # the object file last: if it exists, the other one does too
             if path.with_suffix(ending).exists() or ending == path.suffix:
@@ -188,13 +191,13 @@ def _copied(path: Path, to: Path) -> bool:
 
 
 def _copy(path: Path, to: Path) -> None:
-    descriptor, aside = tempfile.mkstemp(dir=to.parent)
+    descriptor, staging = tempfile.mkstemp(dir=to.parent)
     try:
         os.close(descriptor)
-        shutil.copyfile(path, aside)
-        os.replace(aside, to)
+        shutil.copyfile(path, staging)
+        os.replace(staging, to)
     except BaseException:
-        os.unlink(aside)
+        os.unlink(staging)
         raise
 
 
@@ -203,7 +206,7 @@ _lock = Lock()
 
 
 def _limit(store: Path) -> None:
-    """Removes the least recently used files if the store is too large; once in a process."""
+    """Removes the least recently used files if the store is too large; at most once in a process."""
     with _lock:
         if store in _limited:
             return

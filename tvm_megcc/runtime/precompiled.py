@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Precompiles the compiler's header of intrinsics, which takes four fifths of the time that gcc needs for a kernel.
+"""Precompiles the compiler's header of intrinsics, which takes four fifths of the time in which gcc compiles a kernel.
 
-Object files are the same with and without it. A user's own build of a generated folder does not use it.
+Object files are the same with and without a precompiled header. A user's build of a generated folder has none.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .. import folders, paths
 from ..target import ISAS
 from .toolchain import Compiler
 
-#: The headers that megcc_simd.h includes before it raises the ISA. 32-bit Arm is not here: its header depends on the
-#: raised ISA. After any precompiled header gcc 12 fails at that of Helium.
+#: The headers that megcc_simd.h includes before it enables the ISA. 32-bit Arm is left out, because its header depends
+#: on the enabled ISA, and Helium, because gcc 12 fails at its header after any precompiled header.
 HEADER = """\
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -26,7 +26,7 @@ HEADER = """\
 #include <arm_neon.h>
 #endif
 """
-#: Matches in the text of a kernel that includes that header.
+#: Matches a kernel that includes one of these headers.
 _VECTORS = re.compile("^#define MGC_ISA_({})$".format("|".join(
     isa.name.upper() for isa in ISAS.values() if isa.lanes > 1 and isa.name not in ("neon_armv7", "cortex_m55"))),
     re.MULTILINE)
@@ -36,13 +36,14 @@ _precompiled: dict[tuple[Compiler, tuple[str, ...], Path], tuple[str, ...]] = {}
 
 
 def intrinsics(compiler: Compiler, flags: Sequence[str], source: str) -> tuple[str, ...]:
-    """Returns flags that include the precompiled header before anything else; () if it does not help.
+    """Returns flags that include the precompiled header before the source; () if it does not help.
 
-    It is not used with clang, which reads the header three times as fast, and fails on an outdated precompiled header,
-    where gcc falls back to the header itself.
+    Clang gets none: it reads the header three times as fast, and fails if the precompiled header is outdated, whereas
+    gcc reads the header itself then.
 
     Args:
-        flags: the flags that `source`, the text of a C file, is compiled with, except include folders.
+        flags: the flags of the compilation, without include folders.
+        source: the text of the C file.
     """
     if not _VECTORS.search(source) or "clang" in compiler.version or "zig" in str(compiler):
         return ()
@@ -55,15 +56,16 @@ def intrinsics(compiler: Compiler, flags: Sequence[str], source: str) -> tuple[s
 
 
 def _make(compiler: Compiler, flags: tuple[str, ...], cache: Path) -> tuple[str, ...]:
-    """Precompiles the header unless that was done before. If the cache is not writable, returns no flags."""
+    """Precompiles the header unless that was done before. Returns the flags that include it; () if the cache is not
+    writable or the compiler fails."""
     digest = hashlib.sha256(repr((str(compiler), flags, HEADER)).encode()).hexdigest()[:24]
     header = cache / digest / "intrinsics.h"
     precompiled = Path(f"{header}.gch")
     try:
         if not precompiled.exists():
             header.parent.mkdir(parents=True, exist_ok=True)
-            with folders.scratch(header.parent) as aside:
-                new = aside / header.name
+            with folders.scratch(header.parent) as staging:
+                new = staging / header.name
                 new.write_text(HEADER)
                 command = [*compiler.command, *flags, "-x", "c-header", str(new), "-o", f"{new}.gch"]
                 if subprocess.run(command, capture_output=True, check=False).returncode:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program of several networks in this process: the shared library of its folder."""
+"""Runs a program of several networks (`tools/program/`) in this process, as the shared library of its folder."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ _SOURCE = Path(__file__).with_name("program_py.c")
 
 
 def build(folder: Path, target: Target | str | None = None, cc: str | None = None) -> tuple[Target, Path]:
-    """Compiles the folder of a program as a shared library for this machine. Returns target and library.
+    """Compiles the folder of a program as a shared library for this machine. Returns the target and the library.
 
     Raises:
-        MegccError: if the folder was made for another CPU. ToolError: if there is no compiler or it fails.
+        MegccError: if the folder was compiled for another CPU.
+        ToolError: if there is no compiler, or it fails.
     """
     with building_in(folder):
         manifest = read_manifest(folder)
@@ -50,9 +51,9 @@ def build(folder: Path, target: Target | str | None = None, cc: str | None = Non
 
 
 class ProgramSession(Session):
-    """A program that runs. One run at a time: threads that share it wait for each other.
+    """A compiled program that is ready to run. It runs once at a time: threads that share it wait for each other.
 
-    Its states are inside: `reset` sets all of them to their first values.
+    States are not accessible; `reset` sets all of them to their initial values.
     """
 
     def __init__(self, folder: Path, target: Target | str | None = None, cc: str | None = None):
@@ -78,9 +79,9 @@ class ProgramSession(Session):
             raise ToolError(f"{library} cannot be loaded: {error}") from None
 
         def function(name: str, result: Any, *arguments: Any) -> Any:
-            found = getattr(loaded, f"megcc_program_{name}")
-            found.restype, found.argtypes = result, arguments
-            return found
+            c_function = getattr(loaded, f"megcc_program_{name}")
+            c_function.restype, c_function.argtypes = result, arguments
+            return c_function
 
         self._c_open = function("open", handle, handle, ctypes.c_uint64, *text)
         self._c_close, self._c_reset = function("close", None, handle), function("reset", None, handle)
@@ -119,17 +120,18 @@ class ProgramSession(Session):
 
     @property
     def sample_rates(self) -> dict[str, int]:
-        """Samples a second of those inputs that are sounds, as far as the program tells."""
+        """The samples per second of inputs that are sounds, by the input's name, if the program has them."""
         return {row["name"]: row["sample_rate"] for row in self._facts["inputs"] if "sample_rate" in row}
 
     def with_strings(self, results: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns results with strings, [...], where a step made text, UTF-8 [..., bytes] with zeros after it."""
-        found = dict(results)
+        """Returns the results; those that are text, UTF-8 [..., bytes] padded with zeros, become arrays of str
+        [...]."""
+        converted = dict(results)
         for name in self._facts.get("texts", ()):
-            rows = found[name].reshape(-1, found[name].shape[-1])
+            rows = converted[name].reshape(-1, converted[name].shape[-1])
             strings = [row.tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in rows]
-            found[name] = np.array(strings, object).reshape(found[name].shape[:-1])
-        return found
+            converted[name] = np.array(strings, object).reshape(converted[name].shape[:-1])
+        return converted
 
     def close(self) -> None:
         with self._lock:

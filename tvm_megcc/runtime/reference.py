@@ -19,11 +19,18 @@ from ..ops.rules import computed
 
 
 def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """Returns the graph's outputs, and the values named in `keep`, from its inputs; all arrays are in logical order.
+    """Computes a graph with the numpy functions of its operators.
+
+    Args:
+        inputs: arrays by name, with axes in ONNX's order.
+        keep: values to return in addition to the outputs.
+
+    Returns:
+        The outputs and the values in `keep`, by name.
 
     Raises:
-        ShapeError: an input is missing, unknown, or has another dtype or shape than the graph wants, or shapes violate
-            a condition of the graph.
+        ShapeError: for an input that is missing, unknown, or has another dtype or shape, and for shapes that violate a
+            condition of the graph.
     """
     symbols = _bind(graph, inputs)
     for condition in graph.conditions:
@@ -36,7 +43,7 @@ def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = 
 def _run(graph: Graph, inputs: Mapping[str, np.ndarray], symbols: dict[str, int],
          keep: Collection[str] = ()) -> dict[str, np.ndarray]:
     last_use = {name: index for index, op in enumerate(graph.ops) for name in op.inputs}
-    wanted = {*graph.outputs, *keep}
+    kept = {*graph.outputs, *keep}
     values: dict[str, np.ndarray] = {name: np.asarray(inputs[name]) for name in graph.inputs}
     for index, op in enumerate(graph.ops):
         if op.kind == EXTENT:
@@ -46,18 +53,20 @@ def _run(graph: Graph, inputs: Mapping[str, np.ndarray], symbols: dict[str, int]
             _results(graph, op, operands, symbols)
         values.update(zip(op.outputs, results, strict=True))
         for name in op.inputs:
-            if last_use.get(name) == index and name not in wanted:
+            if last_use.get(name) == index and name not in kept:
                 values.pop(name, None)
-    values.update((name, graph.constants[name]) for name in wanted if name in graph.constants)
+    values.update((name, graph.constants[name]) for name in kept if name in graph.constants)
     return {graph.label(name): values[name] for name in dict.fromkeys((*graph.outputs, *keep))}
 
 
 def _part(graph: Graph, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
+    """Returns the outputs of a subgraph."""
     results = _run(graph, dict(zip(graph.inputs, operands, strict=True)), symbols)
     return [results[graph.label(name)] for name in graph.outputs]
 
 
 def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
+    """Runs a loop (ONNX's Loop). Returns trip count, condition, carried values and stacked results."""
     (trip_count, condition), count = operands[:2], op.attrs.carried
     carried, captured, iteration = operands[2:2 + count], operands[2 + count:], 0
     stacks = [np.zeros([substitute(dim, symbols) for dim in type_.shape], np.dtype(type_.dtype))
@@ -76,6 +85,7 @@ def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
 
 
 def _branch(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
+    """Runs the subgraph that the condition chooses (ONNX's If)."""
     condition, *values = operands
     if condition:
         return _part(op.attrs.yes.graph, values[:op.attrs.reads], symbols)
@@ -87,18 +97,20 @@ _CONTROL = {"loop": _loop, "branch": _branch}
 
 
 def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
-    """Returns the value that the run found for a symbol."""
-    found = int(values.reshape(-1)[op.attrs.element])
+    """Returns the value of an unbacked symbol. Raises ShapeError if it is out of bounds."""
+    value = int(values.reshape(-1)[op.attrs.element])
     bound = 2**31 - 1 if op.attrs.bound is None else number(substitute(op.attrs.bound, symbols))
-    if found and op.attrs.get("required"):
+    if value and op.attrs.get("required"):
         raise ShapeError(f"the {op.attrs.symbol} asks for the branch that was left out, because the shapes of the "
                          "inputs make it impossible")
-    if not 0 <= found <= bound:
-        raise ShapeError(f"'{op.attrs.symbol}' is {found}, and has to lie between 0 and {bound}")
-    return found
+    if not 0 <= value <= bound:
+        raise ShapeError(f"'{op.attrs.symbol}' is {value}, and has to lie between 0 and {bound}")
+    return value
 
 
 def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -> list[np.ndarray]:
+    """Returns the results of an operator with its epilogue. Raises ShapeError if they do not have the inferred
+    shapes."""
     declaration = operator(op.kind)
     inputs = operands if op.epilogue is None else operands[:op.epilogue_start]
     dtypes = [graph.types[name].dtype for name in op.outputs]
@@ -130,7 +142,7 @@ def _fused(op: Op, operands: list[np.ndarray], dtype: str) -> np.ndarray:
 
 
 def _aligned(operand: np.ndarray, result: np.ndarray, channel_axis: int | None) -> np.ndarray:
-    """Reshapes an epilogue operand so that it broadcasts; a vector has one value for each channel."""
+    """Returns an epilogue's operand in a shape that broadcasts; a vector has a value for each channel."""
     if operand.ndim == 1 and operand.size > 1 and channel_axis is not None and result.ndim > 1:
         axis = channel_axis % result.ndim
         return operand.reshape([-1 if index == axis else 1 for index in range(result.ndim)])
@@ -138,7 +150,7 @@ def _aligned(operand: np.ndarray, result: np.ndarray, channel_axis: int | None) 
 
 
 def _bind(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Checks the inputs and returns the value of each shape symbol."""
+    """Returns the value of each shape symbol. Raises ShapeError for inputs that do not fit the graph."""
     if set(inputs) != set(graph.inputs):
         raise ShapeError(f"inputs are {', '.join(inputs) or 'none'}; the graph wants "
                          + ", ".join(f"{name}: {graph.types[name]}" for name in graph.inputs))
@@ -151,6 +163,7 @@ def _bind(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
 
 
 def _matches(type_: TensorType, shape: tuple[int, ...], symbols: dict[str, int]) -> bool:
+    """Returns whether a shape fits a type; symbols that have no value yet get one."""
     if len(shape) != type_.rank:
         return False
     for dim, extent in zip(type_.shape, shape, strict=True):
@@ -162,7 +175,7 @@ def _matches(type_: TensorType, shape: tuple[int, ...], symbols: dict[str, int])
 
 
 def _attrs(attrs: Attrs, symbols: Mapping[str, int]) -> Attrs:
-    """Substitutes the values of symbols in attributes."""
+    """Returns attributes with numbers in place of symbols."""
     if not symbols:
         return attrs
 

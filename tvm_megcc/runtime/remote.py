@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boards reached through TVM's RPC tracker: any server that registered there, as TVM ships it. TVM is imported on
+"""Boards that are reached through TVM's RPC tracker, on which they registered with TVM's RPC server. TVM is imported on
 first use."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .timing import Library, Lost, Measurement, Sample
 
 #: The seconds to wait for a free device while some are registered with the key.
 PATIENCE = 30.0
-#: The most devices that may be lost in a row while the library is sent.
+#: The number of devices in a row to which sending the library is tried.
 ATTEMPTS = 2
 
 
@@ -29,10 +29,10 @@ class Tracker:
 
     Args:
         address: "host:port".
+        key: the key with which the devices registered.
 
     Raises:
-        MegccError: if the address is invalid or nobody answers there.
-        ImportError: without TVM.
+        MegccError: if the address is invalid, no tracker answers there, or TVM is not installed.
     """
 
     def __init__(self, address: str, key: str):
@@ -40,7 +40,7 @@ class Tracker:
         if not host or not port.isdigit():
             raise MegccError(f"the tracker's address is HOST:PORT, not '{address}'")
         self.address, self.key, self._place = address, key, (host, int(port))
-        self._turn = threading.Lock()
+        self._request_lock = threading.Lock()
         try:
             from tvm import rpc
         except ModuleNotFoundError as error:
@@ -98,7 +98,7 @@ class Tracker:
         while True:
             try:
                 self.registered()
-                with self._turn:
+                with self._request_lock:
                     free = self._summary()["queue_info"].get(self.key, {}).get("free", 0)
                     if free:
                         return self._connect(seconds)
@@ -138,20 +138,21 @@ class _Loaded:
         return True
 
     def close(self) -> None:
-        """Ends the session, so that the device is free for others, even if references to it are left."""
+        """Ends the session, so that the device is free for others, even if references to the session remain."""
         try:
             self._session._sess["CloseRPCConnection"]()
         except Exception:
             pass  # it is gone already
 
-    def put(self, array: np.ndarray):
+    def to_device(self, array: np.ndarray):
         return self._tvm.runtime.tensor(np.ascontiguousarray(array).reshape(-1).view(np.uint8), self._cpu)
 
     def call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray]) -> int:
-        """Calls a function with inputs (arrays or results of `put`) and outputs, which it fills. Returns its status."""
+        """Calls a function with inputs (arrays or results of `to_device`) and outputs, which it fills. Returns its
+        status."""
         try:
-            given = [self.put(item) if isinstance(item, np.ndarray) else item for item in inputs]
-            results = [self.put(output) for output in outputs]
+            given = [self.to_device(item) if isinstance(item, np.ndarray) else item for item in inputs]
+            results = [self.to_device(output) for output in outputs]
             status = int(self._module[name](*given, *results))
             for output, result in zip(outputs, results, strict=True):
                 output.reshape(-1).view(np.uint8)[:] = result.numpy()
@@ -166,10 +167,11 @@ def _first_line(error: Exception) -> str:
 
 
 class RpcRunner:
-    """Measures on all devices with a key at a tracker, several at a time.
+    """The runner that measures on all devices with a key at a tracker, in parallel.
 
     Args:
         address: "host:port" of the tracker.
+        key: the key of the devices.
     """
 
     program = False
@@ -223,7 +225,7 @@ class RpcLink:
         self.where = self._loaded.device
 
     def keep(self, array: np.ndarray):
-        return self._loaded.put(array)
+        return self._loaded.to_device(array)
 
     def close(self) -> None:
         self._loaded.close()
@@ -237,15 +239,18 @@ class RpcLink:
 
 def remote_session(folder: str | Path, address: str, key: str, target: Target | str | None = None,
                    cc: str | None = None, model: str | None = None, seconds: float = 600) -> DeviceSession:
-    """Pushes a generated folder's model to a device and opens a session there.
+    """Sends the model of a generated folder to a device and opens a session there.
 
     Args:
-        address: "host:port" of the tracker. target: which of the folder's targets the device runs.
-        model: which one, of a folder with several.
-        seconds: after so many the server ends the session.
+        folder: the generated folder.
+        address, key: "host:port" of the tracker, and the key of the device.
+        target: the folder's target that the device runs.
+        cc: the C compiler.
+        model: the name of the model, if the folder has several.
+        seconds: the time after which the server ends the session.
 
     Raises:
-        MegccError: if no device is there, or it does not load the code.
+        MegccError: if there is no device with the key, or it does not load the code.
     """
     tracker = Tracker(address, key)
     tracker.registered()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions: the interface to a compiled model from Python. `native` runs in this process, `emulated` elsewhere."""
+"""Sessions: the interface of Python to a compiled model. `native.py` runs the model in this process, `emulator/run.py`
+in an emulator, `device.py` on a board."""
 
 from __future__ import annotations
 
@@ -35,13 +36,15 @@ _ONNX_NAMES = {"float32": "float", "float64": "double"}
 class Port:
     """An input or output of a model.
 
-    shape: extents; a string if the extent changes from call to call.
-    range: the least and largest value that is known to be valid for an input, such as the ids of a vocabulary.
+    name: its name in the model.
+    dtype: its element type, as numpy names it.
+    shape: its extents; a string is the name of an extent that changes from call to call.
+    range: the least and the largest valid value of an input, such as the ids of a vocabulary, if the model has them.
     quant: scale and zero point, if it is quantised.
-    counted: whether the shape of an output is known only after a run.
+    counted: the shape of the output is known only after a run.
     strings: the model's table of strings, if it is a string tensor.
-    cache_input: of an input that grows with a state: a run reads the first elements of it.
-    mask: whether an input is an attention mask of 1 and 0, as far as the model tells.
+    cache_input: for an input that grows with a KV cache: the part of it that a run reads.
+    mask: the input is known to be an attention mask of 1 and 0.
     least: the smallest shape of an input whose shape changes.
     """
 
@@ -60,8 +63,9 @@ class Port:
     def of(row: Mapping[str, Any], strings: StringTable | None = None) -> Port:
         """Reads a port from the manifest's row."""
         is_string = strings is not None and row.get("text", False)
-        ends = (0, len(strings.known) - 1) if is_string and strings.known else row.get("range")
-        return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
+        value_range = (0, len(strings.known) - 1) if is_string and strings.known else row.get("range")
+        return Port(row["name"], row["dtype"], tuple(row["shape"]),
+                    None if value_range is None else (value_range[0], value_range[1]),
                     Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
                     row.get("counted", False), strings if is_string else None,
                     CacheInput(**row["filled"]) if "filled" in row else None, row.get("mask") is True,
@@ -73,13 +77,13 @@ class Port:
         return f"tensor({'string' if self.strings else _ONNX_NAMES.get(self.dtype, self.dtype)})"
 
     def takes(self, array: Array) -> bool:
-        """Returns whether the array has a dtype and shape that this input accepts, without regard to other inputs."""
+        """Returns whether this input accepts the array's dtype and shape, whatever the other inputs are."""
         return (array.dtype == np.dtype(self.dtype) and array.ndim == len(self.shape)
                 and all(isinstance(dim, str) or dim == extent
                         for dim, extent in zip(self.shape, array.shape, strict=True)))
 
     def takes_part(self, array: Array) -> bool:
-        """Returns whether the array may be the first elements of this input, which grows with a state."""
+        """Returns whether the array may be the first elements of this input, which grows with a KV cache."""
         assert self.cache_input is not None
         part = [*self.shape]
         part[self.cache_input.axis] = ""
@@ -89,7 +93,7 @@ class Port:
     def array(self, value: npt.ArrayLike) -> Array:
         """Returns the value as an aligned, contiguous array; copies only if necessary.
 
-        Numbers, lists and tables have no dtype of their own: they get the port's, unless that loses information.
+        Numbers, lists and tables have no dtype: they get the port's, unless that loses information.
 
         Raises:
             TypeError: for a value that does not become an array of numbers.
@@ -106,11 +110,11 @@ class Port:
         return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
     def quantize(self, value: npt.ArrayLike) -> npt.ArrayLike:
-        """Quantizes floats, if this input is quantised. Returns anything else as it is."""
+        """Returns quantized floats, if this input is quantised; any other value unchanged."""
         return self.quant.quantize(value, self.dtype) if self.quant and np.asarray(value).dtype.kind == "f" else value
 
     def dequantize(self, array: Array) -> Array:
-        """Dequantizes integers to float32, if this output is quantised. Returns anything else as it is."""
+        """Returns integers dequantized to float32, if this output is quantised; else the array unchanged."""
         return self.quant.dequantize(array) if self.quant else array
 
     def __str__(self) -> str:
@@ -119,11 +123,11 @@ class Port:
 
 @with_old_attributes
 class Session:
-    """A model that runs.
+    """A compiled model that is ready to run.
 
-    inputs, outputs: what `run` takes and gives.
+    inputs, outputs: the ports of `run`, without states.
     calls: the kernel calls of one run, in order, each {kernel, kind, origin, output, macs}, from the manifest.
-    state_ports: inputs that the session keeps from run to run; at first they are what the model says, or zero.
+    state_ports: inputs that the session keeps from run to run; their initial values are the model's, or zero.
     state_of: output -> the state that it becomes after a run.
 
     A session is called like a function, or is a context that closes it:
@@ -142,7 +146,7 @@ class Session:
         strings = StringTable(model["texts"]) if "texts" in model else None
         self._all_inputs = tuple(Port.of(row, strings) for row in model["inputs"])
         self._all_outputs = tuple(Port.of(row, strings) for row in model["outputs"])
-        self._others: dict[str, int] = {}   # strings of the last run that the model does not know
+        self._others: dict[str, int] = {}   # strings of the last run that are not in the model's table -> codes
         self.state_of: dict[str, str] = {row["output"]: row["input"] for row in model["states"]}
         self._begins: dict[str, list[Any]] = {row["input"]: row["begins"] for row in model["states"] if "begins" in row}
         self.state_ports = tuple(port for port in self._all_inputs if port.name in self.state_of.values())
@@ -164,7 +168,7 @@ class Session:
 
     @property
     def program(self) -> dict[str, Any]:
-        """Returns the manifest's facts about the program that runs."""
+        """The manifest's facts about the program that runs."""
         return next(p for p in self.programs if p["target"] == self.target.name)
 
     @property
@@ -181,29 +185,31 @@ class Session:
         """Runs the model on arrays by input name and returns copies of the outputs by name.
 
         Args:
-            inputs: a mapping from names to arrays; or a list or tuple of arrays in the order of `inputs`; or the one
-                array of a model with one input; or a table of pandas, whose columns are the inputs, or which is the one
-                input. Arrays are anything that numpy takes for one. Strings are str, or bytes of UTF-8; those that are
-                given out are str, in an array of objects.
-            feeds: arrays by name, as ONNX Runtime takes them: `inputs` are names of outputs then, or None for all, and
-                a list of these comes back. run_options: for the sake of that; not looked at.
+            inputs: a mapping from names to arrays; or a list or tuple of arrays in the order of `inputs`; or the array
+                of a model with one input; or a table of pandas, whose columns are the inputs, or which is the only
+                input. Arrays are any values that numpy converts to one. Strings are str, or bytes of UTF-8; results
+                with strings are arrays of str objects.
+            feeds: arrays by name, as ONNX Runtime takes them. Then `inputs` are names of outputs, or None for all, and
+                the result is a list of these outputs.
+            run_options: an argument of ONNX Runtime, which is ignored.
 
         Raises:
-            ShapeError: for a wrong name, shape or dtype, saying what is expected.
-            TypeError: for what is not an array, and for a wrong number of them.
-            MegccError: if the model itself fails, with the runtime's words, and if the session is closed.
+            ShapeError: for a wrong name, shape or dtype; the message has the expected one.
+            TypeError: for a value that is no array, and for a wrong number of arrays.
+            MegccError: if the run fails, with the runtime's message, and if the session is closed.
         """
         raise NotImplementedError
 
     def _in_order(self, names: Sequence[str] | None, feeds: Arrays) -> list[Array]:
-        """Runs as ONNX Runtime does and returns the outputs of these names, or all in their order."""
-        known = [port.name for port in self.outputs]
-        wanted = known if names is None else [names] if isinstance(names, str) else list(names)
-        unknown = next((name for name in wanted if name not in known), None)
+        """Runs the model with ONNX Runtime's arguments. Returns the outputs with these names; None: all, in the model's
+        order."""
+        outputs = [port.name for port in self.outputs]
+        requested = outputs if names is None else [names] if isinstance(names, str) else list(names)
+        unknown = next((name for name in requested if name not in outputs), None)
         if unknown is not None:
-            raise ShapeError(f"{self.name} has no output '{unknown}'; its outputs are {', '.join(known)}")
+            raise ShapeError(f"{self.name} has no output '{unknown}'; its outputs are {', '.join(outputs)}")
         results = self.run(feeds)
-        return [results[name] for name in wanted]
+        return [results[name] for name in requested]
 
     def run_float(self, inputs: Given) -> dict[str, Array]:
         """Runs the model on floats: quantizes the inputs and dequantizes the outputs to float32.
@@ -235,9 +241,8 @@ class Session:
         """Returns a function that runs on the same arrays again and again: the shortest way from Python to a result.
 
         Args:
-            inputs: arrays by name, or as `run` takes them, read where they lie at each call: write the next input into
-                them. Those that are left out of a dictionary are made, zero at first, where the model knows their
-                shapes.
+            inputs: arrays by name, or as `run` takes them. Each call reads them again, without a copy: write the next
+                input into them. Inputs of known shape that a dictionary does not have get arrays of zeros.
 
         Raises:
             ShapeError, TypeError: as `run`; ShapeError also for an array that is not contiguous, aligned and of the
@@ -247,11 +252,14 @@ class Session:
         raise MegccError(f"arrays can only be bound where the code runs in this process, not for {self.target}")
 
     def reset(self, states: Arrays | None = None) -> None:
-        """Sets all states to their first values, except those given by the names of their inputs.
+        """Sets all states to their initial values, except those in `states`.
+
+        Args:
+            states: values by the names of states.
 
         Raises:
             ShapeError: for a name that is not a state, or a value of another type.
-            TypeError: for what is not a dictionary.
+            TypeError: for a value of `states` that is no dictionary.
         """
         raise NotImplementedError
 
@@ -272,8 +280,9 @@ class Session:
         raise MegccError(f"there is no profile of {self.target} in an emulator: it would not be that of the CPU")
 
     def trace(self, inputs: Given) -> list[bytes | None]:
-        """Runs once and returns the first result of each of `calls`, as bytes in the call's layout: of a call in a loop
-        the last one, and None of a call that did not run, such as those of a branch that was not taken.
+        """Runs once and returns the first result of each of `calls`, as bytes in the call's layout. For a call in a
+        loop it is the result of the last iteration; for a call that did not run, such as one in a branch that was not
+        taken, it is None.
 
         Args:
             inputs: as `run` takes them.
@@ -306,8 +315,8 @@ class Session:
                         f"same model, in this or another process, is tvm_megcc.load({str(self.folder)!r})")
 
     def _explained(self, message: str) -> str:
-        """Returns an error of a run in which "instruction N" is followed by the operator of the model that it came
-        from."""
+        """Returns the message of a failed run with an explanation of "instruction N": the operator of the model, or the
+        data-dependent extent that is out of bounds."""
         found = re.search(r"instruction (\d+)", message)
         call = next((c for c in self.calls if found and c["instruction"] == int(found[1])), None)
         count = next((c for c in self.program.get("counts", ()) if found and c["instruction"] == int(found[1])), None)
@@ -347,7 +356,8 @@ class Session:
                         f"on {type(inputs).__name__}; its inputs are {', '.join(map(str, self.inputs))}")
 
     def _checked(self, inputs: Given) -> list[Array]:
-        """Returns the inputs in the model's order, as C code reads them."""
+        """Returns the inputs in the model's order as contiguous arrays that the C code can read. Raises ShapeError or
+        TypeError for invalid inputs."""
         inputs = self._named_inputs(inputs)
         expected = ", ".join(map(str, self.inputs))
         for port in self.state_ports:
@@ -379,7 +389,7 @@ class Session:
         return [self._padded(port, array, arrays) for port, array in zip(self.inputs, arrays, strict=True)]
 
     def _padded(self, port: Port, array: Array, arrays: Sequence[Array]) -> Array:
-        """Returns an input that grows with a state, padded with zeros that are not read."""
+        """Returns an input that grows with a KV cache, padded to its full extent with zeros that are not read."""
         if port.cache_input is None or port.takes(array):
             return array
         rows = port.cache_input
@@ -395,7 +405,7 @@ class Session:
         return result
 
     def _rows(self, counter: str) -> int:
-        """Returns the number of rows of the states that grow."""
+        """Returns the number of rows in use of a KV cache. counter: the state that holds it."""
         return int(self.states[counter][0])
 
     def _with_strings(self, results: dict[str, Array]) -> dict[str, Array]:
@@ -405,7 +415,7 @@ class Session:
         return results
 
     def _checked_states(self, states: Arrays | None) -> dict[str, Array]:
-        """Returns all states; those that are not given have their first values."""
+        """Returns the values of all states: those in `states`, and the initial values of the others."""
         if states is not None and not isinstance(states, Mapping):
             raise TypeError(f"{self.name} takes states as a dictionary from the names of their inputs to arrays, not "
                             f"as {type(states).__name__}")
@@ -421,15 +431,15 @@ class Session:
             values[name] = ports[name].array(value)
             if not ports[name].takes(values[name]):
                 raise ShapeError(f"{self.name} expects the state {ports[name]}, and was given {_type(values[name])}")
-            low, high = ports[name].range or (0, np.inf)
-            if name in self.counters and not ((low <= values[name]) & (values[name] <= high)).all():
-                raise ShapeError(f"the state '{name}' of {self.name} counts rows, of which there may be from {low} to "
-                                 f"{high}, not {values[name].reshape(-1)[0]}")
+            lower, upper = ports[name].range or (0, np.inf)
+            if name in self.counters and not ((lower <= values[name]) & (values[name] <= upper)).all():
+                raise ShapeError(f"the state '{name}' of {self.name} counts rows, of which there may be from {lower} "
+                                 f"to {upper}, not {values[name].reshape(-1)[0]}")
         return values
 
     @property
     def is_dynamic(self) -> bool:
-        """Returns whether shapes change from call to call."""
+        """Whether shapes of inputs may change from call to call."""
         return any(isinstance(dim, str) for port in self.inputs for dim in port.shape)
 
     def _shape_error(self, arrays: Sequence[Array], reason: str) -> ShapeError:
@@ -442,7 +452,7 @@ class Session:
                           f"{', '.join(map(str, self.inputs))} with {ranges}{others} ({reason})")
 
     def _other_container(self, found: str) -> MegccError:
-        """Returns the error for a container that is not the manifest's."""
+        """Returns the error for a container that is not the manifest's. found: the difference."""
         return MegccError(f"{self.folder}: the model is not the one that manifest.json describes ({found}); only parts "
                           "of the folder were replaced: compile it again")
 
@@ -457,8 +467,8 @@ class Session:
                               self.target.name)
 
 
-def _range_text(name: str, low: int, high: int | None) -> str:
-    return f"{name} {low}" if low == high else f"{name} from {low}" + ("" if high is None else f" to {high}")
+def _range_text(name: str, lower: int, upper: int | None) -> str:
+    return f"{name} {lower}" if lower == upper else f"{name} from {lower}" + ("" if upper is None else f" to {upper}")
 
 
 def _type(array: Array) -> str:
@@ -466,7 +476,7 @@ def _type(array: Array) -> str:
 
 
 def _column(column: Any, port: Port) -> Array:
-    """Returns a column of a table as an input: axes of one element follow the first."""
+    """Returns a column of a table as an input [rows, 1, …]."""
     array = np.asarray(column)
     if array.dtype != object and not port.strings:
         array = array.astype(np.dtype(port.dtype), casting="same_kind")

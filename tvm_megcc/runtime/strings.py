@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts string inputs and outputs to codes and back: indices in the model's list of strings. A string that is not in
-the list gets a negative code of its own for one run."""
+"""Converts string inputs to codes, and codes to string outputs. The code of a string is its index in the model's list
+of strings; a string that is not in the list gets a negative code for one run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 class StringTable:
-    """The list of strings of a model."""
+    """The list of strings of a model. known: the strings; the index is the code."""
 
     def __init__(self, known: Sequence[str]):
         self.known = tuple(known)
@@ -47,8 +47,8 @@ class StringTable:
     def strings(self, numbers: Array, others: dict[str, int]) -> Array:
         """Converts codes to strings, an array of str; "" for an unknown code."""
         unknown = {number: text for text, number in others.items()}
-        found = [self.known[number] if 0 <= number < len(self.known) else unknown.get(number, "")
+        texts = [self.known[number] if 0 <= number < len(self.known) else unknown.get(number, "")
                  for number in numbers.reshape(-1).tolist()]
         result = np.empty(numbers.shape, object)
-        result.reshape(-1)[:] = found
+        result.reshape(-1)[:] = texts
         return result

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times kernel candidates: builds a library of some of them, runs a job for each and checks the results.
+"""Times kernel candidates: builds a library of several kernels, runs a job for each, and checks the results.
 
-The C side is measure.c, which is compiled as a shared library for RPC servers, and as a program for this machine. There
-every job is a process of its own, so that a crashing kernel does no harm.
+measure.c runs the jobs. It is compiled as a shared library for RPC servers, and as a program for this machine, where
+every job is a process, so that a crashing kernel does no harm.
 
-A network reads all its weights before it reads one of them again, so they come from memory or from a cache that holds
-all of them. Therefore a timed kernel reads another copy of its weights in each call; all copies together are as large
-as the network's weights.
+In a network, the weights of a call are read once per run, with the weights of all other calls in between. So they come
+from memory, or from a cache that is large enough for all weights. To reproduce that, a timed kernel reads another copy
+of its weights in each call; all copies together are as large as the network's weights.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ from .build import CFLAGS
 from .objects import JOBS, Objects, run_tool
 from .toolchain import Compiler, find_compiler, runs_here
 
-#: A measurement: its repeats, the least microseconds of a repeat, the microseconds after which no repeat is started,
-#: and those of the warm-up: the last-level cache needs some ten milliseconds to reach a steady state.
-REPEATS, LEAST_US, MOST_US, WARM_US = 7, 1000, 200_000, 30_000
-#: Seconds after which a measurement is given up.
-PATIENCE = 60
-#: The most bytes of the copies of a call's weights; last-level caches are smaller.
+#: The parameters of a measurement: the number of repeats, the shortest repeat, the time after which no repeat is
+#: started, and the time of the warm-up (the last-level cache needs some ten milliseconds to reach a steady state).
+REPEATS, MIN_REPEAT_US, MAX_TOTAL_US, WARM_UP_US = 7, 1000, 200_000, 30_000
+#: The seconds after which a measurement fails.
+TIMEOUT_SECONDS = 60
+#: The largest size of all copies of a call's weights together; last-level caches are smaller.
 MAX_WEIGHT_COPY_BYTES = 128 << 20
 #: The alignment of each copy in bytes, as in measure.c.
 ALIGNMENT = 64
 #: Largest difference from the numpy reference, relative to the result's largest magnitude.
 TOLERANCE = 1e-4
-#: The errors that `measure` of measure.c returns.
+#: Status of `measure` in measure.c -> error.
 STATUS = {1: "the job is malformed", 2: "the device has not enough memory", 3: "the CPU does not run this target",
           4: "the kernel crashed"}
 _HEAD, _TAIL = struct.Struct("<10i2q"), struct.Struct("<4i")
 
 
 class Lost(Exception):
-    """Raised if a device does not answer any more."""
+    """A device does not answer any more."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The result of a measurement: nanoseconds of a call in each repeat, or the reason why there are none."""
+    """The result of a measurement. ns: nanoseconds of a call in each repeat. error: the reason why there are none."""
 
     ns: tuple[float, ...] = ()
     error: str = ""
@@ -71,13 +71,14 @@ def copies(weight_bytes: int, network_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One call of one kernel with its operands.
+    """A kernel call with its operands, which is to be timed.
 
-    operands: arrays of the operator's inputs with ONNX's axes, None for absent ones.
-    types: types of operands and results, with layouts.
-    expected: the results by the numpy reference.
-    constant: indices of the operands that are weights.
-    network_bytes: of the weights that are read from one call to the next, this call's included.
+    bound: the call.
+    operands: arrays of the operator's inputs with axes in ONNX's order; None for absent ones.
+    types, results: types of operands and results, with layouts.
+    expected: the results of the numpy reference.
+    constant: the indices of the operands that are weights.
+    network_bytes: bytes of the weights that are read between two calls, those of this call included.
     """
 
     bound: Bound
@@ -103,18 +104,20 @@ class Measurement:
         spec, data = self.spec, []
         for operand, parameter in zip(self.bound.inputs, spec.inputs, strict=True):
             array = self.operands[operand.index]
-            flat = pack.pack(operand.pack, array, *(self.operands[other] for other in operand.also)) if operand.pack \
-                else to_layout(array, self.types[operand.index].layout)
+            if operand.pack:
+                flat = pack.pack(operand.pack, array, *(self.operands[index] for index in operand.also))
+            else:
+                flat = to_layout(array, self.types[operand.index].layout)
             data.append(np.ascontiguousarray(flat).tobytes().ljust(self._bytes(parameter), b"\0"))
         sizes = [len(item) for item in data] + [self._bytes(parameter) for parameter in spec.outputs]
         weights = [operand.index in self.constant for operand in self.bound.inputs]
-        several = copies(sum(round_up(len(item), ALIGNMENT) * weight for item, weight
+        copy_count = copies(sum(round_up(len(item), ALIGNMENT) * weight for item, weight
                              in zip(data, weights, strict=True)), self.network_bytes)
         head = _HEAD.pack(kernel, spec.isa.code, len(self.bound.extents), len(spec.inputs), len(spec.outputs),
-                          self._size(spec.tasks), REPEATS, LEAST_US, MOST_US, WARM_US,
+                          self._size(spec.tasks), REPEATS, MIN_REPEAT_US, MAX_TOTAL_US, WARM_UP_US,
                           self._size(spec.shared), self._size(spec.scratch))
         return b"".join([head, np.array(self.bound.extents, np.int32).tobytes(), np.array(sizes, np.int64).tobytes(),
-                         np.where(weights, several, 1).astype(np.int32).tobytes(), *data])
+                         np.where(weights, copy_count, 1).astype(np.int32).tobytes(), *data])
 
     @property
     def result_bytes(self) -> int:
@@ -141,9 +144,9 @@ class Measurement:
 
 
 def difference(actual: np.ndarray, expected: np.ndarray) -> str:
-    """Explains how a result differs from the expected one; "" if it is right.
+    """Describes the difference between a result and the expected one; "" if it is correct.
 
-    Small integers may be off by one, since they are rounded from floats, which kernels sum in another order.
+    8-bit integers may differ by one, because they are rounded from floats that kernels sum in another order.
     """
     if actual.dtype.name in DTYPES and actual.dtype.name not in ORDINARY:
         wrong = int((actual.view(f"u{actual.itemsize}") != expected.view(f"u{actual.itemsize}")).sum())
@@ -162,7 +165,7 @@ def difference(actual: np.ndarray, expected: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class Library:
-    """A library of compiled kernels. index: kernel -> its index. failed: kernel -> the compiler's error."""
+    """A library of compiled kernels. path: the file. index: kernel -> its index. failed: kernel -> compiler's error."""
 
     path: Path
     index: Mapping[KernelSpec, int]
@@ -216,8 +219,8 @@ def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str 
 
 
 def library_compiler(target: Target, cc: str | None = None) -> Compiler:
-    """Returns the compiler for libraries that other processes load. Zig uses musl by default, but RPC servers nearly
-    always run with glibc."""
+    """Returns the compiler for libraries that other processes load. Zig targets musl by default; here it targets glibc,
+    with which nearly all RPC servers run."""
     compiler = find_compiler(target, cc)
     return replace(compiler, command=tuple(word.replace("-linux-musl", "-linux-gnu") for word in compiler.command))
 
@@ -228,7 +231,7 @@ def link_library(compiler: Compiler, arguments: Sequence[str], path: Path, share
 
 
 class LocalRunner:
-    """Measures on this machine."""
+    """The runner that measures on this machine."""
 
     device = "local"
     program = True
@@ -246,6 +249,8 @@ class LocalRunner:
 
 
 class LocalSession:
+    """A program of kernels on this machine."""
+
     device = "local"
 
     def __init__(self, path: Path):
@@ -254,10 +259,10 @@ class LocalSession:
     def measure(self, measurement: Measurement, kernel: int) -> Sample:
         job, size = measurement.job(kernel), measurement.result_bytes
         try:
-            done = subprocess.run([str(self._path)], input=struct.pack("<2q", len(job), size) + job,
-                                  capture_output=True, timeout=PATIENCE, check=False)
+            process = subprocess.run([str(self._path)], input=struct.pack("<2q", len(job), size) + job,
+                                  capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
         except subprocess.TimeoutExpired:
-            return Sample(error=f"the kernel did not end within {PATIENCE} s")
-        if done.returncode or len(done.stdout) != 4 + size:
-            return Sample(error=f"the measurement ended with {done.returncode}: {done.stderr[-200:].decode()}")
-        return measurement.sample(struct.unpack_from("<i", done.stdout)[0], done.stdout[4:])
+            return Sample(error=f"the kernel did not end within {TIMEOUT_SECONDS} s")
+        if process.returncode or len(process.stdout) != 4 + size:
+            return Sample(error=f"the measurement ended with {process.returncode}: {process.stderr[-200:].decode()}")
+        return measurement.sample(struct.unpack_from("<i", process.stdout)[0], process.stdout[4:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the tools to build and run for a target: a C compiler, and an emulator for a foreign CPU."""
+"""Finds the tools for a target: a C compiler, and an emulator if this machine does not run the target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from ..errors import MissingTool, ToolError
 from ..target import Target, machine, native, runs
 
-#: Machine -> Debian's packages of a compiler and an emulator; other systems have similar names.
+#: Machine -> Debian's packages of (a compiler, an emulator), for messages; other systems have similar names.
 PACKAGES = {
     "any": ("gcc libc6-dev", ""),
     "x86_64": ("gcc-x86-64-linux-gnu libc6-dev-amd64-cross", "qemu-user"),
@@ -60,16 +60,17 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
     """Returns the compiler for a target: `cc`, $MEGCC_CC, $CC (only for this machine), the usual names, then `zig cc`.
 
     Raises:
-        ToolError: if the one asked for does not work; MissingTool: if none is found, saying what to install.
+        ToolError: if the requested compiler does not work.
+        MissingTool: if none is found; the message says what to install.
     """
     local = is_local(target)
-    asked = cc or os.environ.get("MEGCC_CC") or (os.environ.get("CC") if local else None)
-    if asked:
-        command = tuple(shlex.split(asked))
+    requested = cc or os.environ.get("MEGCC_CC") or (os.environ.get("CC") if local else None)
+    if requested:
+        command = tuple(shlex.split(requested))
         version = _version(command)
         if version is None:
-            by = "" if cc else " of $MEGCC_CC" if os.environ.get("MEGCC_CC") else " of $CC"
-            raise ToolError(f"the C compiler '{asked}'{by} cannot be run; give another with --cc or $MEGCC_CC")
+            source = "" if cc else " of $MEGCC_CC" if os.environ.get("MEGCC_CC") else " of $CC"
+            raise ToolError(f"the C compiler '{requested}'{source} cannot be run; give another with --cc or $MEGCC_CC")
         return Compiler(command, version, not local)
     tried = ["cc", "gcc", "clang"] if local else []
     tried += [triple + "gcc" for triple in target.triples]
@@ -160,10 +161,10 @@ int main(void) { return 0; }
 def _links(command: tuple[str, ...]) -> bool:
     """Returns whether the compiler has a linker and a C library for its target."""
     with tempfile.TemporaryDirectory() as folder:
-        linked = subprocess.run([*command, "-x", "c", "-", "-o", str(Path(folder) / "a")], capture_output=True,
+        result = subprocess.run([*command, "-x", "c", "-", "-o", str(Path(folder) / "a")], capture_output=True,
                                 text=True,
                                 input=_PROGRAM, check=False)
-    return linked.returncode == 0
+    return result.returncode == 0
 
 
 @cache

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tuner: times all candidates of all distinct calls of some graphs on one target, and writes the times into a log.
+"""The tuner: times all candidates of all distinct calls of graphs on one target, and writes the times into a log.
 
 Candidates are compiled in batches, a library for each. A device loads the library of a batch and runs its jobs. The
 unfinished jobs of a lost device go back into the queue. Every result is written to the log at once.
@@ -34,7 +34,7 @@ from .timing import Library, LocalRunner, Lost, Measurement, Sample, library
 
 #: The number of candidates in a library.
 BATCH = 16
-#: A candidate is given up after this many devices were lost while running it.
+#: The number of devices that may be lost while they run a candidate, before it fails.
 ATTEMPTS = 2
 #: The seconds for the connection, and for each candidate, after which a device counts as lost.
 CONNECT_SECONDS, JOB_SECONDS = 90, 90
@@ -42,8 +42,9 @@ CONNECT_SECONDS, JOB_SECONDS = 90, 90
 
 @dataclass(frozen=True)
 class Job:
-    """Candidates of a call with the same code on the same memory, which are measured once.
+    """Candidates of a call with the same code and extents, which are measured once.
 
+    code: the digest of the kernel's C.
     network_bytes: the size of the weights of the call's network.
     """
 
@@ -57,6 +58,7 @@ class Job:
         return self.candidates[0].bound.spec
 
     def rows(self, target: Target, optimize: str, device: str, sample: Sample) -> Iterator[Row]:
+        """Yields the rows of the log for a measurement: one for each candidate."""
         ns = round(min(sample.ns), 1) if sample.ns else None
         for candidate in self.candidates:
             yield Row(target.name, optimize, self.call.text, candidate.kernel.name, candidate.kernel.tile,
@@ -66,8 +68,14 @@ class Job:
 
 @dataclass
 class Summary:
-    """A summary of a tuning run. known: the number of candidates that were in the log. failed: candidate -> the reason
-    why it has no time."""
+    """A summary of a tuning run.
+
+    calls, candidates: the number of distinct calls and of their candidates.
+    known, measured: the number of candidates that were in the log before, and that were measured.
+    failed: pairs of a candidate and the reason why it has no time.
+    devices: the names of the devices that measured.
+    seconds: the duration of the run.
+    """
 
     calls: int = 0
     candidates: int = 0
@@ -84,12 +92,15 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
     """Measures all candidates that are not in the log.
 
     Args:
-        graphs: imported, with static shapes.
-        log: file that results are appended to; made where it is missing.
-        trials: the most candidates of each call, in the order of the cost model; None: all.
-        runner: where to measure: `timing.LocalRunner` (the default) or `remote.RpcRunner`.
-        progress: called with the number of measurements; gives an object with `update(n)` and `close()`.
-        weights: bytes of weights that an inference reads, if graphs are parts of a network; None: each is a network.
+        graphs: imported graphs with static shapes.
+        target: the CPU to measure for.
+        log: the file to which results are appended; it is created if it does not exist.
+        optimize: as in `CompileOptions`.
+        trials: the largest number of candidates of a call, in the order of estimated costs; None: all.
+        runner: `timing.LocalRunner` (the default) or `remote.RpcRunner`.
+        cc: the C compiler.
+        progress: takes the number of measurements and returns an object with `update(n)` and `close()`.
+        weights: bytes of weights that an inference reads, if graphs are parts of a network; None: each graph is one.
 
     Raises:
         MegccError: for a log with a line that is not a row; if this machine does not run the target and no runner is
@@ -98,10 +109,10 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
     begin = time.monotonic()
     runner = runner or LocalRunner()
     runner.require(target)
-    known = TuningLog.read(log) if Path(log).exists() else TuningLog()
+    logged = TuningLog.read(log) if Path(log).exists() else TuningLog()
     summary = Summary()
     jobs: list[Job] = []
-    seen: set[tuple[str, ...]] = set()
+    seen_keys: set[tuple[str, ...]] = set()
     values: dict[int, dict[str, np.ndarray]] = {}
     for graph in graphs:
         context = Context(target, optimize, network_bytes(graph) if weights is None else weights)
@@ -109,13 +120,13 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
         for call in calls:
             keys = [(call.text, candidate.kernel.label, candidate.layouts) for candidate in call.candidates]
             call.candidates = [candidate for candidate, key in zip(call.candidates, keys, strict=True)
-                               if key not in seen]
-            seen.update(keys)
-        fresh = [job for call in calls for job in _jobs(call, context, trials, known, summary)]
+                               if key not in seen_keys]
+            seen_keys.update(keys)
+        fresh = [job for call in calls for job in _jobs(call, context, trials, logged, summary)]
         if fresh:
             values[id(fresh[0].call.graph)] = _values(fresh)
         jobs += fresh
-    summary.calls = len({text for text, *_ in seen})
+    summary.calls = len({text for text, *_ in seen_keys})
     writer = LogWriter(log)
     try:
         _Tuning(jobs, values, target, optimize, runner, cc, writer, summary, progress).run()
@@ -135,8 +146,8 @@ def progress_bar(quiet: bool = False) -> Callable[[int], object]:
     return start
 
 
-def _jobs(call: Call, context: Context, trials: int | None, known: TuningLog, summary: Summary) -> list[Job]:
-    """Returns the measurements to make for a call."""
+def _jobs(call: Call, context: Context, trials: int | None, logged: TuningLog, summary: Summary) -> list[Job]:
+    """Returns the jobs of a call whose times are not in the log. summary: its counts are increased."""
     chosen = call.candidates
     if trials is not None and call.op.kind != "relayout":
         chosen = sorted(chosen, key=lambda candidate: candidate.cost)[:trials]
@@ -147,7 +158,7 @@ def _jobs(call: Call, context: Context, trials: int | None, known: TuningLog, su
     jobs = []
     for candidates in same.values():
         job = Job(call, tuple(candidates), code_of(candidates[0].bound.spec), context.weight_bytes)
-        rows = [known.rows.get(row.key) for row in job.rows(context.target, context.optimize, "", Sample())]
+        rows = [logged.rows.get(row.key) for row in job.rows(context.target, context.optimize, "", Sample())]
         if all(row is not None and row.code == job.code and row.network_bytes is not None for row in rows):
             summary.known += len(rows)
         else:
@@ -161,8 +172,8 @@ def code_of(spec: KernelSpec) -> str:
 
 
 def _values(jobs: Sequence[Job]) -> dict[str, np.ndarray]:
-    """Returns the operands and results of the jobs' calls, from the reference interpreter on seeded inputs: normally
-    distributed floats, and integers 0 and 1, which are valid indices nearly everywhere."""
+    """Returns the operands and results of the jobs' calls by name, from the numpy reference on seeded random inputs:
+    normally distributed floats, and integers 0 and 1, which are valid indices for most operators."""
     graph = jobs[0].call.graph
     generator = np.random.default_rng(0)
     feeds = {}
@@ -189,8 +200,10 @@ class _Unit:
 class _Report:
     """A message from a device's thread: the sample of a job or, after a failure, the reason and the unfinished unit.
 
-    device: its name, "" without a session.
-    ended: whether the thread takes no further unit.
+    device: the device's name; "" if no session was opened.
+    job, outcome: the job and its sample, or None and the error.
+    unit: the unfinished unit, after a failure.
+    ended: the thread takes no further unit.
     """
 
     thread: _Device
@@ -202,9 +215,11 @@ class _Report:
 
 
 class _Device(threading.Thread):
-    """The thread of one device, which takes units until none are left. If the device is lost, another one replaces it.
+    """A thread that measures on one device at a time, and takes units until none are left. If its device is lost, it
+    takes another one.
 
-    working: the current unit and device. deadline: the time by which it must report.
+    working: the current unit, and the name of the device.
+    deadline: the time by which it must report.
     """
 
     def __init__(self, tuning: _Tuning):
@@ -244,7 +259,13 @@ class _Device(threading.Thread):
 
 
 class _Tuning:
-    """A tuning run: compiles batches, which one thread for each device measures."""
+    """A tuning run: compiles batches of jobs, which a thread for each device measures.
+
+    values: id of a graph -> its operands and results by name.
+    units: the batches that wait for a device.
+    reports: the messages of the threads.
+    lost: id of a job -> the number of devices that were lost while they ran it.
+    """
 
     def __init__(self, jobs, values, target, optimize, runner, cc, writer, summary, progress):
         self.jobs, self.values, self.target, self.optimize, self.runner = jobs, values, target, optimize, runner
@@ -309,8 +330,8 @@ class _Tuning:
         return self._lose(report)
 
     def _next_report(self) -> _Report:
-        """Waits for the next report. A thread that misses its deadline counts as having lost its device, and is ignored
-        from then on."""
+        """Waits for the next report. A thread that misses its deadline counts as having lost its device; its later
+        reports are ignored."""
         while True:
             try:
                 report = self.reports.get(timeout=1)

@@ -33,7 +33,7 @@ from .toolchain import Compiler, find_compiler
 ABIS = {"ffi": "__tvm_ffi_", "packed": ""}
 #: The suffix of the function that runs a region and returns the times of its kernels as JSON.
 PROFILE = "_profile"
-#: Characters of the ranges of shapes in an error message.
+#: The largest number of characters of the ranges of shapes in an error message.
 MAX_BOUNDS_TEXT = 240
 
 
@@ -43,7 +43,9 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target, abi: str = 
     """Compiles regions into one object file, which lives as long as the context.
 
     Args:
-        regions: artifact by global symbol, several may have the same one; names of artifacts are distinct.
+        regions: global symbol -> artifact. Several symbols may have the same artifact; different artifacts have
+            different names.
+        target: the CPU to compile for.
         abi: one of `ABIS`.
 
     Returns:
@@ -130,7 +132,7 @@ def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path
 def _ranges(artifact: Artifact) -> str:
     """Returns the values of symbolic extents that a model is compiled for; "" if it has none."""
     buckets = artifact.manifest["buckets"]
-    strings = [str(Bucket(tuple((name, low, high) for name, (low, high) in bounds.items()))) for bounds in buckets]
+    strings = [str(Bucket(tuple((name, *limits) for name, limits in bounds.items()))) for bounds in buckets]
     return printable("; ".join(strings), MAX_BOUNDS_TEXT) if any(buckets) else ""
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What gcc and its linker say of a firmware: the deepest chain of calls, and memory by file."""
 
-from tvm_megcc.runtime.calls import deepest, placed
+from tvm_megcc.runtime.calls import deepest, memory_by_file
 
 
 def node(name: str, file: str, stack: str) -> str:
@@ -45,5 +45,5 @@ Linker script and memory map
  .bss.given     0x20000040       0x80 /o/firmware-{hashed}.o
  .data          0x20000100       0x02 /o/vm-{hashed}.o
 """
-    assert placed(text) == {"flash": {"model_data.c": 256, "vm.c": 26, "library": 4},
+    assert memory_by_file(text) == {"flash": {"model_data.c": 256, "vm.c": 26, "library": 4},
                             "ram": {"firmware.c": 64, "vm.c": 2}}

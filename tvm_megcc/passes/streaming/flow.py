@@ -40,12 +40,13 @@ class Refused(Exception):
 class Flow:
     """A value in blocks.
 
-    name: that of the block in the new graph.
-    axis, block: the streamed axis, and the elements of a block along it.
-    delay: the delay in elements; if negative, this many elements of padding precede its first block.
-    blank: the value of these.
-    step: elements of the input for one of its own.
-    first, last: the first and the last input element on which its element 0 depends; first None: all earlier ones.
+    name: the name of the block in the new graph.
+    axis, block: the streamed axis, and the number of elements of a block along it.
+    delay: the delay in elements; if it is negative, -delay elements of padding precede the first block.
+    padding_value: the value of these elements.
+    step: the number of elements of the network's input for each element of this value.
+    first, last: the first and the last element of the network's input on which element 0 depends; first None: it
+        depends on all earlier ones.
     """
 
     name: str
@@ -79,10 +80,10 @@ class Dequantised:
 
 
 class Streamer:
-    """Rewrites the graph operator by operator.
+    """Rewrites a graph for a whole sequence, operator by operator, into one for blocks.
 
     flows: value of the original graph -> its flow.
-    lost: values whose operator cannot be streamed.
+    not_streamed: values whose operator cannot be streamed, and final states of recurrent layers.
     with_height: value of rank 3 -> the same with an axis of extent 1 before the last.
     integers: value of the new graph -> the integers from which it was dequantised with one scale.
     initial_states: input of a state -> its initial value, if that is not zero.

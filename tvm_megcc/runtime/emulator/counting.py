@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts a firmware's instructions exactly, for each call of the model, by a qemu plugin (counting.c)."""
+"""Counts the instructions of each kernel call of a firmware exactly, with a plugin of qemu (counting.c)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...errors import MissingTool, ToolError
 from ...target import native
 from ..toolchain import Compiler, find_compiler
 
-#: The function of vm.c that begins a call, and the port's function that runs after the last call.
+#: The function of vm.c with which a call begins, and the port's function that runs after the last call.
 BEGIN, END = "megcc_session_step", "board_stack_used"
 _LINE = re.compile(r"^ *([0-9a-f]+):\t(\S+)(?:\t([^\n;@]*))?", re.MULTILINE)
 _FUNCTION = re.compile(r"^([0-9a-f]+) <([^>]+)>:$", re.MULTILINE)
@@ -25,7 +25,13 @@ _FUNCTION = re.compile(r"^([0-9a-f]+) <([^>]+)>:$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """A basic block with its number of executions; `jumps` of them ended in a taken branch."""
+    """A basic block that was executed.
+
+    begin: its address.
+    instructions: the number of its instructions.
+    times: the number of its executions.
+    jumps: the number of executions that ended in a taken branch.
+    """
 
     begin: int
     instructions: int
@@ -35,7 +41,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Disassembly:
-    """The instructions of a firmware, mnemonic and operands, in the order of their addresses."""
+    """The instructions of a firmware.
+
+    addresses: their addresses, ascending.
+    lines: the mnemonic and the operands of each instruction.
+    functions: name -> address.
+    """
 
     addresses: tuple[int, ...]
     lines: tuple[tuple[str, str], ...]
@@ -55,20 +66,20 @@ def disassembly(firmware: Path, compiler: Compiler, helium: bool = False) -> Dis
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise ToolError(f"{' '.join(command)} failed: {result.stderr.strip()[:200]}")
-    rows = [(int(at, 16), (name, operands.strip())) for at, name, operands in _LINE.findall(result.stdout)]
-    return Disassembly(tuple(at for at, _ in rows), tuple(line for _, line in rows),
-                       {name: int(at, 16) for at, name in _FUNCTION.findall(result.stdout)})
+    rows = [(int(address, 16), (name, operands.strip())) for address, name, operands in _LINE.findall(result.stdout)]
+    return Disassembly(tuple(address for address, _ in rows), tuple(line for _, line in rows),
+                       {name: int(address, 16) for address, name in _FUNCTION.findall(result.stdout)})
 
 
 @cache
 def plugin(qemu: str) -> Path:
-    """Returns the plugin, building it for this machine's qemu if necessary.
+    """Returns the plugin for this machine's qemu, which is built if necessary.
 
     Raises:
-        ToolError: if qemu does not say its version, or there is no compiler for this machine.
+        ToolError: if the version of qemu is not found, or there is no compiler for this machine.
     """
-    said = subprocess.run([qemu, "--version"], capture_output=True, text=True, check=False).stdout
-    version = re.search(r"version (\d+)\.", said)
+    version_text = subprocess.run([qemu, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"version (\d+)\.", version_text)
     if version is None:
         raise ToolError(f"{qemu} does not say its version")
     source = Path(__file__).with_name("counting.c")
@@ -77,22 +88,23 @@ def plugin(qemu: str) -> Path:
     key = hashlib.sha256(repr((source.read_bytes(), flags, str(compiler))).encode()).hexdigest()[:16]
     built = paths.cache("counting") / f"{key}.so"
     if not built.exists():
-        with folders.scratch(built.parent) as aside:
-            result = subprocess.run([*compiler.command, *flags, str(source), "-o", str(aside / built.name)],
+        with folders.scratch(built.parent) as staging:
+            result = subprocess.run([*compiler.command, *flags, str(source), "-o", str(staging / built.name)],
                                     capture_output=True, text=True, check=False)
             if result.returncode:
                 raise ToolError(f"the plugin that counts instructions cannot be built: {result.stderr.strip()[:300]}")
-            (aside / built.name).replace(built)
+            (staging / built.name).replace(built)
     return built
 
 
 def options(qemu: str, functions: Mapping[str, int]) -> tuple[str, ...]:
-    """Returns the options of the emulator, which leaves counts.txt in its working directory."""
+    """Returns the options with which qemu loads the plugin, which writes counts.txt in the working directory.
+    functions: name -> address."""
     return ("-plugin", f"{plugin(qemu)},out=counts.txt,begin={functions[BEGIN]:x},end={functions[END]:x}")
 
 
 def read(text: str) -> list[list[Block]]:
-    """Reads the file that the plugin wrote: the blocks of each call."""
+    """Returns the basic blocks of each call. text: the contents of counts.txt."""
     calls: dict[int, list[Block]] = {}
     for line in text.splitlines():
         call, begin, count, times, jumps = line.split()

@@ -7,9 +7,9 @@ branches are predicted as each core's row states. The figures of the cores come 
 * Cortex-M4: the table of instructions in its Technical Reference Manual (Arm DDI 0439, "Processor instruction timings",
   and "FPU instruction set" for floating point), with 2 cycles for what it calls P, the refill of the pipeline (1 to 3).
 * Cortex-M7: no table is published. Its manual (DDI 0489) says: two instructions a cycle in order, of which one may load
-  or store, one multiply, one be floating point; branches are predicted. Here two neighbours go together if they are of
-  different units, or both of the ALU, and the second needs nothing from the first; a loaded value can be used a cycle
-  later.
+  or store, one multiply, one be floating point; branches are predicted. In the model, two neighbours are issued
+  together if they are of different units, or both of the ALU, and the second does not read the first one's result; a
+  loaded value can be used a cycle later.
 * Cortex-M55: its manual (DDI 0592) and Arm's Helium reference: a vector instruction takes four beats, two a
   cycle, and overlaps by half with the next one of another unit (loads and stores, multiplies, others): it costs
   one cycle then, and two after one of the same unit. Loops with low overhead end without a branch.
@@ -25,8 +25,8 @@ from types import MappingProxyType
 
 from .counting import Block, Disassembly
 
-#: Classes of instructions (name, pattern, q): the first whose pattern matches the whole mnemonic without its width. q:
-#: only with a Helium vector among the operands.
+#: The classes of instructions: (name, pattern, whether an operand must be a Helium vector). An instruction has the
+#: first class whose pattern matches its whole mnemonic without the width.
 CLASSES: tuple[tuple[str, str, bool], ...] = (
     ("loop", r"(le|letp|wls|wlstp|dls|dlstp|lctp)", False),
     ("branch", r"(b|bl|bx|blx|bxns|blxns|cbz|cbnz|tbb|tbh|b(eq|ne|lt|gt|le|ge|hi|ls|cs|cc|mi|pl|hs|lo|vs|vc))", False),
@@ -59,13 +59,13 @@ _ISSUED = {"load": "memory", "store": "memory", "float load": "memory", "float s
 class Core:
     """The cycle model of a core.
 
-    costs: class -> cycles; 1 for others.
+    costs: class of an instruction -> cycles; 1 for others.
     jump: additional cycles of a taken branch.
     pipelined: a load after a load or store costs one cycle less.
-    dual: whether it issues two instructions in a cycle.
-    late: cycles until a loaded value can be used, if not included in the cost.
-    wide: registers that multiple loads and stores transfer in a cycle.
-    source: where its figures are from, for reports.
+    dual: the core issues two instructions in a cycle.
+    late: cycles until a loaded value can be used, if they are not included in the cost.
+    wide: the number of registers that a multiple load or store transfers in a cycle.
+    source: the source of the figures, for reports.
     """
 
     costs: Mapping[str, int]
@@ -92,11 +92,11 @@ CORES: Mapping[str, Core] = MappingProxyType({
 
 
 def cycles(core: Core, code: Disassembly, blocks: Sequence[Block]) -> int:
-    """Returns the modelled cycles of executed blocks."""
+    """Returns the modelled cycles of executed basic blocks."""
     total = 0
     for block in blocks:
-        at = bisect_left(code.addresses, block.begin)
-        lines = code.lines[at:at + block.instructions]
+        position = bisect_left(code.addresses, block.begin)
+        lines = code.lines[position:position + block.instructions]
         last = classes(*lines[-1]) if lines else ""
         jump = 0 if last == "loop" else core.jump + (lines[-1][0].startswith("tb") if lines else 0)
         total += block.times * _straight(core, lines) + block.jumps * jump
@@ -135,6 +135,7 @@ def _straight(core: Core, lines: Sequence[tuple[str, str]]) -> int:
 
 
 def _together(first: str, second: str) -> bool:
+    """Returns whether a Cortex-M7 issues two neighbours of these classes together."""
     units = _ISSUED.get(first), _ISSUED.get(second)
     return None not in units and (units[0] != units[1] or units == ("alu", "alu"))
 
@@ -150,18 +151,18 @@ _NAMED = {"sb": 9, "sl": 10, "fp": 11, "ip": 12, "sp": 13, "lr": 14, "pc": 15}
 
 def _registers(operands: str) -> list[str]:
     """Returns the registers among operands, including those of ranges."""
-    found = []
+    registers = []
     for first, last in re.findall(r"\b([rsdq]\d+|sb|sl|fp|ip|sp|lr|pc)\b(?:\s*-\s*([rsdq]\d+|sb|sl|fp|ip|sp|lr))?",
                                   operands):
         begin = _NAMED.get(first, first)
         if not last:
-            found.append(str(begin) if isinstance(begin, int) else first.removeprefix("r"))
+            registers.append(str(begin) if isinstance(begin, int) else first.removeprefix("r"))
             continue
         letter = first[0] if first[0] in "sdq" and first[1:].isdigit() else ""
-        low = int(_NAMED.get(first, 0) or first[1:])
-        high = int(_NAMED.get(last, 0) or last[1:])
-        found += [f"{letter}{number}" for number in range(low, high + 1)]
-    return found
+        first_number = int(_NAMED.get(first, 0) or first[1:])
+        last_number = int(_NAMED.get(last, 0) or last[1:])
+        registers += [f"{letter}{number}" for number in range(first_number, last_number + 1)]
+    return registers
 
 
 _LONG = re.compile(r"[su]mul|[su]ml[as]l|umaal|ldrd")
@@ -169,7 +170,7 @@ _NO_RESULT = re.compile(r"(cmp|cmn|tst|teq|b|bl|bx|blx|cb.*|it.*|nop|str.*|vstr.
 
 
 def _written(kind: str, mnemonic: str, operands: str) -> frozenset[str]:
-    """Returns the registers that an instruction writes, for which the next one may have to wait."""
+    """Returns the registers that an instruction writes. kind: its class."""
     name = mnemonic.partition(".")[0]
     if _NO_RESULT.match(name) or kind == "branch":
         return frozenset()

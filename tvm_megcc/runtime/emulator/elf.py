@@ -26,7 +26,8 @@ class Sections:
 
 
 def sections(path: Path) -> dict[str, Sections]:
-    """Returns the allocated sections of a 32-bit or 64-bit little-endian ELF file by name; equal names are added.
+    """Returns the sizes of the allocated sections of a 32-bit or 64-bit little-endian ELF file, by name. Sizes of
+    sections with the same name are added.
 
     Raises:
         ToolError: if it is another kind of file.
@@ -40,9 +41,10 @@ def sections(path: Path) -> dict[str, Sections]:
     entry, count, names_index = struct.unpack_from("<HHH", elf, 0x3A if wide else 0x2E)
 
     def header(index: int) -> tuple[int, int, int, int, int]:
-        at = table + index * entry
-        name, kind = struct.unpack_from("<II", elf, at)
-        return name, kind, *(struct.unpack_from(word, elf, at + field)[0] for field in (flags_at, offset_at, size_at))
+        start = table + index * entry
+        name, kind = struct.unpack_from("<II", elf, start)
+        offsets = (flags_at, offset_at, size_at)
+        return name, kind, *(struct.unpack_from(word, elf, start + field)[0] for field in offsets)
 
     names = header(names_index)[3]
     found: dict[str, Sections] = {}
@@ -55,7 +57,7 @@ def sections(path: Path) -> dict[str, Sections]:
 
 
 def total(path: Path) -> Sections:
-    """Returns all allocated sections of a file together."""
+    """Returns the total size of the allocated sections of a file."""
     return sum(sections(path).values(), start=Sections())
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds, sizes and runs firmware for the example boards: Arm's MPS2 and MPS3 and RISC-V's virt as qemu emulates them.
-Their start-up, linker script and main program are in c_runtime/ports/mps2.
+"""Firmware for the example boards that qemu emulates: Arm's MPS2 and MPS3, and RISC-V's virt. The module has their
+memories, linker options, sizes and commands; their start-up code, linker script and main program are in
+c_runtime/ports/mps2.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ LIMITS = {"flash": 4 << 20, "ram": 4 << 20, "stack": 4 << 10}
 class Board:
     """A board that qemu emulates.
 
-    name: qemu's.
-    vectors, flash, ram, other: start addresses; `other` is for memory regions after a model's first.
-    limits: if they are not `LIMITS`.
-    options: command-line options of qemu.
-    libraries: libraries of the linker.
+    name: qemu's name of the board.
+    vectors, flash, ram, other: start addresses of memories; `other` has the second and further regions of a model.
+    limits: the sizes that differ from `LIMITS`.
+    options: additional command-line options of qemu.
+    libraries: additional options of the linker.
     """
 
     name: str
@@ -87,7 +88,8 @@ def port() -> Path:
 
 
 def given_bytes(row: Mapping) -> int:
-    """Returns the bytes of a model's inputs that are not in its sessions. row: of the folder's manifest."""
+    """Returns the bytes of a model's inputs that are in the caller's memory, not in its sessions. row: the model's
+    facts in the manifest."""
     if not row["options"].get("caller_inputs"):
         return 0
     return sum(-(-math.prod(port["shape"]) * DTYPES[port["dtype"]].bytes // 64) * 64 for port in row["inputs"])
@@ -97,8 +99,11 @@ def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Map
           regions: Mapping[str, Sequence[Mapping]]) -> str:
     """Returns the C file that lists the models for run.c, with their memory.
 
-    containers: by name, as they are in flash. embedded: models whose headers declare their containers. given: bytes of
-        inputs outside the sessions. regions: memory regions of models that have several.
+    Args:
+        containers: model -> its container in flash.
+        embedded: models whose headers declare their containers.
+        given: model -> bytes of its inputs in the caller's memory.
+        regions: model -> its memory regions, if it has several.
     """
     return environment().get_template("bundle/firmware.c.j2").render(version=VERSION, models=[
         {"name": c_name(name), "bytes": len(data), "embedded": name in embedded, "given": given[name],
@@ -117,7 +122,7 @@ def _bytes_of(region: Mapping) -> int:
 
 
 def link_flags(target: Target, limits: Mapping[str, int], given: int = 0) -> list[str]:
-    """Returns the linker's options. given: bytes of inputs, which are not counted as the model's RAM."""
+    """Returns the linker's options. given: bytes of inputs in the caller's memory, which `limits` do not include."""
     board = BOARDS[target.name]
     addresses = {"VECTORS_AT": board.vectors, "FLASH_AT": board.flash, "RAM_AT": board.ram, "OTHER_AT": board.other}
     limits = {**limits, "ram": limits["ram"] + given} if "ram" in limits else limits
@@ -131,7 +136,8 @@ def _limits(target: Target, limits: Mapping[str, int]) -> dict[str, int]:
 
 
 def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Mapping[str, int]) -> MegccError:
-    """Converts a linker error about exceeded memories to ours; returns other errors unchanged."""
+    """Returns a MegccError with the needed sizes for a linker error about memories that are too small; other errors
+    unchanged."""
     sizes = _limits(target, limits)
     needs = [f"{region.lower()} {sizes[region.lower()] + int(over):,} bytes, there are {sizes[region.lower()]:,}"
              for region, over in re.findall(r"region `(\w+)' overflowed by (\d+) bytes", str(error))]
@@ -144,8 +150,8 @@ def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Map
 
 
 def sizes(firmware: Path) -> dict[str, int]:
-    """Returns the bytes of flash and RAM of an image. `stack` is the part of `ram` that is reserved for it; `given`, if
-    there, is additional: inputs in the application's memory."""
+    """Returns the bytes of memory of an image: "flash"; "ram"; "stack", the part of "ram" that is reserved for it; and,
+    if inputs are in the caller's memory, "given": their bytes, which are not in "ram"."""
     sections = elf.sections(firmware)
     given = sections.pop(".given", elf.Sections()).bss
     stack = sections.pop(".stack").bss
@@ -155,18 +161,18 @@ def sizes(firmware: Path) -> dict[str, int]:
 
 
 def needs_text(needs: Mapping[str, int]) -> str:
-    """Describes the RAM that `sizes` found."""
+    """Returns a text about the RAM. needs: the result of `sizes`."""
     given = f", inputs of the application's {needs['given']:,} bytes" if "given" in needs else ""
     return f"RAM {needs['ram']:,} bytes ({needs['stack']:,} of them stack){given}"
 
 
-#: The number of instructions of the loop by which run.c calibrates its clock.
+#: The number of instructions of the loop with which run.c calibrates its clock.
 MEASURED = 200_000
 
 
 def instructions(ticks: Sequence[int]) -> list[int]:
-    """Returns the instructions of each of the model's calls from ticks of the board's clock, accurate to about 40.
-    ticks: those of the calibration loop, then of the calls."""
+    """Returns the number of instructions of each of the model's calls, accurate to about 40. ticks: the ticks of the
+    board's clock during the calibration loop, and then during each call."""
     return [round(MEASURED * tick / ticks[0]) for tick in ticks[1:]]
 
 
@@ -175,8 +181,8 @@ CLOCK = ("-icount", "shift=0,sleep=off")
 
 
 def emulation(qemu: str, target: Target, firmware: Path, counting: Sequence[str] = ()) -> list[str]:
-    """Returns the command that runs it; the files it reads and writes are in the working directory. counting: options
-    that make qemu count."""
+    """Returns the command that runs a firmware, which reads and writes files in the working directory. counting:
+    options with which qemu counts instructions."""
     board = BOARDS[target.name]
     return [qemu, "-M", board.name, *board.options, *counting, "-nographic",
             "-semihosting-config", "enable=on,target=native", "-kernel", str(firmware)]

@@ -22,12 +22,15 @@ from .cycles import CORES, cycles
 
 
 class EmulatedSession(Session):
-    """A session that runs the program of a build in an emulator. Every run is a process, which starts with the states
-    of the last one.
+    """A session that runs the program of a build in an emulator. Every run is a process, which begins with the states
+    that the last run left.
 
-    stack_bytes: the deepest stack of the last run on a microcontroller. instructions, cycles: of each call, if
-    `counted`; cycles are modelled (`cycles.py`), None without a model. uncounted: why instructions are only those of
-    the emulator's clock, accurate to about 40, and there are no cycles.
+    stack_bytes: the largest stack of the last run on a microcontroller.
+    counted: instructions are counted in the following runs.
+    instructions: the number of instructions of each call in the last counted run.
+    cycles: the modelled cycles of each call (`cycles.py`); None if there is no model of the core.
+    uncounted: the reason why instructions were derived from the emulator's clock, accurate to about 40, and there are
+        no cycles; "" if they were counted exactly.
     """
 
     emulated = True
@@ -42,11 +45,11 @@ class EmulatedSession(Session):
         self.cycles: list[int] | None = None
         self.uncounted = ""
         self._states = self._checked_states(None)
-        self._options: tuple[str, ...] = ()     # further ones of the program
+        self._options: tuple[str, ...] = ()     # additional options of the program
 
     @property
     def firmware(self) -> Path:
-        """The program that runs."""
+        """The program or firmware image of the build."""
         return self._program
 
     @property
@@ -75,13 +78,13 @@ class EmulatedSession(Session):
                     row = np.zeros(1 + MAX_RANK, np.int32)
                     row[:1 + array.ndim] = array.ndim, *array.shape
                     row.tofile(Path(folder) / f"shape{index}.bin")
-            said = self._execute(Path(folder), arrays)
+            printed = self._execute(Path(folder), arrays)
             for index, port in enumerate(self._all_outputs):
                 shape = port.shape
                 if (port.counted or self.is_dynamic) and self.target.bare_metal:
                     shape = tuple(np.fromfile(Path(folder) / f"dims{index}.bin", np.int32).tolist())
                 elif port.counted or self.is_dynamic:
-                    shape = _printed_shape(said, index)
+                    shape = _printed_shape(printed, index)
                 outputs[port.name] = self._output(Path(folder) / f"out{index}.bin", port, shape)
             if self.target.bare_metal:
                 self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
@@ -91,21 +94,22 @@ class EmulatedSession(Session):
         return self._with_strings(outputs)
 
     def _counting(self) -> tuple[str, ...]:
-        """Returns the emulator's options for counting; by its clock if it does not support the plugin."""
+        """Returns the emulator's options for counting: those of the plugin or, if that is not possible, of the
+        clock."""
         try:
             helium = self.target.isa.helium
             self._code = counting.disassembly(self._program, self._compiler, helium)
-            found = counting.options(self._emulator[0], self._code.functions)
-            tried = subprocess.run([self._emulator[0], *found, "-version"], capture_output=True, check=False)
-            if tried.returncode:
+            plugin_options = counting.options(self._emulator[0], self._code.functions)
+            probe = subprocess.run([self._emulator[0], *plugin_options, "-version"], capture_output=True, check=False)
+            if probe.returncode:
                 raise ToolError(f"{self._emulator[0]} takes no plugins")
         except (ToolError, OSError) as error:
             self.uncounted = str(error)
             return firmware.CLOCK
-        return found
+        return plugin_options
 
     def _count(self, folder: Path) -> None:
-        """Reads the count of a run."""
+        """Reads the files with the counts of a run, and sets `instructions` and `cycles`."""
         counts = folder / "counts.txt"
         if not counts.exists():
             ticks = np.fromfile(folder / "ticks.bin", np.uint32)
@@ -123,7 +127,7 @@ class EmulatedSession(Session):
         return data.reshape(shape)
 
     def _execute(self, folder: Path, arrays: Sequence[Array]) -> str:
-        """Runs the program, which reads in<i>.bin in the folder and writes out<i>.bin. Returns its output text."""
+        """Runs the program, which reads in<i>.bin in the folder and writes out<i>.bin. Returns what it printed."""
         if self.target.bare_metal:
             command = firmware.emulation(*self._emulator, self.target, self._program,
                                          self._counting() if self.counted else ())

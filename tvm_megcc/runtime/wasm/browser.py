@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a compiled model in a WebAssembly engine. The engine compiles for the host's CPU, so its times are
-meaningful."""
+"""Runs a compiled model in a WebAssembly engine. The engine compiles for this machine's CPU, so times are real."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from ..device import Times
 from ..emulator.run import EmulatedSession
 from ..session import Given
 
-#: Warm-up runs: engines compile a program twice, the second time while it runs.
-WARM = 20
+#: The number of warm-up runs: engines compile a program a second time, with optimisation, while it runs.
+WARM_UP_RUNS = 20
 
 
 class WebSession(EmulatedSession):
@@ -31,12 +30,12 @@ class WebSession(EmulatedSession):
         """Times `runs` runs, then `watched` more with each kernel call timed."""
         seconds, calls = (), ()
         if runs:
-            said = self._printed_lines(inputs, ("--repeat", str(runs), "--warmup", str(WARM), "--times"))
-            seconds = tuple(1e-6 * float(line.split()[1]) for line in said if line.startswith("time_us "))
+            lines = self._printed_lines(inputs, ("--repeat", str(runs), "--warmup", str(WARM_UP_RUNS), "--times"))
+            seconds = tuple(1e-6 * float(line.split()[1]) for line in lines if line.startswith("time_us "))
         if watched:
-            said = self._printed_lines(inputs, ("--repeat", str(watched), "--warmup", str(WARM), "--profile"))
-            every = [1e-6 * float(line.split()[3]) for line in said if line.startswith("instruction ")]
-            calls = tuple(every[call.get("instruction", index)] for index, call in enumerate(self.calls))
+            lines = self._printed_lines(inputs, ("--repeat", str(watched), "--warmup", str(WARM_UP_RUNS), "--profile"))
+            per_instruction = [1e-6 * float(line.split()[3]) for line in lines if line.startswith("instruction ")]
+            calls = tuple(per_instruction[call.get("instruction", index)] for index, call in enumerate(self.calls))
         return Times(seconds, calls)
 
     def profile(self, inputs: Given) -> list[dict]:
@@ -57,10 +56,10 @@ class WebSession(EmulatedSession):
 
 
 def _name(engine: Sequence[str]) -> str:
-    """`node v20.20.2`, or wasmtime."""
+    """Returns the name of the engine: such as "node v20.20.2", or "wasmtime"."""
     if "node" not in Path(engine[0]).name:
         return "wasmtime"
-    said = subprocess.run([engine[0], "--version"], capture_output=True, text=True, check=False)
-    if said.returncode:
-        raise MegccError(f"{engine[0]} does not say which version it is: {said.stderr.strip()}")
-    return f"node {said.stdout.strip()}"
+    result = subprocess.run([engine[0], "--version"], capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise MegccError(f"{engine[0]} does not say which version it is: {result.stderr.strip()}")
+    return f"node {result.stdout.strip()}"

@@ -43,7 +43,7 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
             **({"uncounted": session.uncounted} if session.uncounted else {}), "stack_bytes": session.stack_bytes,
             **({"stack_at_most": static.bytes, "stack_path": list(static.path), "stack_unknown": list(static.unknown),
                 "stack_unbounded": list(static.unbounded)} if static else {}),
-            "files": calls.placed(session.firmware.with_suffix(".map").read_text()),
+            "files": calls.memory_by_file(session.firmware.with_suffix(".map").read_text()),
             "firmware": {**firmware.sizes(session.firmware), "container": session.container_bytes}, "calls": rows}
 
 

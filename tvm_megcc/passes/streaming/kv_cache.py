@@ -153,7 +153,7 @@ class _Growth:
         conditions = tuple(condition for past, new in self.steps.items() for condition in self._counted(past, new))
         for cache in self.caches:
             self._append(cache)
-        for name, axis, past in self._growing_inputs():
+        for name, axis, past in self._inputs_with_cache_rows():
             self._grow_input(name, axis, past)
         return self.edit.finish().with_(cache_inputs=self.cache_inputs,
                                         conditions=(*conditions, *self.graph.conditions))
@@ -195,7 +195,7 @@ class _Growth:
             self.edit.replace(op, op.with_(inputs=(name, *op.inputs[1:])))
         self.edit.add_after(name, Op("slice", attrs, (name,), (part,)))
 
-    def _growing_inputs(self) -> Iterator[tuple[str, int, Symbol]]:
+    def _inputs_with_cache_rows(self) -> Iterator[tuple[str, int, Symbol]]:
         """Yields inputs that grow with the states but are not states: (name, axis, extent)."""
         states = {cache.input for cache in self.caches}
         for name in self.graph.inputs:

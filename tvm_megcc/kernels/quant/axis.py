@@ -27,18 +27,19 @@ from ..site import Site
 
 
 @dataclass(frozen=True)
-class DequantizeParameters(UnitParameters):
-    """Parameters of `dequantize.c.j2`. unit: C type of a quantized element; short: its suffix in mgc functions. zero:
-    there are zero points."""
+class PerAxisParameters(UnitParameters):
+    """Parameters of `per_axis.c.j2`.
+
+    unit: the C type of a quantized element.
+    short: its suffix in mgc functions, such as "u8".
+    zero: there are zero points.
+    to_integers: whether the kernel quantizes; otherwise it dequantizes.
+    lower, upper: the limits of the quantized type.
+    """
 
     short: str
     zero: bool
-
-
-@dataclass(frozen=True)
-class QuantizeParameters(DequantizeParameters):
-    """Parameters of `quantize.c.j2`. lower, upper: limits of the quantized type."""
-
+    to_integers: bool
     lower: int
     upper: int
 
@@ -64,9 +65,6 @@ class PerAxisKernel(Kernel):
         """Returns the type of the operand or result that has integers."""
         raise NotImplementedError
 
-    def parameters(self, site: Site) -> UnitParameters:
-        raise NotImplementedError
-
     def lower(self, site: Site) -> Lowered:
         if site.inputs[1].size == 1:
             *sizes, last = [1, *(extent for _, _, extent in memory_axes(site.x))]
@@ -76,7 +74,11 @@ class PerAxisKernel(Kernel):
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
         operands = present(site, Operand("x", 0, outer * n * inner), Operand("scale", 1, n),
                            Operand("zero_point", 2, n))
-        return Lowered(f"quant/{site.kind.removesuffix('_linear')}", self.parameters(site),
+        quantized = self.quantized(site)
+        limits = np.iinfo(np.dtype(quantized.dtype))
+        params = PerAxisParameters(quantized.c_type, DTYPES[quantized.dtype].short, site.has(2), quantized is site.y,
+                                   int(limits.min), int(limits.max))
+        return Lowered("quant/per_axis", params,
                        dict(zip(("OUTER", "N", "INNER"), values, strict=True)), operands,
                        (Operand("y", 0, outer * n * inner),), outer * n, site.kind + "_zero" * site.has(2), self.name)
 
@@ -91,9 +93,6 @@ class DequantizeKernel(PerAxisKernel):
     def quantized(self, site: Site) -> TensorType:
         return site.x
 
-    def parameters(self, site: Site) -> UnitParameters:
-        return DequantizeParameters(site.x.c_type, DTYPES[site.x.dtype].short, site.has(2))
-
 
 class QuantizeKernel(PerAxisKernel):
     dtypes = (FLOAT32, FLOAT32, ANY)
@@ -101,8 +100,3 @@ class QuantizeKernel(PerAxisKernel):
 
     def quantized(self, site: Site) -> TensorType:
         return site.y
-
-    def parameters(self, site: Site) -> UnitParameters:
-        limits = np.iinfo(np.dtype(site.y.dtype))
-        return QuantizeParameters(site.y.c_type, DTYPES[site.y.dtype].short, site.has(2), int(limits.min),
-                                  int(limits.max))

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that want to be more than names, and C as a compiler sees it."""
+"""Hostile names of values and models, which try to inject code, and a view of C without comments and literals."""
 
 import re
 
-#: What must never be code. Identifiers are lower case and macros upper case, so as it stands only text can hold it.
+#: The identifier of the injected code, which may only occur in comments and literals. Generated identifiers are lower
+#: case and macros upper case, so none can be equal to it.
 MARKER = "PwNed"
 _FUNCTION = f"__attribute__((constructor)) static void {MARKER}(void) {{ }}"
+#: Names for values and models. Most contain code that a faulty generator would let out of a comment or literal.
 TEXTS = (
     f"*/ {_FUNCTION} /*", f"*\\\n/ {_FUNCTION} /*", f"*??/\n/ {_FUNCTION} /*", f"*\\ \n/ {_FUNCTION} //",
     f"\n{_FUNCTION}\n", f"\r{_FUNCTION}\r", f'"; {_FUNCTION} "', f"\\\"; {_FUNCTION} \\", f"\n#error {MARKER}\n",
@@ -18,7 +20,7 @@ TEXTS = (
 
 
 def code_of(text: str) -> str:
-    """The text without comments and literals, by the translation phases of C99."""
+    """Returns C without comments and literals, by the translation phases of C99: trigraphs, line splices, comments."""
     for sign, character in zip("=/'()!<>-", "#\\^[]|{}~", strict=True):
         text = text.replace(f"??{sign}", character)
     text = re.sub(r"\\[ \t]*\n", "", text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small operator graphs for tests, and golden strings to compare with."""
+"""Constructs small operator graphs for tests, and compares strings with golden files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 class Builder:
-    """Adds inputs, constants and operators, and infers types: `b.op("relu", b.input("x", 1, 8))`."""
+    """Adds inputs, constants and operators, and infers types: `b.op("relu", b.input("x", 1, 8))`.
+
+    All methods return the name of the new value. seed: of the random constants.
+    """
 
     def __init__(self, seed: int = 0):
         self.types: dict[str, TensorType] = {}
@@ -32,12 +35,14 @@ class Builder:
         return name
 
     def const(self, name: str, *shape: int, value: np.ndarray | None = None) -> str:
+        """Adds a constant: an array, or random numbers of float32 of a shape."""
         array = self.generator.standard_normal(shape).astype(np.float32) if value is None else value
         self.constants[name] = array
         self.types[name] = TensorType(str(array.dtype), array.shape)
         return name
 
     def op(self, kind: str, *inputs: str, name: str = "", **attrs) -> str:
+        """Adds an operator with one result. inputs: names of values, "" for an absent operand."""
         name = name or f"{kind}{len(self.ops)}"
         types = operator(kind).infer(Attrs(attrs), *(self.types[i] if i else None for i in inputs))
         self.types[name] = types[0]
@@ -45,6 +50,7 @@ class Builder:
         return name
 
     def conv(self, x: str, channels: int, kernel: int = 3, stride: int = 1, name: str = "", groups: int = 1) -> str:
+        """Adds a conv2d with random weights and pads of half the kernel. channels: of the result."""
         name = name or f"conv{len(self.ops)}"
         w = self.const(f"{name}.w", channels, self.types[x].shape[1] // groups, kernel, kernel)
         pad = kernel // 2
@@ -56,7 +62,7 @@ class Builder:
 
 
 def assert_golden(name: str, text: str) -> None:
-    """Compares with tests/golden/<name>.txt; MEGCC_UPDATE_GOLDEN=1 writes it."""
+    """Compares a text with the file tests/golden/<name>.txt; with MEGCC_UPDATE_GOLDEN=1, writes that file."""
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("MEGCC_UPDATE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)

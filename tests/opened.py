@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of operators with extents that are symbols, each of its own, and numbers drawn for these."""
+"""Test cases of operators with symbolic extents, and random values of the symbols."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from tvm_megcc.ir.graph import Attrs
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ops.base import Case, operator
 
-#: Which axes are opened: few, so that operators that have to know some of their extents are opened too.
+#: Sets of axes that become symbolic, by name. Some sets have few axes, so that operators that have to know some of
+#: their extents accept them.
 OPEN_AXES = {"first": lambda axis, rank: axis == 0, "last": lambda axis, rank: axis == rank - 1,
              "inner": lambda axis, rank: axis >= 2, "all": lambda axis, rank: True}
+#: Values that symbols get.
 EXTENTS = (1, 2, 3, 4, 5, 7)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A case's operand and result types over symbols, and what the shape rule demands of these."""
+    """A case with symbolic extents. types, results: types of operands and results. conditions: those that the shape
+    rule puts on the symbols."""
 
     attrs: Attrs
     types: tuple[TensorType | None, ...]
@@ -33,27 +36,28 @@ class Opened:
 
     @property
     def symbols(self) -> dict[str, int]:
-        """Symbols, and what they are in the case."""
+        """The symbols, with their values in the original case."""
         dims = [dim for type_ in self.types if type_ is not None for dim in type_.shape if isinstance(dim, Symbol)]
         return {dim.name: dim.likely for dim in dims}
 
     def types_at(self, values: Mapping[str, int]) -> list[TensorType | None]:
+        """Returns the operand types for these values of the symbols."""
         return [t and t.with_shape(substitute(dim, values) for dim in t.shape) for t in self.types]
 
     def likely(self, values: Mapping[str, int]) -> tuple[list[TensorType | None], list[TensorType]]:
-        """Operand and result types over symbols whose likely values are these."""
+        """Returns operand and result types over symbols with these likely values."""
         symbols = {name: Symbol(name, value) for name, value in values.items()}
         return ([t and t.with_shape(substitute(dim, symbols) for dim in t.shape) for t in self.types],
                 [t.with_shape(substitute(dim, symbols) for dim in t.shape) for t in self.results])
 
     def accepts(self, values: Mapping[str, int]) -> bool:
-        """As the shape function: every condition, and every extent is one."""
+        """Whether the shape function accepts these values: all conditions hold, and no extent is negative."""
         bounds = {name: (value, value) for name, value in values.items()}
         return (all(condition.holds(bounds) for condition in self.conditions)
                 and all(substitute(dim, values) >= 0 for t in self.results for dim in t.shape))
 
     def drawn(self, count: int, seed: int) -> Iterator[dict[str, int]]:
-        """Numbers for the symbols: those of the case with few changed, or all at random."""
+        """Yields random values of the symbols: some or all of the case's values are replaced."""
         generator = np.random.default_rng(seed)
         names = list(self.symbols)
         for _ in range(count):
@@ -64,8 +68,8 @@ class Opened:
 
 
 def opened(kind: str, case: Case) -> Iterator[Opened]:
-    """The case with some of its axes open, in ways that the operator takes. Constants keep
-    their extents, and an axis of one element, which may be one that broadcasts, stays it."""
+    """Yields the case with some of its axes symbolic, for each set of axes in `OPEN_AXES` that the operator accepts.
+    Constants keep their extents. So do axes of extent 1, which may be broadcast."""
     attrs, seen = Attrs(case.attrs), set()
     for is_open in OPEN_AXES.values():
         types = tuple(None if spec is None else TensorType(spec[1], tuple(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random quantised networks as operators between quantize_linear and dequantize_linear, as exporters write them."""
+"""Random quantised networks in QDQ form: float operators between dequantize_linear and quantize_linear, as exporters
+write them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tvm_megcc.ir.graph import Graph, Op
 
 
 class Quantised(Builder):
-    """A builder whose values are pairs: the integers, and the operator that makes reals of them."""
+    """Builds quantised graphs. Values are float32 results of dequantize_linear."""
 
     def __init__(self, seed: int, dtype: str):
         super().__init__(seed)
@@ -21,26 +22,27 @@ class Quantised(Builder):
         return self.const(f"{name}{len(self.constants)}", value=np.array(value, dtype))
 
     def parameters(self) -> tuple[str, str]:
-        """A scale, and a zero point at one end of its range, at the other, or between."""
+        """Returns a random scale, and a zero point at an end of its range, at 0 or between."""
         limits = np.iinfo(self.dtype)
         zero = self.random.choice([limits.min, limits.max, 0, int(self.random.integers(limits.min, limits.max + 1))])
         return self.scalar("s", self.random.uniform(0.01, 0.1), "float32"), self.scalar("z", zero, self.dtype)
 
     def real(self, integers: str, scale: str, zero: str) -> str:
+        """Dequantises a value."""
         return self.op("dequantize_linear", integers, scale, zero, axis=0, block=0, dtype="float32")
 
     def quantised(self, value: str) -> str:
-        """quantize, then dequantize."""
+        """Quantises a value with random parameters and dequantises it."""
         scale, zero = self.parameters()
         return self.real(self.op("quantize_linear", value, scale, zero, axis=0, block=0, dtype=self.dtype), scale, zero)
 
     def source(self, name: str) -> Op:
-        """The dequantize_linear whose numbers a value has."""
+        """Returns the dequantize_linear from which a value comes, through operators such as a relu."""
         op = next(op for op in self.ops if op.outputs == (name,))
         return op if op.kind == "dequantize_linear" else self.source(op.inputs[0])
 
     def weights(self, shape: tuple[int, ...], axis: int) -> str:
-        """Constants of int8, with a scale each channel or one of all."""
+        """Returns dequantised int8 weights, with a scale for each index of an axis or one for all."""
         count = shape[axis] if self.random.random() < 0.7 else 1
         scale = self.random.uniform(0.002, 0.02, count if count > 1 else ()).astype(np.float32)
         name = self.const(f"w{len(self.constants)}", value=self.random.integers(-127, 128, shape).astype(np.int8))
@@ -49,13 +51,15 @@ class Quantised(Builder):
                        dtype="float32")
 
     def bias(self, x: str, w: str, count: int) -> str:
-        """Constants of int32 in units of the product of both scales."""
+        """Returns a dequantised int32 bias, whose scale is the product of the scales of x and w. count: its length."""
         scales = [self.constants[self.source(name).inputs[1]] for name in (x, w)]
         name = self.const(f"b{len(self.constants)}", value=self.random.integers(-999, 999, count).astype(np.int32))
         scale = self.const(f"{name}.s", value=np.asarray(scales[0] * scales[1], np.float32))
         return self.op("dequantize_linear", name, scale, axis=0, block=0, dtype="float32")
 
     def convolution(self, x: str, channels: int, kernel: int, stride: int, depthwise: bool) -> str:
+        """Adds a convolution, usually with a bias, whose result is not quantised yet. channels: of the result, unless
+        the convolution is depthwise."""
         inputs = self.types[x].shape[1]
         groups, channels = (inputs, inputs) if depthwise else (1, channels)
         w = self.weights((channels, inputs // groups, kernel, kernel), 0)

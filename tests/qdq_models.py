@@ -11,7 +11,10 @@ from tests.onnx_models import model, node
 
 
 class _Models:
-    """Values are the names of reals that were just dequantised, with their shapes."""
+    """Builds a model. Values are names of float32 results of DequantizeLinear.
+
+    shapes: of all values. parameters: value -> the names of its scale and zero point.
+    """
 
     def __init__(self, seed: int):
         self.random = np.random.default_rng(seed)
@@ -33,14 +36,15 @@ class _Models:
         return name
 
     def scales(self, low: float, high: float) -> str:
-        """A scale for reals of a range, and a zero point."""
+        """Returns the names of a scale for float values from `low` to `high`, and of its zero point."""
         limits = np.iinfo(self.dtype)
         scale = np.float32((high - low) / 255 * self.random.uniform(0.7, 1.2))
         zero = np.clip(np.rint(limits.min - low / scale), limits.min, limits.max)
         return f"{self.const(scale)} {self.const(np.array(zero, self.dtype))}"
 
     def quantised(self, value: str, low: float, high: float, parameters: str = "") -> str:
-        """QuantizeLinear, then DequantizeLinear."""
+        """Quantises a value and dequantises it. parameters: names of scale and zero point; by default, for the range
+        from `low` to `high`."""
         shape, parameters = self.shapes[value], parameters or self.scales(low, high)
         integers = self.op("QuantizeLinear", value, *parameters.split(), shape=shape)
         return self.real(integers, parameters, shape)
@@ -51,8 +55,8 @@ class _Models:
         return value
 
     def weights(self, shape: tuple[int, ...], axis: int) -> str:
-        """Constants of int8, with a scale each channel or one of all; sums of products are about as large as operands.
-        """
+        """Returns dequantised int8 weights, with a scale for each index of an axis or one for all. Scales are such that
+        sums of products are about as large as operands."""
         fan_in = np.prod(shape) / shape[axis]
         scale = np.full(shape[axis], 1 / 73 / np.sqrt(fan_in)) * self.random.uniform(0.5, 1.5, shape[axis])
         scale = scale.astype(np.float32) if self.random.random() < 0.6 else scale[0].astype(np.float32)
@@ -136,19 +140,22 @@ class _Models:
         return self.quantised(self.op("Transpose", x, perm=perm, shape=shape), 0, 0, self.parameters[x])
 
     def softmax(self, x: str) -> str:
-        """In steps of 1 / 256, as ONNX Runtime's quantiser writes it, or of any size."""
+        """Adds a Softmax with a result scale of 1 / 256, as ONNX Runtime's quantiser writes it, or with a random
+        scale."""
         drawn = self.scales(0, 1)
         least = self.const(np.array(np.iinfo(self.dtype).min, self.dtype))
         parameters = f"{self.const(np.float32(1 / 256))} {least}" if len(self.nodes) % 2 else drawn
         return self.quantised(self.op("Softmax", x, axis=-1), 0, 1, parameters)
 
 
+#: Methods of `_Models` that may follow a value of rank 4; those that occur twice are chosen more often.
 ON_IMAGES = ("conv", "conv", "conv", "two", "activation", "pool", "concat", "resize", "gap", "reshape", "transpose")
+#: Methods of `_Models` that may follow a value of any rank.
 ON_ANY = ("matmul", "two", "activation", "softmax", "transpose", "concat", "attention")
 
 
 def random_model(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A model with one integer input and output, and an input for it."""
+    """Returns a model with one 8-bit input and output, and an input for it."""
     made = _Models(seed)
     random = made.random
     shape = (int(random.integers(1, 3)), int(random.integers(1, 9)), int(random.integers(3, 10)),
@@ -165,7 +172,8 @@ def random_model(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     return proto, {"x": random.integers(limits.min, limits.max + 1, shape).astype(made.dtype)}
 
 
-#: Operators whose quantised form takes each operand with its scale and zero point, then those of the result.
+#: Operator -> its quantised form (QOperator), which takes each operand with its scale and zero point, then the scale
+#: and zero point of the result.
 _QUANTISED = {"Conv": "QLinearConv", "MatMul": "QLinearMatMul", "Add": "com.microsoft::QLinearAdd",
               "Mul": "com.microsoft::QLinearMul", "Sigmoid": "com.microsoft::QLinearSigmoid",
               "AveragePool": "com.microsoft::QLinearAveragePool",
@@ -174,8 +182,8 @@ _QUANTISED = {"Conv": "QLinearConv", "MatMul": "QLinearMatMul", "Add": "com.micr
 
 
 def of_quantised_operators(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with quantised operators in place of those between DequantizeLinear and QuantizeLinear, where there are
-    any; a bias becomes int32."""
+    """Returns a QDQ model in QOperator form: operators between DequantizeLinear and QuantizeLinear become quantised
+    ones where these exist, and their biases become int32."""
     made = onnx.ModelProto()
     made.CopyFrom(proto)
     made.opset_import.add(domain="com.microsoft", version=1)
@@ -191,7 +199,7 @@ def of_quantised_operators(proto: onnx.ModelProto) -> onnx.ModelProto:
         if len(operands) < len(own) or any(source[name].op_type != "DequantizeLinear" for name in own):
             continue
         if real.op_type == "Softmax" and constants[quantize.input[1]] != 1 / 256:
-            continue  # ONNX Runtime multiplies by the whole part of 1 / step
+            continue  # ONNX Runtime multiplies by the integer part of 1 / scale
         domain, _, kind = _QUANTISED[real.op_type].rpartition("::")
         inputs = [name for operand in operands for name in operand]
         result = list(quantize.input[1:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs of bytes whose layers can be computed by rows."""
+"""Graphs of 8-bit layers that can be computed strip by strip of rows (passes/memory/strips.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tvm_megcc.ir.graph import Graph
 
 
 class Bytes(Builder):
-    """Graphs of int8, or of uint8 whose weights have zero points."""
+    """Builds graphs of int8, or of uint8 whose weights have zero points. zero, w_zero: zero points of values and
+    weights."""
 
     def __init__(self, dtype: str = "int8"):
         super().__init__()
@@ -19,7 +20,7 @@ class Bytes(Builder):
 
     def layer(self, x: str, channels: int, kernel: int = 3, stride: int = 1, groups: int = 1, pad: int | None = None,
               dilation: int = 1, scales: float | np.ndarray = 2e-4) -> str:
-        """A convolution whose sums become bytes again. scales: of the sums, one or one a channel."""
+        """Adds a convolution whose int32 sums are requantized. scales: of the sums, one or one for each channel."""
         name = f"c{len(self.ops)}"
         shape = (channels, self.types[x].shape[1] // groups, kernel, kernel)
         lowest = np.iinfo(self.dtype).min
@@ -35,15 +36,17 @@ class Bytes(Builder):
         return self.quantised(reals, name)
 
     def scaled(self, x: str, channels: int, **window: int) -> str:
-        """A layer with a scale a channel."""
+        """Adds a layer with a scale for each channel."""
         return self.layer(x, channels, scales=self.generator.uniform(1e-4, 3e-4, channels), **window)
 
     def quantised(self, reals: str, name: str) -> str:
+        """Quantises a float32 value."""
         return self.op("quantize_linear", reals, self.const(f"{name}.qs", value=np.float32(0.02)),
                        self.const(f"{name}.qz", value=self.dtype.type(self.zero)), name=name, axis=1, block=0,
                        dtype=self.dtype.name)
 
     def added(self, a: str, b: str) -> str:
+        """Adds the sum of two quantised values."""
         zero = self.dtype.type(self.zero)
         reals = [self.op("dequantize_linear", x, self.const(f"{x}.as{len(self.ops)}", value=np.float32(0.02)),
                          self.const(f"{x}.az{len(self.ops)}", value=zero), name=f"{x}.r{len(self.ops)}", axis=1,
@@ -53,7 +56,7 @@ class Bytes(Builder):
 
 
 def separable(dtype: str = "int8") -> Graph:
-    """As MobileNet begins."""
+    """The first layers of MobileNetV1: convolution, depthwise and pointwise convolutions."""
     b = Bytes(dtype)
     x = b.layer(b.input("x", 1, 3, 20, 10, dtype=dtype), 24, stride=2)
     x = b.layer(b.layer(x, 24, groups=24), 48, kernel=1)
@@ -65,7 +68,7 @@ def unsigned() -> Graph:
 
 
 def residual() -> Graph:
-    """A value that two operators read, windows of several sizes, a branch."""
+    """A residual network: a value that two operators read, windows of several sizes."""
     b = Bytes()
     x = b.layer(b.input("x", 1, 4, 23, 9, dtype="int8"), 8, kernel=5)
     y = b.layer(b.layer(x, 8, dilation=2), 8, kernel=3)
@@ -83,7 +86,7 @@ def pads_and_strides() -> Graph:
 
 
 def wide_pads() -> Graph:
-    """Windows of every layer that lie wholly in the padding. So many that it is not computed by rows in less memory."""
+    """Layers with windows that lie completely in the padding. They are so many that strips need no less memory."""
     b = Bytes()
     x = b.layer(b.input("x", 1, 3, 14, 6, dtype="int8"), 8, kernel=3, pad=4)
     x = b.layer(b.layer(x, 8, kernel=1, pad=2), 8, groups=8, pad=3, stride=2)
@@ -91,14 +94,14 @@ def wide_pads() -> Graph:
 
 
 def columns() -> Graph:
-    """One place wide: a strip of one row has the shape of the scales of its channels."""
+    """Values of width 1, so that a strip of one row has the same shape as the scales of its channels."""
     b = Bytes()
     x = b.scaled(b.input("x", 1, 4, 9, 1, dtype="int8"), 1024, kernel=1)
     return b.graph(b.scaled(b.scaled(x, 1024, groups=1024), 4, kernel=1))
 
 
 def broadcast() -> Graph:
-    """One place wide, with operands that are broadcast along each axis, of three and of four axes."""
+    """Values of width 1 with operands that are broadcast along each axis, of ranks 2 to 4."""
     b = Bytes()
     x = b.scaled(b.scaled(b.input("x", 1, 4, 23, 1, dtype="int8"), 32, stride=2), 32, groups=32)
     for shape in ((1, 32, 1, 1), (12, 1), (1, 1, 12, 1), (32, 12, 1)):
@@ -110,7 +113,7 @@ def broadcast() -> Graph:
 
 
 def person_detection(channels: int = 1) -> Graph:
-    """MobileNetV1 of a quarter of the channels on images of 96x96, as in Visual Wake Words."""
+    """MobileNetV1 with a width multiplier of 0.25 on images of 96x96, as in Visual Wake Words."""
     b = Bytes()
     x = b.layer(b.input("x", 1, channels, 96, 96, dtype="int8"), 8, stride=2)
     for outputs, stride in ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *[(128, 1)] * 5, (256, 2),
@@ -121,6 +124,7 @@ def person_detection(channels: int = 1) -> Graph:
 
 
 def fed(graph: Graph) -> dict[str, np.ndarray]:
+    """Returns random inputs of a graph, over the whole range of their types."""
     random = np.random.default_rng(5)
     limits = {name: np.iinfo(graph.types[name].dtype) for name in graph.inputs}
     return {name: random.integers(limit.min, limit.max + 1, graph.types[name].shape).astype(limit.dtype)

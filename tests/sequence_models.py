@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with sequences whose length a run finds, and what they give by numpy."""
+"""ONNX models with sequences whose length is only known at run time, and their results in numpy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ def sequence(name: str, shape=None) -> onnx.ValueInfoProto:
 
 def looped(inside: Sequence[onnx.NodeProto], behind: Sequence[onnx.NodeProto], inputs: Values, outputs: Values,
            constants=None, before: Sequence[onnx.NodeProto] = ()) -> onnx.ModelProto:
-    """A Loop of n turns that makes the sequence `t` of `s` in its turn `i`: at first empty, or `s0`; at last `r`."""
+    """Returns a model with a Loop of n iterations that carries a sequence.
+
+    inside: the nodes of the body, which compute the sequence `t` from the sequence `s` and the iteration number `i`.
+    behind: nodes after the loop, which read its final sequence `r`. before: nodes that compute the initial sequence
+    `s0`; it is empty by default.
+    """
     start = before or [node("SequenceEmpty", "", "s0")]
     body = graph_proto([node("Identity", "c", "c2"), *inside],
                        [value("i", [], "int64"), value("c", [], "bool"), sequence("s")],
@@ -30,8 +35,11 @@ def looped(inside: Sequence[onnx.NodeProto], behind: Sequence[onnx.NodeProto], i
 
 
 def embedding_bag(by_sequence: bool, offsets: bool) -> onnx.ModelProto:
-    """torch.nn.EmbeddingBag, the sums of rows of `w` [7, 3] in each bag, as torch.onnx spells it: by a sequence that a
-    loop carries (with an If for empty bags), or by what its turns give. offsets: an input, else bags of two."""
+    """Returns torch.nn.EmbeddingBag as torch.onnx exports it: sums of the rows of `WEIGHTS` in each bag.
+
+    by_sequence: whether the loop carries a sequence, with an If for empty bags; else it has a scan output. offsets:
+    whether the offsets of the bags are an input; else bags have two rows.
+    """
     inputs = {"ids": ("int64", [6]), **({"offsets": ("int64", [3])} if offsets else {})}
     constants = {"w": WEIGHTS, "one": np.array([1]), "two": np.array([2]), "axis": np.array([0]), "six": np.array([6]),
                  "three": np.array(3), "zero": np.array(0), "going": np.array(True), "step": np.array(1),
@@ -64,5 +72,6 @@ WEIGHTS = np.random.default_rng(3).normal(size=(7, 3)).astype(np.float32)
 
 
 def bags(ids: np.ndarray, offsets: Sequence[int] = (0, 2, 4)) -> np.ndarray:
+    """Returns the sums of the embeddings in each bag, float32 [bags, 3]. offsets: the first index of each bag."""
     borders = [*offsets, len(ids)]
     return np.stack([WEIGHTS[ids[first:last]].sum(0) for first, last in pairwise(borders)])

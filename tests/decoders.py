@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small decoders with the graphs that optimum and transformers write: keys and values of the past are inputs, and
-outputs with those of the new tokens behind them."""
+"""Small decoders with the graphs that optimum and transformers export: the KV cache of past tokens is an input, and the
+cache with the new tokens appended is an output."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import onnx
 
 from tests.onnx_models import model, node
 
+#: The value of masked scores.
 LOWEST = np.finfo(np.float32).min
 
 
 class Writer:
-    """Nodes and constants of a graph; a call adds a node and gives its result's name."""
+    """Collects the nodes and constants of a graph. A call adds a node and returns the name of its result."""
 
     def __init__(self, seed: int = 0):
         self.nodes: list[onnx.NodeProto] = []
@@ -24,7 +25,8 @@ class Writer:
         self.rng = np.random.default_rng(seed)
 
     def __call__(self, kind: str, *operands: Any, to: str = "", several: int = 0, **attributes: Any) -> Any:
-        """Operands are names, or arrays and numbers, which become constants."""
+        """Adds a node. operands: names, or arrays and numbers, which become constants. to: the name of the result.
+        several: the number of results, whose names are returned as a list; 0 for one result."""
         names = [each if isinstance(each, str) else self.constant(each) for each in operands]
         result = to or f"{kind}_{len(self.nodes)}"
         results = [f"{result}_{index}" for index in range(several)] or [result]
@@ -38,18 +40,20 @@ class Writer:
         return name
 
     def weight(self, *shape: int) -> np.ndarray:
+        """Returns random weights of float32."""
         return (self.rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
 
     def real(self, value: str) -> str:
-        """As float32."""
+        """Casts a value to float32."""
         self.nodes.append(node("Cast", value, f"Cast_{len(self.nodes)}", to=onnx.TensorProto.FLOAT))
         return self.nodes[-1].output[0]
 
     def extent(self, value: str, axis: int) -> str:
-        """As torch exports `x.shape[axis]`."""
+        """Returns an extent of a value, computed as torch exports `x.shape[axis]`."""
         return self("Gather", self("Shape", value), np.array(axis, np.int64), axis=0)
 
     def shape(self, *extents: str | int) -> str:
+        """Returns a shape of extents, which are numbers or names of values."""
         parts = [self("Unsqueeze", each, np.array([0])) if isinstance(each, str) else np.array([each])
                  for each in extents]
         return self("Concat", *parts, axis=0)
@@ -65,13 +69,15 @@ class Writer:
 
 
 def pairs(layers: int) -> dict[str, str]:
-    """Output -> input, of the keys and values of all layers."""
+    """Returns output -> input for the keys and values of all layers, as the option `states` takes them."""
     return {f"present.{layer}.{what}": f"past_key_values.{layer}.{what}" for layer in range(layers)
             for what in ("key", "value")}
 
 
-def _finished(w: Writer, logits: str, layers: int, heads: int, width: int, vocabulary: int,
+def _model_of(w: Writer, logits: str, layers: int, heads: int, width: int, vocabulary: int,
               positions: bool, masked: bool, batch: str | int) -> onnx.ModelProto:
+    """Returns the model of the nodes with the inputs and outputs of a decoder. heads: of keys and values. positions,
+    masked: whether position_ids and attention_mask are inputs."""
     w("Identity", logits, to="logits")
     past, total = "past_sequence_length", "past_sequence_length + sequence_length"
     inputs: dict[str, Any] = {"input_ids": ("int64", [batch, "sequence_length"])}
@@ -88,10 +94,10 @@ def _finished(w: Writer, logits: str, layers: int, heads: int, width: int, vocab
 def gpt2(layers: int = 2, heads: int = 3, width: int = 8, vocabulary: int = 40, longest: int = 64,
          positions: bool = True, masked: bool = True, batch: str | int = "batch_size",
          seed: int = 0) -> onnx.ModelProto:
-    """GPT-2: learnt positions, a causal mask that is a part of a constant (Slice, Where), keys transposed.
+    """Returns a GPT-2: learnt positions, a causal mask that is a part of a constant (Slice, Where), transposed keys.
 
-    Without `positions` they are counted from the extent of the past; without `masked` there is no padding.
-    """
+    width: of a head. longest: the most positions. positions, masked: whether position_ids and attention_mask are
+    inputs; otherwise positions are counted from the extent of the cache, and there is no padding."""
     w, hidden = Writer(seed), heads * width
     count = w.extent("input_ids", 1)
     places = "position_ids"
@@ -130,13 +136,13 @@ def gpt2(layers: int = 2, heads: int = 3, width: int = 8, vocabulary: int = 40, 
         wide = w("Mul", w("Mul", wide, np.array(0.5)), curve)
         x = w("Add", x, w("MatMul", wide, w.weight(4 * hidden, hidden)))
     logits = w("MatMul", w.layer_norm(x, hidden), w.weight(hidden, vocabulary))
-    return _finished(w, logits, layers, heads, width, vocabulary, positions, masked, batch)
+    return _model_of(w, logits, layers, heads, width, vocabulary, positions, masked, batch)
 
 
 def llama(layers: int = 2, heads: int = 4, groups: int = 2, width: int = 8, vocabulary: int = 40,
           batch: str | int = "batch_size", seed: int = 0) -> onnx.ModelProto:
-    """Llama: rotary positions, heads that share keys (Unsqueeze, Expand, Reshape), a mask that is computed from the
-    extents of past and new tokens."""
+    """Returns a Llama: rotary positions, heads that share keys (Unsqueeze, Expand, Reshape), and a mask that is
+    computed from the extents of past and new tokens. groups: the number of key heads."""
     w, hidden = Writer(seed), heads * width
     count, rows = w.extent("input_ids", 1), w.extent("input_ids", 0)
     before = w.extent("past_key_values.0.key", 2)
@@ -189,11 +195,12 @@ def llama(layers: int = 2, heads: int = 4, groups: int = 2, width: int = 8, voca
         x = w("Add", x, w("MatMul", w("Mul", gate, w("MatMul", normed, w.weight(hidden, 2 * hidden))),
                           w.weight(2 * hidden, hidden)))
     logits = w("MatMul", w.rms_norm(x, hidden), w.weight(hidden, vocabulary))
-    return _finished(w, logits, layers, groups, width, vocabulary, True, True, batch)
+    return _model_of(w, logits, layers, groups, width, vocabulary, True, True, batch)
 
 
 def fed(proto: onnx.ModelProto, tokens: np.ndarray, past: int) -> dict[str, np.ndarray]:
-    """What a run on these tokens [batch, count] is given, but for keys and values."""
+    """Returns the inputs of a run on these tokens [batch, count], except the KV cache. past: the number of past tokens.
+    """
     names = {value.name for value in proto.graph.input}
     batch, count = tokens.shape
     given = {"input_ids": tokens.astype(np.int64), "attention_mask": np.ones((batch, past + count), np.int64),
@@ -202,7 +209,7 @@ def fed(proto: onnx.ModelProto, tokens: np.ndarray, past: int) -> dict[str, np.n
 
 
 def empty(proto: onnx.ModelProto, batch: int = 1) -> dict[str, np.ndarray]:
-    """Keys and values of no past."""
+    """Returns an empty KV cache."""
     found = {}
     for value in proto.graph.input:
         if value.name.startswith("past"):

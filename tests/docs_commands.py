@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of README and docs, and small models of the names that they use."""
+"""Finds the commands in README and docs, and writes small models with the names that they use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
 
-#: Begin of a command, and why it is not run here.
+#: (regular expression of commands, the reason why they are not run here)
 NOT_HERE = (
     (r"--rpc ", "there is no board"), (r"^program (compile|run) ", "tests/models/test_programs.py does"),
     (r"^lm |\.gguf", "tests/compiled/tools/test_language_model.py does"),
@@ -31,14 +31,15 @@ NOT_HERE = (
     (r"--blocks 100000", "takes a minute"), (r"^report ", "tests/compiled/tools/test_report.py does"),
     (r"--extern my_ops\.py", "tests/compiled/packages/test_extern.py does"),
     (r"--for (go|rust|npm|cpp)", "tests/compiled/packages/test_languages.py does"))
-#: Commands that take seconds, or need one that does.
+#: Commands that take seconds, or that read a file which such a command writes.
 LONG = re.compile(r"^(bench|tune|quantize|verify) |--log tune\.jsonl|model_int8|--time|run .*--target wasm32")
-#: What pages have done before.
+#: Page -> commands that it assumes to have been run.
 BEFORE = {"updates.md": ["compile kws.onnx --name kws --target cortex-m4 -o kws"]}
 
 
 def commands(page: Path) -> list[str]:
-    """What stands behind `megcc` in the lines of blocks: lines that go on joined, without comments."""
+    """Returns the commands of a page's code blocks without the word `megcc` and without comments. Continued lines are
+    joined."""
     found = []
     for block in _INDENTED.findall(_FENCED.sub("", page.read_text())):
         for line in re.sub(r"\\\n\s*", "", block).splitlines():
@@ -50,6 +51,7 @@ def commands(page: Path) -> list[str]:
 
 
 def reason_not_to_run(command: str) -> str:
+    """Returns the reason from `NOT_HERE`, "" if a command is run."""
     return next((reason for pattern, reason in NOT_HERE if re.search(pattern, command)), "")
 
 
@@ -58,7 +60,7 @@ def python_blocks(page: Path) -> list[str]:
 
 
 def image(batch: int | str = 1, name: str = "data", shape: tuple = (3, 8, 8)) -> onnx.ModelProto:
-    """A classifier of images."""
+    """Returns a classifier of images."""
     generator = np.random.default_rng(0)
     weights = {"w": generator.standard_normal((4, 3, 3, 3)).astype(np.float32), "m": 0.5 * np.eye(4, dtype=np.float32)}
     nodes = [node("Conv", f"{name} w", "a"), node("Relu", "a", "b"), node("GlobalAveragePool", "b", "c"),
@@ -67,14 +69,15 @@ def image(batch: int | str = 1, name: str = "data", shape: tuple = (3, 8, 8)) ->
 
 
 def stateful(state: str, kept: str, shape: tuple, inputs: dict | None = None, other: str = "x") -> onnx.ModelProto:
-    """x + state is kept, and its negative given out."""
+    """Returns a model that computes kept = x + state and an output -kept. state, kept: names of the state's input and
+    output. other: the name of x."""
     nodes = [node("Add", f"{other} {state}", kept), node("Neg", kept, "activation_2")]
     return model(nodes, {other: list(shape), state: list(shape), **(inputs or {})},
                  {"activation_2": list(shape), kept: list(shape)})
 
 
 def vad() -> onnx.ModelProto:
-    """What it computes depends on a sampling rate."""
+    """Returns a model like Silero VAD, with an If on the sampling rate."""
     def branch(factor: float, name: str) -> onnx.GraphProto:
         return onnx.helper.make_graph(
             [onnx.helper.make_node("Constant", [], [f"{name}_f"], value_float=factor),
@@ -109,7 +112,7 @@ def spoken() -> onnx.ModelProto:
 
 
 def cache() -> onnx.ModelProto:
-    """A state that is written to in part."""
+    """Returns a model that writes new elements into its states by ScatterElements."""
     nodes = [node(kind, f"past.0.{what} place new", f"present.0.{what}", axis=1)
              for kind, what in (("ScatterElements", "key"), ("ScatterElements", "value"))]
     shape = [1, 8, 4]
@@ -117,7 +120,7 @@ def cache() -> onnx.ModelProto:
                  {"present.0.key": shape, "present.0.value": shape}, opset=18)
 
 
-#: Name of a file, a pattern of the command, and what makes it; the first row that fits.
+#: (name of a file, regular expression of commands, function that returns the model). The first matching row counts.
 MODELS: tuple[tuple[str, str, Callable[[], object]], ...] = (
     ("model.onnx", "--dim batch|--dispatch .data", lambda: image("batch")),
     ("model.onnx", "--state h_out=h_in", lambda: stateful("h_in", "h_out", (1, 4))),
@@ -141,7 +144,7 @@ MODELS: tuple[tuple[str, str, Callable[[], object]], ...] = (
 
 
 def prepare(command: str, folder: Path) -> None:
-    """Makes the models and arrays that a command names."""
+    """Writes the models and arrays that a command names."""
     names = [*re.findall(r"[\w./-]+\.(?:onnx|tflite)", command),
              *(name for name in ("wake.tflite", "speech.onnx") if "models.json" in command)]
     done = set()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random graphs of every operator, for passes: whatever a rewrite asks for may stand in front of it or behind.
+"""Random graphs of all operators, for tests of passes: any operator may precede or follow the operators of a rewrite.
 
-A network is some operators in a row that read each other's results, drawn from the cases that operators declare. A
-graph holds several, which have nothing in common, so that one run of a pass sees them all.
+A network is a short sequence of operators that read each other's results, chosen at random from the cases that
+operators declare. A graph contains several independent networks, so that one run of a pass sees them all.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ from tvm_megcc.ir.types import DTYPES, TensorType
 from tvm_megcc.ops.base import OPERATORS, Case, operator
 from tvm_megcc.ops.rules import require_accepted
 
-#: Operators whose cases stand for themselves: graphs within, or text in C.
-_WHOLE = ("loop", "branch", EXTENT, "tir", "extern")
-KINDS = tuple(kind for kind in sorted(OPERATORS) if OPERATORS[kind].cases and kind not in _WHOLE)
-#: The operators that each module of passes names, which are drawn together.
+#: Operators that are left out: they contain graphs or C code.
+_LEFT_OUT = ("loop", "branch", EXTENT, "tir", "extern")
+KINDS = tuple(kind for kind in sorted(OPERATORS) if OPERATORS[kind].cases and kind not in _LEFT_OUT)
+#: For each module of passes, the operators that it names. Networks prefer the operators of one module.
 NAMED = tuple(found for path in sorted(Path(passes.__file__).parent.rglob("*.py")) if (found := tuple(
     kind for kind in KINDS if re.search(rf'"{kind}"', path.read_text()))))
-#: Operators with tables for one shape, which importers make.
+#: Operators with constant tables for one shape, so that their operands keep the shapes of a case.
 _OF_ONE_SHAPE = ("resize", "resample", "trees")
-#: Draws of an operator that reads a value before another value is tried.
+#: The most attempts to add an operator that reads an existing value.
 TRIES = 40
 
 
 class Network:
-    """Operators in a row. prefix: of the names of its values, and of its symbols if axes are `opened`."""
+    """A random sequence of operators.
+
+    prefix: of the names of its values and symbols. opened: whether extents may become symbols. named: the operators
+    that are preferred. symbols: extent -> the symbol that replaces it."""
 
     def __init__(self, prefix: str, generator: np.random.Generator, opened: bool):
         self.prefix, self.generator, self.opened = prefix, generator, opened
@@ -70,14 +73,15 @@ class Network:
         return name
 
     def open(self, shape: Sequence[int]) -> tuple[Dim, ...]:
-        """Equal extents are one symbol, so that operands still fit each other; half of them stay numbers."""
+        """Returns a shape with some extents replaced by symbols, if the network is opened. Equal extents become one
+        symbol, so that operands still match; half of the extents stay numbers."""
         for extent in shape:
             if self.opened and extent > 1 and extent not in self.symbols:
                 self.symbols[extent] = Symbol(f"{self.prefix}d{extent}", extent) if self.chance(0.5) else extent
         return tuple(self.symbols.get(extent, extent) for extent in shape)
 
     def add(self, kind: str, attrs: Attrs, inputs: Sequence[str]) -> bool:
-        """Adds the operator if its operands fit."""
+        """Adds an operator if its shape rule accepts the operands; returns whether it was added."""
         try:
             operands = [self.types[name] if name else None for name in inputs]
             with recording():
@@ -96,8 +100,8 @@ class Network:
         return True
 
     def drawn(self, case: Case, index: int, made: bool = True) -> str:
-        """An operand of a case: a constant, one that was quantised, an input or, if it may be `made`, what some
-        operator gives."""
+        """Returns an operand of a case: a constant, a dequantised constant, an input or, if `made`, a result of a
+        further operator."""
         spec = case.inputs[index]
         if spec is None:
             return ""
@@ -112,7 +116,7 @@ class Network:
         return self.made(type_) if made and self.chance(0.5) else self.input(type_)
 
     def made(self, type_: TensorType) -> str:
-        """A value of this type that some operator gives; an input where none was found that does."""
+        """Returns a value of this type that a further operator computes; an input if no such operator was found."""
         for _ in range(TRIES // 4):
             kind = self.chosen(self.named if self.chance(0.3) else KINDS)
             case, count = self.chosen(OPERATORS[kind].cases), self.count
@@ -133,7 +137,7 @@ class Network:
         return self.ops[-1].outputs[0] if self.add(kind, attrs, (name, *parameters)) else name
 
     def extend(self, kind: str) -> bool:
-        """Adds an operator of this kind that reads a value that is there."""
+        """Adds an operator of this kind that reads an existing value; returns whether it was added."""
         if not self.values:
             case = self.chosen(OPERATORS[kind].cases)
             return self.add(kind, Attrs(case.attrs), [self.drawn(case, index) for index in range(len(case.inputs))])
@@ -156,7 +160,7 @@ class Network:
         return False
 
     def fitting(self, kind: str, attrs: Attrs, value: str) -> Attrs:
-        """The attributes of a move, for the shape of a value."""
+        """Returns attributes that fit the shape of a value: random ones for transpose and reshape."""
         shape = self.types[value].shape
         if kind == "transpose":
             return Attrs(perm=tuple(int(axis) for axis in self.generator.permutation(len(shape))))
@@ -169,10 +173,11 @@ class Network:
 
     @property
     def count(self) -> tuple[int, int, int, int]:
-        """How much there is, for `forget`."""
+        """The numbers of types, inputs, values and operators, for `forget`."""
         return len(self.types), len(self.inputs), len(self.values), len(self.ops)
 
     def forget(self, count: tuple[int, int, int, int]) -> None:
+        """Removes everything that was added since `count` was read."""
         types, inputs, values, operators = count
         for name in list(self.types)[types:]:
             del self.types[name]
@@ -194,7 +199,7 @@ def drawn_network(prefix: str, seed: int, opened: bool = False, length: int = 4)
 
 
 def graph_of(networks: Sequence[Network], name: str = "drawn") -> Graph:
-    """One graph with these networks; outputs are what nothing reads, and now and then more."""
+    """Returns a graph of several networks. Its outputs are the values that nothing reads, and some others."""
     operators = tuple(op for network in networks for op in network.ops)
     read, generator = {name for op in operators for name in op.inputs}, np.random.default_rng(len(operators))
     outputs = tuple(result for op in operators for result in op.outputs

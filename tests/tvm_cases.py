@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks for either front end of TVM: imported by TVM from ONNX, partitioned, built, run; ONNX Runtime
-says what they compute. `tests/relax` and `tests/relay` run them with a front end each."""
+"""Networks for the tests of both TVM front ends (`tests/relax`, `tests/relay`): TVM imports them from ONNX, they are
+partitioned, built and run, and the results are compared with ONNX Runtime's."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ import pytest
 
 from tests.onnx_models import model, node
 
-#: Scalar code compiles fast.
+#: The target of all networks: scalar C, which compiles fast.
 TARGET = "megcc-c"
 
 
 @dataclass(frozen=True)
 class Graph:
-    """An ONNX graph of float32 from one input. weights: drawn at random, {name: shape}; given: {name: array}.
+    """An ONNX graph of float32 with one input, "data".
 
-    differs: what the two importers of TVM write with different operators.
+    weights: {name: shape} of random initializers. given: {name: array} of other initializers. regions: the expected
+    number of regions. differs: why TVM's importers for Relax and Relay give different operators, "" if they do not.
     """
 
     name: str
@@ -42,10 +43,12 @@ class Graph:
         return onnx.shape_inference.infer_shapes(made)
 
     def data(self, **extents: int) -> np.ndarray:
+        """Returns a random input. extents: the values of symbolic extents."""
         shape = [dim if isinstance(dim, int) else extents[dim] for dim in self.shape]
         return np.random.RandomState(sum(shape)).standard_normal(shape).astype("float32")
 
     def expected(self, data: np.ndarray) -> list[np.ndarray]:
+        """Returns the outputs that ONNX Runtime computes."""
         onnxruntime = pytest.importorskip("onnxruntime")
         session = onnxruntime.InferenceSession(self.model().SerializeToString(), providers=["CPUExecutionProvider"])
         return session.run(None, {"data": data})
@@ -110,10 +113,12 @@ PARAMETERS = [pytest.param(graph, id=graph.name, marks=[pytest.mark.slow] * grap
 
 @dataclass(frozen=True)
 class FrontEnd:
-    """What the two front ends do under different names.
+    """The functions of a front end, which have different names in both.
 
-    imported: from a model to a module. partitioned, report: ours. session: from a partitioned module to a function
-    from an input to results. dispatched: from a module, the open axes of "data" and ranges to a module.
+    imported: returns an ONNX model as a module of TVM.
+    partitioned, report: `partition_for_megcc` and `report`.
+    session: returns, for a partitioned module, a function from an input to the results.
+    dispatched: applies `Dispatch` to a module; takes the shape of "data" with None for open axes, and the ranges.
     """
 
     imported: Callable
@@ -124,7 +129,7 @@ class FrontEnd:
 
 
 def check_graph(front_end: FrontEnd, graph: Graph, assert_same: Callable) -> None:
-    """Everything is in one region, and the results are ONNX Runtime's."""
+    """Checks that all operators are in the expected regions, and that the results are ONNX Runtime's."""
     partitioned = front_end.partitioned(front_end.imported(graph.model()), target=TARGET)
     report = front_end.report(partitioned)
     assert not report.theirs and len(report.regions) == graph.regions and report.share == 1.0, str(report)
@@ -133,7 +138,7 @@ def check_graph(front_end: FrontEnd, graph: Graph, assert_same: Callable) -> Non
 
 
 def check_open(front_end: FrontEnd, assert_same: Callable) -> None:
-    """A batch that changes, by one region and by ranges."""
+    """Checks a network with a symbolic batch, with one region for all batches and with clones for ranges."""
     mod = front_end.imported(OPEN.model())
     ranged = front_end.dispatched(mod, (None, 3, 8, 6), {"data": {0: [(1, 2), (2, 5)]}})
     for module in (mod, ranged):

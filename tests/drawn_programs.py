@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs: graphs with extents that depend on values, and with branches, loops and scans, within each other.
+"""Random ONNX programs with data-dependent extents and nested branches, loops and scans.
 
-A graph has inputs x [6, 4] and y [5] of float32, n, i and j [1] of int64, and a flag. All it computes besides is of
-float32 (numbers found are cast), of rank 1 or 2, so that any value fits most steps.
+The inputs are x [6, 4] and y [5] of float32, n, i and j [1] of int64, and a bool flag. All computed values are float32
+(integer results are cast) of rank 1 or 2, so that most steps accept any value.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ CONSTANTS = {"zero": [0], "one": [1], "two": [2], "three": [3], "minus": [-1], "
 
 @dataclass(frozen=True)
 class Value:
-    """A float32. columns: of rank 2, its extent of axis 1, COLUMNS, or 0 where only a run knows; rank 1 if None.
-    rows: its extent of axis 0, where that is known."""
+    """A float32 value.
+
+    columns: the extent of axis 1, which is COLUMNS or, if it is only known at run time, 0. None for a value of rank 1.
+    rows: the extent of axis 0, None if it is only known at run time.
+    """
 
     name: str
     columns: int | None
@@ -37,7 +40,7 @@ class Value:
 
 @dataclass
 class Scope:
-    """A graph under construction: its nodes, and the values that they may read, those around it too."""
+    """A graph under construction. values: those that its nodes may read, of outer graphs too. depth: of nesting."""
 
     values: list[Value]
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -45,6 +48,8 @@ class Scope:
 
 
 class Program:
+    """Constructs a program. made: the number of names given. scope: the graph that nodes are added to."""
+
     def __init__(self, seed: int):
         self.random = np.random.default_rng(seed)
         self.made = 0
@@ -53,7 +58,7 @@ class Program:
         self.constants["matrix"] = self.random.normal(size=(COLUMNS, COLUMNS)).astype(np.float32) / 2
         self.constants["row"] = self.random.normal(size=COLUMNS).astype(np.float32)
 
-    # What draws ask for.
+    # Random choices.
 
     def any_of(self, choices):
         return choices[int(self.random.integers(len(choices)))]
@@ -68,13 +73,13 @@ class Program:
         return result
 
     def pick(self, rank: int | None = None, columns: bool = False) -> Value:
-        """A value, a late one more often; of this rank, with known columns."""
+        """Returns a random value, more often one of the last four. columns: whether its columns must be known."""
         fits = [each for each in self.scope.values
                 if (rank is None or (rank == 1) == (each.columns is None)) and (not columns or each.columns)]
         return self.any_of(fits[-4:] if self.random.random() < 0.7 else fits)
 
     def extent(self, of: Value, axis: int = 0) -> str:
-        """[1] of int64."""
+        """Returns an extent of a value, int64 [1]."""
         shape = self.add("Shape", of.name)
         return self.add("Slice", f"{shape} zero one" if axis == 0 else f"{shape} one two")
 
@@ -82,7 +87,7 @@ class Program:
         return self.add("Reshape", f"{one} nothing")
 
     def number(self) -> str:
-        """A small count that the run computes, [1] of int64: 0 to 4."""
+        """Returns a number from 0 to 4 that is computed at run time, int64 [1]."""
         kind = self.random.integers(4)
         if kind == 0:
             return "n"
@@ -95,7 +100,7 @@ class Program:
         return self.add("Min", f"n {self.extent(self.pick())}")
 
     def ramp(self, of: Value) -> str:
-        """0.5, 1, ... as many as it has rows."""
+        """Returns the vector 0.5, 1, 1.5, … with as many elements as a value has rows."""
         halves = self.add("ConstantOfShape", self.extent(of), value=helper.make_tensor("value", 1, [1], [0.5]))
         return self.add("CumSum", f"{halves} scalar_zero")
 
@@ -114,6 +119,7 @@ class Program:
     # Steps: each adds nodes and returns a value.
 
     def step(self) -> None:
+        """Adds a random step. Control flow is nested at most two deep."""
         steps = STEPS + CONTROL * (2 if self.scope.depth == 0 else 1) if self.scope.depth < 2 else STEPS
         self.scope.values.append(getattr(self, self.any_of(steps))())
 
@@ -264,7 +270,7 @@ class Program:
     def suppressed(self) -> Value:
         x = self.pick(2, columns=True)
         boxes = self.add("Unsqueeze", f"{x.name} zero")
-        # None are equal but for rounding, which would decide what is kept.
+        # The ramp makes scores differ by more than rounding, which would otherwise decide which boxes are kept.
         score = self.add("Add", f"{self.add('ReduceMax', x.name, axes=[1], keepdims=0)} {self.ramp(x)}")
         scores = self.add("Reshape", f"{score} {self.add('Concat', f'one one {self.extent(x)}', axis=0)}")
         most = self.any_of(["two", "five", self.number()])
@@ -290,7 +296,7 @@ class Program:
     # Control flow.
 
     def inside(self, values: list[Value], steps: int) -> Scope:
-        """Draws a graph in this one that may read these values, and those around it."""
+        """Returns a new inner graph with random steps. values: those that it may read besides the outer ones."""
         outer, self.scope = self.scope, Scope([*self.scope.values, *values], [], self.scope.depth + 1)
         for _ in range(steps):
             self.step()
@@ -298,7 +304,7 @@ class Program:
         return inner
 
     def within(self, scope: Scope, draw):
-        """What `draw` adds to a graph inside."""
+        """Calls `draw`, which adds nodes to an inner graph, and returns its result."""
         outer, self.scope = self.scope, scope
         result = draw()
         self.scope = outer
@@ -328,7 +334,7 @@ class Program:
         return Value(made, like.columns if alike else columns.pop() if len(columns) == 1 else 0)
 
     def loop(self) -> Value:
-        """One value that keeps its shape, one that may grow, and rows that are stacked."""
+        """Adds a Loop: it carries a value that keeps its shape and maybe one that grows, and has a scan output."""
         start, growing = self.pick(), self.pick()
         grows = self.random.random() < 0.5
         most = self.any_of(["", "four", "n", self.scalar(self.number())])
@@ -403,7 +409,7 @@ CONTROL = ["branch", "loop", "scan"]
 
 
 def drawn(seed: int) -> onnx.ModelProto:
-    """A program of a few steps; all that it computes are outputs."""
+    """Returns a program of a few steps, whose outputs are all values that it computes."""
     program = Program(seed)
     for _ in range(int(program.random.integers(2, 7))):
         program.step()
@@ -413,7 +419,8 @@ def drawn(seed: int) -> onnx.ModelProto:
 
 
 def inputs(seed: int, count: int) -> list[dict[str, np.ndarray]]:
-    """What a program is run on."""
+    """Returns inputs for `count` runs of a program. x is shifted by a number that differs between runs, so that runs
+    take different branches."""
     random, runs = np.random.default_rng(seed), []
     for shift in (0.0, 9.0, -9.0, 0.5)[:count]:
         runs.append({"x": (random.normal(size=(ROWS, COLUMNS)) + shift).astype(np.float32),

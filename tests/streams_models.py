@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small networks of sequences, of seeded weights, that tests of streams take in blocks."""
+"""Small networks on sequences with random weights, which tests convert to streaming form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tvm_megcc.frontends.models import import_model
 
 
 class Writer:
-    """Nodes of an ONNX model, one behind the other."""
+    """Collects the nodes and weights of an ONNX model with the input "x". shape: of the input."""
 
     def __init__(self, shape, seed: int = 5):
         self.random = np.random.default_rng(seed)
@@ -39,12 +39,12 @@ class Writer:
         return self.add("Conv", x, self.weight(outputs, channels // groups, kernel), self.weight(outputs), **attributes)
 
     def quantised(self, x: str, scale: float, zero: int) -> str:
-        """A value as int8, and a real number again."""
-        how = self.constant(np.float32(scale)), self.constant(np.int8(zero))
-        return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *how), *how)
+        """Quantises a value to int8 and dequantises it."""
+        parameters = self.constant(np.float32(scale)), self.constant(np.int8(zero))
+        return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *parameters), *parameters)
 
     def bytes_conv(self, x: str, channels: int, outputs: int, kernel: int, **attributes) -> str:
-        """A convolution whose weights are int8."""
+        """Adds a convolution whose weights are dequantised int8."""
         weights = self.constant(self.random.integers(-127, 128, (outputs, channels, kernel)).astype(np.int8))
         scales = self.constant((0.003 + 0.002 * self.random.random(outputs)).astype(np.float32))
         weights = self.add("DequantizeLinear", weights, scales, self.constant(np.zeros(outputs, np.int8)), axis=0)
@@ -65,7 +65,11 @@ class Writer:
 
 @dataclass(frozen=True)
 class Network:
-    """make: the model. states: how many the compiler adds. expected: latency and receptive field of outputs."""
+    """A network for streaming.
+
+    make: returns the ONNX model. axis: the time axis of the input. states: the number of states that the compiler adds.
+    expected: output -> (latency, receptive field) in steps.
+    """
 
     make: object
     axis: int = 2
@@ -90,7 +94,7 @@ def _causal():
 
 
 def _chomp():
-    """As causal convolutions come from PyTorch: padded on both sides, and cut."""
+    """Causal convolutions as PyTorch models have them: padded on both sides, then sliced."""
     w = Writer((1, 3, 96))
     x = w.slice(w.conv("x", 3, 8, 3, pads=[4, 4], dilations=[2]), 2, 0, -4)
     y = w.add("Relu", x)
@@ -106,7 +110,7 @@ def _padded():
 
 
 def _same():
-    """Pads on both sides: results are late."""
+    """Convolutions with pads on both sides, whose results have a latency."""
     w = Writer((1, 3, 96))
     x = w.add("Sigmoid", w.conv("x", 3, 8, 3, pads=[1, 1]))
     y = w.add("Add", x, w.conv(x, 8, 8, 5, pads=[4, 4], dilations=[2]))
@@ -127,7 +131,8 @@ def _valid_pools():
 
 
 def wavenet(length: int = 96, channels: int = 8, dilations=(1, 2, 4, 8), kernel: int = 3):
-    """As Neural Amp Modeler's: convolutions without pads, what they add to cut to their length, a sum of heads."""
+    """WaveNet as Neural Amp Modeler has it: convolutions without pads, residuals sliced to their length, a sum of
+    heads."""
     w = Writer((1, 1, length))
     last = length - (kernel - 1) * sum(dilations)
     x, total = w.conv("x", 1, channels, 1), ""
@@ -142,8 +147,8 @@ def wavenet(length: int = 96, channels: int = 8, dilations=(1, 2, 4, 8), kernel:
 
 
 def _quantised():
-    """Bytes with zero points: pads of a convolution, a Pad with numbers around it, a window that reaches ahead, and
-    pads of what is late by then."""
+    """A quantised network with zero points: pads of a convolution, a Pad between quantisations, a window that reads
+    later steps, and pads after that latency."""
     w = Writer((1, 3, 96))
     x = w.quantised("x", 0.03, -3)
     x = w.quantised(w.add("Relu", w.bytes_conv(x, 3, 8, 3, pads=[2, 0])), 0.02, -128)
@@ -155,8 +160,8 @@ def _quantised():
 
 
 def tflite(dtype: str = "int8", length: int = 96, channels: int = 8) -> bytes:
-    """Causal convolutions as TensorFlow writes them: a PAD with the zero point, then CONV_2D without pads. Weights of
-    uint8 have a zero point, and one scale."""
+    """Causal convolutions as TensorFlow exports them: a PAD with the zero point, then CONV_2D without pads. uint8
+    weights have a zero point and one scale, int8 weights a scale for each channel."""
     random = np.random.default_rng(3)
     more = 128 if dtype == "uint8" else 0
     tensors = {"x": Quantized((1, length, 1, 4), 0.05, more - 3, dtype)}
@@ -181,7 +186,7 @@ def tflite(dtype: str = "int8", length: int = 96, channels: int = 8) -> bytes:
 
 
 def _wide():
-    """An image that comes column by column."""
+    """A network on an image that arrives column by column."""
     w = Writer((1, 2, 10, 96))
     x = w.add("Conv", "x", w.weight(6, 2, 3, 3), w.weight(6), pads=[1, 2, 1, 0])
     x = w.add("MaxPool", x, kernel_shape=[2, 1], strides=[2, 1])
@@ -229,6 +234,7 @@ def _with(shape, make, axis: int = 2) -> Network:
     return Network(model, axis)
 
 
+#: Networks that cannot be streamed because of the operator "culprit": name -> (network, error text).
 REFUSED = {
     "batch": (_with((1, 3, 96), lambda w: w.add("ReduceMean", "x", axes=[0], name="culprit"), 0), "reads the whole"),
     "mean": (_with((1, 3, 96), lambda w: w.add("ReduceMean", "x", axes=[2], name="culprit")), "reads the whole"),

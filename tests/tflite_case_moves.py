@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random TFLite files of one operator, continued: what moves numbers, windows, products, layers."""
+"""Random TFLite files of one operator, continued from `tflite_cases`: moves, windows, products and layers."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def gather(case: Case) -> Spec:
 
 
 def points(case: Case, shape, rows: tuple[int, ...]) -> np.ndarray:
-    """Indices into the first axes of a tensor."""
+    """Returns random indices into the first axes of a tensor."""
     return np.stack([case.random.integers(0, max(extent, 1), rows) for extent in shape], -1)
 
 
@@ -308,7 +308,7 @@ def broadcast_args(case: Case) -> Spec:
 
 
 def window(case: Case, shape, kernel, activations: bool = True) -> dict:
-    """Options of windows, "valid" only where the image has as many pixels."""
+    """Returns random options of a window. Padding is VALID only if the image is at least as large as the window."""
     strides = [case.number(1, 3) for _ in kernel]
     dilations = [case.one_of(1, 1, 2, 3) for _ in kernel]
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
@@ -319,7 +319,7 @@ def window(case: Case, shape, kernel, activations: bool = True) -> dict:
 
 
 def weights(case: Case, shape, axis: int, bias: bool = True) -> tuple[list[str], float]:
-    """w and b of the case's element type, and how large sums are."""
+    """Adds weights and a bias. Returns their names, and the magnitude of the sums of products."""
     if not case.quantised:
         case.tensors["w"] = case.random.standard_normal(shape).astype(np.float32)
         case.tensors["b"] = case.random.standard_normal(shape[axis]).astype(np.float32)
@@ -409,7 +409,7 @@ def fully_connected(case: Case) -> Spec:
 
 @rule("BATCH_MATMUL", of=(*REALS, "qint8", "qint16"))
 def batch_matmul(case: Case) -> Spec:
-    """With the second operand a constant, or another activation, and stacks that broadcast."""
+    """A batch matmul whose second operand is a constant or an input, with broadcast batch axes."""
     left, right = case.often(0.5), case.often(0.5)
     rows, depth_, columns = case.number(1, 9), case.number(1, 40), case.number(1, 17)
     stack = list(case.shape(0, 3, (1, 2, 3)))
@@ -424,37 +424,38 @@ def batch_matmul(case: Case) -> Spec:
     return case.spec("BatchMatMulOptions", {"AdjX": left, "AdjY": right}, ["x0", "x1"], ["y"], constants=0.5)
 
 
-# --- what others draw -------------------------------------------------------------------------------------------------
+# --- files of other modules -------------------------------------------------------------------------------------------
 
 
 def drawn(case: Case) -> Spec:
-    """A file of `tflite_draws`, of bytes or numbers of 16 bits."""
+    """A file of `tflite_draws`, of 8 or 16 bits."""
     return FILES[case.kind](case)  # type: ignore[return-value]
 
 
 def hybrid(case: Case) -> Spec:
-    """A file of `tflite_hybrid_draws`: floats with weights of 8 bits."""
+    """A file of `tflite_hybrid_draws`: float32 operands with weights of 8 bits."""
     return FLOATS[case.kind](case)  # type: ignore[return-value]
 
 
-#: Rules beside those above, by a word for what they are of.
+#: Name of a set of rules -> operator -> rule. The rules above have the name "".
 OTHERS: dict[str, dict[str, Rule]] = {
     "drawn": {kind: Rule(drawn, ("int8", "uint8", *(("int16",) if kind in WIDE and kind != "EQUAL" else ())))
               for kind in FILES if kind != "CUSTOM TFLite_Detection_PostProcess"},
     "hybrid": {kind: Rule(hybrid, REALS) for kind in FLOATS},
 }
 
+#: Operator -> (name of the set, rule) of all its rules.
 ALL = {**{kind: (("", each),) for kind, each in RULES.items()}}
 for word, rules in OTHERS.items():
     for kind, each in rules.items():
         ALL[kind] = (*ALL.get(kind, ()), (word, each))
 
-#: Every (operator, which rule, element type) of a round.
+#: Every (operator, name of the set of rules, element type).
 ROUND = [(kind, word, dtype) for kind, rules in ALL.items() for word, each in rules for dtype in each.dtypes]
 
 
 def spec_of(number: int) -> Spec:
-    """Case `number` of all there are."""
+    """Returns random file `number`. Numbers go through `ROUND` again and again, with another seed each time."""
     kind, word, dtype = ROUND[number % len(ROUND)]
     case = Case(kind, dtype, number // len(ROUND))
     each = next(each for own, each in ALL[kind] if own == word)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random TFLite files of one operator, over all that the format's schema lets it have: element types, plain and
-quantised, ranks 0 to 5, extents of 0 and 1, broadcasting, negative axes, options, constants and repeated operands."""
+"""Random TFLite files of one operator, over everything that the format's schema allows: plain and quantised types,
+ranks 0 to 5, extents of 0 and 1, broadcasting, negative axes, options, constants and repeated operands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tflite
 from tests.tflite_draws import Draw
 from tests.tflite_files import Quantized, Tensor, written
 
-#: Element types: plain ones, and quantised ones behind a q.
+#: Element types. A quantised one has a q before its name.
 REALS, INTEGERS, PLAIN = ("float32",), ("int32", "int64"), ("int8", "uint8", "int16")
 BYTES, QUANTIZED = ("qint8", "quint8"), ("qint8", "quint8", "qint16")
 ANY = (*REALS, *INTEGERS, "bool", *PLAIN, *QUANTIZED)
@@ -21,7 +21,10 @@ ANY = (*REALS, *INTEGERS, "bool", *PLAIN, *QUANTIZED)
 
 @dataclass(frozen=True)
 class Spec:
-    """A file before it is written. shapes: of results that LiteRT is asked for."""
+    """A TFLite file of one operator before it is written.
+
+    kind: the operator. label: for messages. tensors, operators: as `written` takes them. feeds: the inputs.
+    """
 
     kind: str
     label: str
@@ -36,14 +39,14 @@ class Spec:
         return written(self.tensors, self.operators, self.inputs, self.outputs)
 
     def with_shapes(self, results: dict[str, np.ndarray]) -> Spec:
-        """With results of the shapes that were computed."""
+        """Returns the file with the shapes of these results, which LiteRT computed."""
         tensors = {name: value if name not in results else replace(value, shape=results[name].shape)
                    for name, value in self.tensors.items()}
         return replace(self, tensors=tensors)
 
 
 def merged(specs: Sequence[Spec]) -> Spec:
-    """One file of several, whose tensors are called by their place in front."""
+    """Merges files into one. Names of tensors get the index of their file as a prefix."""
     tensors, operators, feeds = {}, [], {}
     for place, spec in enumerate(specs):
         def own(names: Sequence[str], place: int = place) -> list[str]:
@@ -59,7 +62,11 @@ def merged(specs: Sequence[Spec]) -> Spec:
 
 
 class Case(Draw):
-    """Random parts of a file of one operator. dtype: the element type, behind a q if it is quantised."""
+    """Random choices for a file of one operator.
+
+    dtype: the element type, with a q before it if it is quantised. least, most: the range of float inputs. limits: the
+    ranges of integer inputs by name. values: inputs that are not random, by name.
+    """
 
     def __init__(self, kind: str, dtype: str, seed: int):
         super().__init__(kind, seed)
@@ -73,14 +80,15 @@ class Case(Draw):
         return self.random.random() < share
 
     def shape(self, low: int = 0, high: int = 5, extents: Sequence[int] = (1, 1, 2, 3, 4, 5, 9)) -> tuple[int, ...]:
-        """0 is an extent in one of a hundred."""
+        """Returns a random shape of `low` to `high` axes. One shape of a hundred has an extent of 0."""
         shape = [self.one_of(*extents) for _ in range(self.number(low, high))]
         if shape and self.often(0.01):
             shape[self.number(0, len(shape) - 1)] = 0
         return tuple(shape)
 
     def x(self, name: str, shape, dtype: str = "", scale: float = 0.0, zero: int | None = None, like: str = "") -> str:
-        """An operand of the case's element type, quantised as another one or anyhow."""
+        """Adds an operand or result and returns its name. dtype: by default the case's. like: an operand with the same
+        scale and zero point."""
         if dtype or not self.quantised:
             self.tensors[name] = Tensor(tuple(shape), dtype or self.dtype)
         elif like:
@@ -96,7 +104,7 @@ class Case(Draw):
         return self.number(-rank, rank - 1) if rank else 0
 
     def axes(self, rank: int) -> tuple[int, ...]:
-        """Some, some of them from the end."""
+        """Returns some axes in random order, some of them negative."""
         chosen = [axis for axis in range(rank) if self.often(0.5)]
         return tuple(axis - rank if self.often(0.3) else axis for axis in self.random.permutation(chosen).tolist())
 
@@ -105,7 +113,7 @@ class Case(Draw):
         return name
 
     def fed(self, name: str) -> np.ndarray:
-        """Numbers for an operand."""
+        """Returns the values of an operand."""
         value = self.tensors[name]
         if name in self.values:
             return self.values[name]
@@ -125,7 +133,9 @@ class Case(Draw):
 
     def spec(self, options: str, fields: dict, read: Sequence[str], made: Sequence[str], constants: float = 0.2,
              again: bool = False, **more) -> Spec:
-        """constants: share of operands behind the first that are. again: two operands may be one."""
+        """Returns the file. options, fields: the options table. read, made: names of operands and results. constants:
+        the share of operands after the first that become constants. again: whether both operands may be the same
+        tensor."""
         read, feeds = list(read), {}
         if again and self.often(0.1):
             read[1] = read[0]
@@ -146,7 +156,7 @@ class Case(Draw):
         return Spec(self.kind, self.label, tensors, [call], list(feeds), list(made), feeds)
 
     def file(self, options, fields, read, made, **more) -> Spec:
-        """What draws of `tflite_draws` end with."""
+        """Overrides `Draw.file`, so that the functions of `tflite_draws` return a `Spec`."""
         feeds = Draw.feeds(self)
         self.values.update(feeds)
         for name, value in self.tensors.items():
@@ -173,7 +183,7 @@ def rule(*kinds: str, of: Sequence[str] = ANY):
 
 # --- elements ---------------------------------------------------------------------------------------------------------
 
-#: What is fed to functions that are not defined, or not precise, everywhere.
+#: Ranges of inputs of functions that are not defined, or not precise, for all numbers.
 _WITHIN = {"LOG": (1e-3, 9), "SQRT": (0, 9), "RSQRT": (1e-3, 9), "EXP": (-9, 5), "SIN": (-30, 30), "COS": (-30, 30)}
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawn TFLite files, each beside LiteRT's reference kernels: `python -m tests.tflite_comparison 0 2000`.
+"""Compares random TFLite files with LiteRT's reference kernels: `python -m tests.tflite_comparison 0 2000`.
 
-LiteRT ends some processes: files are checked in others.
+Files are checked in subprocesses, since LiteRT aborts on some of them.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.tflite import import_tflite
 from tvm_megcc.runtime import reference
 
-#: SUM of int8 and int16: LiteRT's reference kernel takes their bytes for those of uint8.
+#: Element types for which LiteRT's reference kernel of SUM is wrong: it reads their bytes as uint8.
 _SUMS = {"int8", "int16"}
-#: Operators whose float32 results are LiteRT's to the bit: what moves numbers, and single operations.
+#: Operators whose float32 results are equal to LiteRT's bit for bit: they move elements or compute one operation.
 EXACT_KINDS = {"ABS", "NEG", "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "RELU", "RELU6", "RELU_N1_TO_1", "FLOOR",
                "CEIL", "ROUND", "SQUARE", "SQRT", "RESHAPE", "TRANSPOSE", "GATHER", "STRIDED_SLICE", "SLICE", "PAD",
                "PADV2", "MIRROR_PAD", "CONCATENATION", "MAX_POOL_2D", "SELECT", "SELECT_V2", "DEQUANTIZE", "TILE"}
 
 
 def asked(spec: Spec) -> dict[str, np.ndarray]:
-    """What LiteRT computes."""
+    """Returns the results that LiteRT computes."""
     x = spec.tensors[next(name for name in spec.operators[0][3] if name)]
     own = spec.kind == "SUM" and str(getattr(x, "dtype", "")) in _SUMS
     return litert(spec.data, spec.feeds, optimised=own or spec.kind in OPTIMISED)
 
 
 def checked(number: int, folder: Path) -> Result:
+    """Compares our numpy reference with LiteRT on one random file."""
     spec = spec_of(number)
     try:
         expected = asked(spec)
@@ -60,7 +61,8 @@ def checked(number: int, folder: Path) -> Result:
 
 
 def compiled(numbers: Iterable[int], target: str, folder: Path) -> Iterator[Result]:
-    """What one folder of C makes of files that are right in numpy, all in one."""
+    """Compiles all files, merged into one, to C, and compares the results with LiteRT's. The files must be right in
+    numpy."""
     specs, wanted = [], []
     for number in numbers:
         spec = spec_of(number)
@@ -80,7 +82,7 @@ def compiled(numbers: Iterable[int], target: str, folder: Path) -> Iterator[Resu
 
 
 def differs(spec: Spec, found: np.ndarray, wanted: np.ndarray) -> str:
-    """How, "" where it does not."""
+    """Returns how a result differs from the expected one, "" if it does not."""
     if spec.kind in ("SELECT", "SELECT_V2") and wanted.size == 1:  # LiteRT makes scalars of what has one element
         wanted = wanted.reshape(found.shape)
     if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
@@ -98,7 +100,7 @@ def differs(spec: Spec, found: np.ndarray, wanted: np.ndarray) -> str:
 
 
 def results(numbers: Iterable[int]) -> Iterator[Result]:
-    """Of each number."""
+    """Yields the results of `checked` for the files of these numbers."""
     return from_processes("tests.tflite_comparison", ["--each"], numbers, lambda number: spec_of(number).label,
                           "no reference")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random TFLite files of one operator with quantised operands or weights, by the operator."""
+"""Random TFLite files of one quantised operator. `FILES` has a function for each operator."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from tests.tflite_files import Quantized, Tensor, written
 
 
 class Draw:
-    """Random parts of a file."""
+    """Random choices for a file of one operator.
+
+    kind: the operator. dtype: its element type. tensors: those of the file so far, by name; names of inputs begin with
+    x, those of results are y. avoided: name of an input -> a value that it must not have. even: whether scales are
+    powers of two, with which many results lie halfway between two integers."""
 
     def __init__(self, kind: str, seed: int):
         self.random = np.random.default_rng([seed, *kind.encode()])
         self.kind, self.dtype = kind, "int8" if seed % 3 else "uint8"
         self.tensors: dict[str, object] = {}
         self.rows, self.avoided = 1, dict[str, int]()
-        self.even = seed % 4 == 1  # powers of two, with which many results lie between two numbers
+        self.even = seed % 4 == 1
 
     def one_of(self, *choices):
         return choices[self.random.integers(len(choices))]
@@ -29,28 +33,33 @@ class Draw:
         return int(self.random.integers(low, high + 1))
 
     def scale(self, low: float = 1e-3, high: float = 1.0) -> float:
+        """Returns a random scale, distributed evenly over orders of magnitude."""
         drawn = np.exp(self.random.uniform(np.log(low), np.log(high)))
         return float(2.0**np.rint(np.log2(drawn)) if self.even else drawn)
 
     def zero(self, dtype: str = "") -> int:
+        """Returns a random zero point, often an end of the range or 0."""
         if (dtype or self.dtype) == "int16":
             return 0
         limits = np.iinfo(dtype or self.dtype)
         return self.one_of(int(limits.min), int(limits.max), self.number(limits.min, limits.max), 0)
 
     def add(self, name: str, shape, scale: float = 0.0, zero: int | None = None, dtype: str = "") -> Quantized:
+        """Adds a quantised tensor; scale and zero point are random unless given."""
         self.tensors[name] = Quantized(tuple(shape), scale or self.scale(), self.zero(dtype) if zero is None else zero,
                                        dtype or self.dtype)
         return self.tensors[name]
 
     def numbers(self, shape, dtype: str) -> np.ndarray:
+        """Returns random integers over the whole range of a type, both ends among them."""
         limits = np.iinfo(dtype)
         array = self.random.integers(limits.min, limits.max + 1, shape)
         array.flat[:2] = (limits.min, limits.max)[:array.size]
         return array.astype(dtype)
 
     def weights(self, shape, axis: int, x: Quantized) -> list[float]:
-        """Adds w and b; a scale for each channel of int8, one for all of uint8."""
+        """Adds weights w and a bias b, and returns the scales of w. int8 weights often have a scale for each channel,
+        uint8 weights have one. axis: that of the channels. x: the operand."""
         channels, own = shape[axis], "uint8" if self.dtype == "uint8" else "int8"
         several = own == "int8" and self.random.random() < 0.7
         scales = [self.scale(1e-3, 0.1) for _ in range(channels if several else 1)]
@@ -61,6 +70,8 @@ class Draw:
         return scales
 
     def file(self, options: str, fields: Mapping, read: list[str], made: list[str], **more) -> bytes:
+        """Returns the file of one operator. options: the name of its options table, with these fields. read, made:
+        names of its operands and results."""
         inputs = [name for name in read if name and getattr(self.tensors[name], "array", None) is None
                   and not isinstance(self.tensors[name], np.ndarray)]
         inputs = [name for name in inputs if not getattr(self.tensors[name], "variable", False)]
@@ -68,6 +79,7 @@ class Draw:
         return written(self.tensors, [(kind, options, fields, read, made, more)], inputs, made)
 
     def feeds(self) -> dict[str, np.ndarray]:
+        """Returns random inputs."""
         found = {}
         for name, value in self.tensors.items():
             if name[0] != "x" or isinstance(value, np.ndarray):
@@ -83,7 +95,7 @@ class Draw:
 
 
 def windowed(draw: Draw, kernel, activations=(0, 1, 2, 3)) -> tuple[dict, tuple[int, int]]:
-    """Options of windows, and the image that they come to from 7 x 6."""
+    """Returns random options of a window, and the height and width of the result for an image of 7 x 6."""
     padding, strides = draw.one_of(0, 1), (draw.number(1, 3), draw.number(1, 2))
     sizes = tuple(-(-extent // stride) if padding == 0 else (extent - size) // stride + 1
                   for extent, size, stride in zip((7, 6), kernel, strides, strict=True))
@@ -114,7 +126,7 @@ def fully_connected(draw: Draw) -> bytes:
 
 
 def other_binary(draw: Draw) -> bytes:
-    """Of the scales that networks have: results near the operands."""
+    """Returns a file of a binary operator, with scales as in real networks."""
     if draw.kind in ("SQUARED_DIFFERENCE", "PRELU"):
         draw.dtype = "int8" if draw.kind == "SQUARED_DIFFERENCE" else draw.dtype
     a = draw.add("x0", (2, 3, 4), draw.scale(1e-3, 0.9))
@@ -381,13 +393,14 @@ def detections(draw: Draw) -> bytes:
     return draw.file("", {}, ["x0", "x1", "anchors"], made, custom=bytes(options.Finish()))
 
 
-#: Files that showed what others did not: here a result that lies between two numbers.
+#: Operator -> seeds of files that once showed an error, here of a result halfway between two integers.
 FOUND = {"FULLY_CONNECTED": (677,)}
-#: Operators in test_tflite_states.py and test_tflite_sparse.py.
+#: Operators that test_tflite_states.py and test_tflite_sparse.py test instead.
 KEPT = {"CUSTOM CIRCULAR_BUFFER", "SVDF", "DENSIFY"}
-#: Operators of int8 and int16 that LiteRT has no reference kernel for, or one that takes numbers for those of uint8.
+#: Operators for which LiteRT has no reference kernel of int8 and int16, or one that reads elements as uint8.
 OTHERS = ("ELU", "SUM")
 
+#: Operator -> the function that returns a random file of it.
 FILES: dict[str, Callable[[Draw], bytes]] = {
     "CONV_2D": conv, "DEPTHWISE_CONV_2D": conv, "FULLY_CONNECTED": fully_connected, "ADD": binary, "SUB": binary,
     "MUL": binary, "MAXIMUM": extreme, "MINIMUM": extreme, "LOGISTIC": unary, "TANH": unary, "EXP": unary,

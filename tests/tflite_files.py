@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small TFLite files, written with the functions that the package tflite generates from the format's schema."""
+"""Writes small TFLite files with the functions that the package tflite generates from the format's schema."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Quantized:
-    """A tensor that stands for (q - zero_point) * scale; several scales are those of an axis. array: of a constant.
-    dtype: of int4 and int2, the array is of int8. blocks: the tensors with the scales of blocks and with their zero
-    points, "" for none, and how many numbers a block has. details: the number of QuantizationDetails."""
+    """A quantised tensor, which represents (q - zero_point) * scale.
+
+    scale, zero_point: one number, or one for each index of `axis`. array: the elements of a constant; int8 if the dtype
+    is int4 or int2. blocks: (name of the tensor of block scales, name of that of block zero points or "", elements of a
+    block). details: the schema's number of QuantizationDetails.
+    """
 
     shape: tuple[int, ...]
     scale: float | Sequence[float]
@@ -30,7 +33,8 @@ class Quantized:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of float32 or another element type; signature: with -1 for open extents."""
+    """A tensor that is not quantised. signature: the shape signature, with -1 for dynamic extents. variable: whether it
+    keeps its value from run to run."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -40,10 +44,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Sparse:
-    """A constant whose zeros are not stored.
+    """A sparse constant, as SparsityParameters of the schema describes it.
 
-    order: the axis of each level, from the rank on those within blocks. dense: levels that list all their coordinates.
-    blocks: axis -> how many of it are in a block. wide: bytes of a position.
+    order: the axis of each level; numbers from the rank on are axes within blocks. dense: levels that store all
+    coordinates. blocks: axis -> extent of a block. wide: bytes of a stored index.
     """
 
     array: np.ndarray
@@ -62,7 +66,7 @@ class Sparse:
         return self.array.dtype.name
 
     def levels(self) -> tuple[np.ndarray, list[int | tuple[list[int], list[int]]]]:
-        """The values that are stored and, of each level, its size or its segments and indices."""
+        """Returns the stored values and, for each level, its size (dense) or its segments and indices (CSR)."""
         rank, axes = self.array.ndim, list(self.blocks)
         cut = self.array.reshape([part for axis, extent in enumerate(self.shape) for part in (
             (extent // self.blocks[axis], self.blocks[axis]) if axis in self.blocks else (extent,))])
@@ -79,13 +83,12 @@ class Sparse:
         return np.array([cut[prefix] for prefix in prefixes], self.array.dtype), levels
 
 
-#: Element types of which a byte holds several numbers, the first in its lowest bits: their numbers in the format's
-#: schema, and their bits.
+#: Packed element types -> (number in the schema, bits of an element). The first element is in a byte's lowest bits.
 NARROW = {"int4": (17, 4), "int2": (19, 2)}
 
 
 def narrowed(array: np.ndarray, bits: int) -> np.ndarray:
-    """The bytes of int8 numbers that have so many bits, uint8."""
+    """Packs int8 elements of a few bits into bytes; returns uint8."""
     each = 8 // bits
     flat = array.reshape(-1).astype(np.uint8) & ((1 << bits) - 1)
     lanes = np.pad(flat, (0, -flat.size % each)).reshape(-1, each)
@@ -96,15 +99,17 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
             operators: Sequence[tuple], inputs: Sequence[str], outputs: Sequence[str], graphs: int = 1,
             signatures: Sequence[str] | Mapping[str, int] = (), once: Sequence[tuple] = (),
             behind: Sequence[tuple[Sequence[tuple], Sequence[str], Sequence[str]]] = ()) -> bytes:
-    """A file of one graph, of float32 where nothing else is said.
+    """Returns the bytes of a TFLite file.
 
-    tensors: by name, a constant, a description or a shape.
-    operators: (name of the operator, name of its table of options or "", options, inputs, outputs, more); absent inputs
-        are "". The name of a custom operator begins with a colon. more, which may be missing: "custom", its options,
-        and "intermediates", names of tensors.
-    graphs: so many times the graph is in the file. behind: other graphs, of the same tensors: operators, inputs,
-        outputs. once: operators of another graph behind these, which has neither. signatures: names, with the number of
-        the graph that each is; the number of its place, where there is none.
+    tensors: name -> a constant, a description of a tensor, or the shape of a float32 tensor.
+    operators: (name of the operator, name of its options table or "", options, inputs, outputs, more). Absent inputs
+        are "". The name of a custom operator begins with a colon. more: optional; {"custom": bytes of its options,
+        "intermediates": names of tensors}.
+    inputs, outputs: names of tensors.
+    graphs: the number of copies of the graph in the file.
+    behind: further graphs with the same tensors: (operators, inputs, outputs).
+    once: operators of a last graph without inputs and outputs.
+    signatures: name -> index of the graph, or names in the order of the graphs.
     """
     import tflite
 
@@ -137,7 +142,7 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
                      ArraySegments=segments, ArrayIndicesType=which, ArrayIndices=indices)
 
     def in_blocks(scales: str, zero_points: str, size: int) -> int:
-        """BlockwiseQuantization, which the package tflite does not know: scales, zero_points, block_size."""
+        """Writes a table BlockwiseQuantization (scales, zero_points, block_size), which the package tflite lacks."""
         builder.StartObject(3)
         for field, number in enumerate((names.index(scales), names.index(zero_points) if zero_points else -1, size)):
             builder.PrependInt32Slot(field, number, 0)
@@ -212,18 +217,19 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
     return bytes(builder.Output())
 
 
-#: Versions of operators that LiteRT reads their options by.
+#: Operator -> its version, by which LiteRT decides which options it reads; 1 for others.
 VERSIONS = {"FULLY_CONNECTED": 5, "UNIDIRECTIONAL_SEQUENCE_LSTM": 3, "BATCH_MATMUL": 2, "TRANSPOSE_CONV": 3, "SVDF": 3,
             "RESIZE_BILINEAR": 3, "RESIZE_NEAREST_NEIGHBOR": 3, "STRIDED_SLICE": 4, "GATHER": 5, "BROADCAST_TO": 2}
 
-#: Operators that LiteRT has no reference kernel for, or one that computes something else than its other kernel and
-#: TensorFlow: normalisation over one channel less.
+#: Operators for which LiteRT's optimised kernels are the reference. It has no reference kernel for them, or one that
+#: differs from TensorFlow (LOCAL_RESPONSE_NORMALIZATION uses one channel too few).
 OPTIMISED = ("CEIL", "ROUND", "ELU", "BROADCAST_TO", "LOCAL_RESPONSE_NORMALIZATION")
 
 
 def litert(data: bytes, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] = (),
            optimised: bool = False) -> dict[str, np.ndarray]:
-    """What LiteRT's reference kernels, or its optimised ones, compute, by the names of the tensors."""
+    """Returns the tensors that LiteRT computes, by name: the outputs, or those in `outputs`. optimised: whether to use
+    its optimised kernels instead of the reference kernels."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES if optimised else OpResolverType.BUILTIN_REF
@@ -243,7 +249,8 @@ def litert(data: bytes, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] 
 
 
 def network() -> bytes:
-    """Convolution (SAME, stride 2, relu6), depthwise convolution (relu), pools, a residual, a dense layer, softmax."""
+    """Returns a float32 network: convolution (SAME, stride 2, relu6), depthwise convolution (relu), a residual sum, a
+    pool, a dense layer and a softmax."""
     import tflite
 
     generator = np.random.default_rng(0)

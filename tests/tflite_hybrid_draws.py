@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random TFLite files of one operator on floats with weights of 8 bits or less, by the operator."""
+"""Random TFLite files of one hybrid operator: float32 operands and weights of 8 bits or less. `FLOATS` has a function
+for each operator."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.tflite_files import Quantized, Tensor
 
 
 def narrow(draw: Draw, weights: Quantized) -> Quantized:
-    """The weights, some of them of 4 or 2 bits where LiteRT has them."""
+    """Returns weights of int8 or, where LiteRT has such kernels, of 4 or 2 bits."""
     narrower = {"DEPTHWISE_CONV_2D": (), "CONV_2D": ("int4", "int4")}.get(draw.kind, ("int4", "int2"))
     dtype = draw.one_of("int8", "int8", *narrower)
     return replace(weights, dtype=dtype, array=weights.array >> {"int8": 0, "int4": 4, "int2": 6}[dtype])
@@ -22,7 +23,7 @@ def narrow(draw: Draw, weights: Quantized) -> Quantized:
 def hybrid_weights(draw: Draw, shape, axis: int) -> None:
     """Adds w of int8, int4 or int2 and b of float32."""
     scales = [draw.scale(1e-3, 0.1) for _ in range(draw.one_of(1, shape[axis]))]
-    array = np.maximum(draw.numbers(shape, "int8"), -127)  # LiteRT takes products of -128 for others
+    array = np.maximum(draw.numbers(shape, "int8"), -127)  # LiteRT's products with -128 are wrong
     draw.tensors["w"] = narrow(draw, Quantized(shape, scales, 0, "int8", axis, array))
     draw.tensors["b"] = draw.random.standard_normal(shape[axis]).astype(np.float32)
 
@@ -73,7 +74,7 @@ def hybrid_lookup(draw: Draw) -> bytes:
 
 
 def hybrid_layer(draw: Draw) -> bytes:
-    """LSTM layers with all they may have, of floats too, and RNN layers."""
+    """Returns a file of an LSTM layer with random optional parts, also with float32 weights, or of an RNN layer."""
     time, batch, inputs, units = (draw.number(1, high) for high in (4, 3, 9, 20))
     simple, major = draw.kind == "UNIDIRECTIONAL_SEQUENCE_RNN", draw.one_of(True, False)
     floats, coupled, peepholes, normalised = (draw.one_of(True, False) for _ in range(4))
@@ -109,12 +110,14 @@ def hybrid_layer(draw: Draw) -> bytes:
             weights("p", results, units, spread=0.5) if projects else "",
             reals("q", results) if projects and draw.one_of(True, False) else "", "h", "c",
             *(named(reals, "n", units) if normalised else [""] * 4)]
-    # Clipped cells have ends of one size, whose zero point lies between two numbers: it hangs on the last place.
+    # The range of clipped cells is symmetric, so that its zero point lies halfway between two integers and depends on
+    # the last bit.
     clip = 0.0 if fields["AsymmetricQuantizeInputs"] else draw.one_of(0.0, 0.7)
     fields |= {"CellClip": clip, "ProjClip": draw.one_of(0.0, 0.6)}
     return draw.file("UnidirectionalSequenceLSTMOptions", fields, read, ["y"])
 
 
+#: Operator -> the function that returns a random file of it.
 FLOATS: dict[str, Callable[[Draw], bytes]] = {
     "CONV_2D": hybrid_conv, "DEPTHWISE_CONV_2D": hybrid_conv, "FULLY_CONNECTED": hybrid_product,
     "EMBEDDING_LOOKUP": hybrid_lookup, "BATCH_MATMUL": hybrid_matrices,

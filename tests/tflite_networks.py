@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random quantised TFLite files of one to five operators, one behind the other."""
+"""Random quantised TFLite files of one to five operators in sequence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.tflite_files import Quantized, Tensor, written
 
-#: Operators that give a line of their own kind again: of 8 bits, and of 16.
+#: Methods of `Network` that add an operator on 8-bit or on 16-bit values. Names that occur twice are chosen more often.
 BYTES = ("conv", "conv", "depthwise", "depthwise", "sum", "sum", "product", "pool", "pool", "relu", "curve", "table",
          "pad", "mirror", "mean", "reshape", "transpose", "concat", "slice", "strided", "nearest", "bilinear",
          "transposed_conv", "quantize", "dense", "softmax", "extreme", "prelu", "depth", "gather", "difference",
@@ -15,12 +15,13 @@ BYTES = ("conv", "conv", "depthwise", "depthwise", "sum", "sum", "product", "poo
 WORDS = ("conv", "conv", "depthwise", "sum", "product", "pool", "relu", "curve", "pad", "mirror", "mean", "reshape",
          "transpose", "concat", "slice", "strided", "quantize", "dense", "extreme", "gather", "leaky", "split",
          "softmax")
-#: Operators that end a file: their results are no numbers of 8 or 16 bits.
+#: Methods that add a last operator, whose result is not quantised.
 ENDS = ("dequantize", "arg", "compare")
 
 
 class Network:
-    """x: the present tensor. size: what its numbers stand for, roughly."""
+    """A random network. x: the last tensor. size: the magnitude of the values that it represents. file: the TFLite
+    file. feeds: random inputs. even: whether scales are powers of two."""
 
     def __init__(self, seed: int):
         self.random = np.random.default_rng([seed, 77])
@@ -49,6 +50,7 @@ class Network:
 
     @property
     def half(self) -> float:
+        """Half of the largest integer, roughly."""
         return 2.0**14 if self.dtype == "int16" else 64.0
 
     def one_of(self, *choices):
@@ -62,7 +64,7 @@ class Network:
         return float(np.float32(2.0**np.rint(np.log2(drawn)) if self.even else drawn))
 
     def fitting(self, size: float) -> float:
-        """A scale for what is so large; now and then one in which most of it is cut off, or little is left of it."""
+        """Returns a scale for values of a magnitude; sometimes one that saturates most values, or rounds most to 0."""
         wide = 0.02 if self.random.random() < 0.1 else 0.5
         return self.scale(wide * size / self.half, 3 * size / self.half)
 
@@ -92,7 +94,7 @@ class Network:
 
     def add(self, kind: str, more, shape, scale: float = 0.0, zero: int | None = None, options: str = "",
             fields: dict | None = None, first: bool = True) -> None:
-        """An operator behind the present tensor; without a scale its result has that of its operand."""
+        """Adds an operator on the last tensor. Without a scale the result has that of its operand."""
         read = [self.name, *more] if first else [*more, self.name]
         name = f"y{len(self.tensors)}"
         y = self.made(name, shape, scale or self.x.scale, self.x.zero_point if not scale else zero)
@@ -103,7 +105,7 @@ class Network:
     # --- operators ---------------------------------------------------------------------------------------------------
 
     def image(self) -> tuple[int, ...]:
-        """The present shape, of four axes: what has fewer gets some."""
+        """Returns the last tensor's shape, after a reshape to four axes if it has fewer."""
         if len(self.x.shape) != 4:
             shape = (1, 1, 1, *self.x.shape)[-4:] if len(self.x.shape) < 4 else (
                 self.x.shape[0], self.x.shape[1], int(np.prod(self.x.shape[2:-1])), self.x.shape[-1])
@@ -122,7 +124,7 @@ class Network:
                 "FusedActivationFunction": self.one_of(0, 0, 0, 1, 2, 3)}, sizes
 
     def weights(self, shape, axis: int, terms: int) -> tuple[list[str], float]:
-        """Names of w and b, and how large sums are."""
+        """Adds weights and a bias. Returns their names, and the magnitude of the sums of products."""
         own = "uint8" if self.dtype == "uint8" else "int8"
         limits, channels = np.iinfo(own), shape[axis]
         least = -127 if own == "int8" else limits.min
@@ -179,7 +181,7 @@ class Network:
                  {"FusedActivationFunction": self.one_of(0, 0, 0, 1, 2, 3)})
 
     def other(self, shapes=None, scale: float = 0.0) -> str:
-        """A constant, or an earlier tensor of the present shape."""
+        """Returns a second operand: a constant, or an earlier tensor of the same shape."""
         earlier = [name for name, tensor in self.tensors.items() if name[0] in "xy" and name != self.name
                    and isinstance(tensor, Quantized) and tensor.shape == self.x.shape and tensor.dtype == self.dtype]
         if earlier and self.random.random() < 0.7 and not scale:
@@ -203,18 +205,19 @@ class Network:
                  {"FusedActivationFunction": self.one_of(0, 0, 0, 1, 2, 3)})
 
     def divided(self) -> None:
-        """By numbers that are not 0, with a result in which LiteRT's shifts stay below 32 bits."""
+        """Adds a division by numbers that are not 0, with a result scale for which LiteRT's shifts stay below 32
+        bits."""
         limits = np.iinfo(self.dtype)
         zero, scale = int(limits.min), self.scale(0.01, 0.2)
         name = f"c{len(self.tensors)}"
         array = self.random.integers(zero + 100, limits.max + 1, self.x.shape[-1:]).astype(self.dtype)
         self.made(name, array.shape, scale, zero, array)
-        # A dividend of 0 has no bits, and LiteRT shifts by more than there are.
+        # LiteRT shifts a dividend of 0 by more bits than an int32 has.
         self.made_apart()
         self.add("DIV", [name], self.x.shape, self.x.scale / scale / 1500, None, "DivOptions", {})
 
     def made_apart(self) -> None:
-        """Puts the present numbers above their zero point."""
+        """Makes all values of the last tensor positive."""
         limits = np.iinfo(self.dtype)
         one = f"c{len(self.tensors)}"
         self.made(one, (), self.x.scale, int(limits.min), np.array(limits.min + 9, self.dtype))

@@ -28,6 +28,7 @@ class Architecture:
     window_period: int = 0
 
 
+#: general.architecture of a file -> its differences.
 ARCHITECTURES = {
     "llama": Architecture(interleaved=True),
     "qwen2": Architecture(),
@@ -38,9 +39,9 @@ ARCHITECTURES = {
 }
 
 #: The upper limit of each hyperparameter; real models stay far below.
-_MOST = 1 << 24
+_MAX_HYPERPARAMETER = 1 << 24
 #: Metadata that change the computation but are not supported -> the value that has no effect, which is accepted.
-_NOT_READ = {"expert_count": 0, "attention.clamp_kqv": 0.0, "attention.max_alibi_bias": 0.0,
+_UNSUPPORTED = {"expert_count": 0, "attention.clamp_kqv": 0.0, "attention.max_alibi_bias": 0.0,
              "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0, "attention.causal": True}
 
 
@@ -48,14 +49,19 @@ _NOT_READ = {"expert_count": 0, "attention.clamp_kqv": 0.0, "attention.max_alibi
 class Decoder:
     """Hyperparameters of a decoder-only transformer.
 
+    layers: the number of transformer blocks.
     width: the size of the residual stream.
-    heads, groups: the numbers of query heads and of key/value heads.
-    head: the size of a head.
-    pairs: the pairs of a head that rotary embeddings rotate.
+    heads, kv_heads: the numbers of query heads and of key/value heads.
+    head_size: the number of elements of a head.
+    rotary_pairs: the number of pairs of elements of a head that rotary embeddings rotate.
     context: the number of tokens the model was trained for.
-    epsilon: that of the norms.
+    epsilon: is added to the mean square in the norms.
     theta: base of the rotary embeddings; theta_window: the same in layers with a window.
+    rotary_scale: positions are divided by it (linear scaling of the context).
     window: the size of the sliding window in keys, 0 for all.
+    attention_scale: scores are multiplied by it.
+    embedding_scale, residual_scale: embeddings, and the results of each half of a block, are multiplied by them.
+    logit_scale: logits are divided by it.
     """
 
     name: str
@@ -63,9 +69,9 @@ class Decoder:
     layers: int
     width: int
     heads: int
-    groups: int
-    head: int
-    pairs: int
+    kv_heads: int
+    head_size: int
+    rotary_pairs: int
     context: int
     epsilon: float
     theta: float
@@ -77,7 +83,7 @@ class Decoder:
     residual_scale: float
     logit_scale: float
 
-    def sees_all(self, layer: int) -> bool:
+    def attends_to_all(self, layer: int) -> bool:
         """Whether a layer attends to all earlier keys, not to a window of them."""
         period = self.architecture.window_period
         return not self.window or bool(period and layer % period == period - 1)
@@ -91,36 +97,38 @@ def decoder(file: File) -> Decoder:
     """
     metadata = _Metadata(file)
     name = metadata.architecture()
-    row = ARCHITECTURES[name]
+    architecture = ARCHITECTURES[name]
     width, heads = metadata.positive_integer("embedding_length"), metadata.positive_integer("attention.head_count")
-    head = metadata.positive_integer("attention.key_length", width // heads)
-    if metadata.positive_integer("attention.value_length", head) != head:
+    head_size = metadata.positive_integer("attention.key_length", width // heads)
+    if metadata.positive_integer("attention.value_length", head_size) != head_size:
         metadata.findings.append("heads of keys and of values differ in length")
-    rotary_size = metadata.positive_integer("rope.dimension_count", head)
+    rotary_size = metadata.positive_integer("rope.dimension_count", head_size)
     scaling = metadata.text("rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         metadata.findings.append(f"rope.scaling.type is {quoted(scaling)}; none and linear are supported")
-    if head % 2 or rotary_size % 2 or rotary_size > head:
-        metadata.findings.append(f"rotary embeddings turn {rotary_size} of {head} numbers")
+    if head_size % 2 or rotary_size % 2 or rotary_size > head_size:
+        metadata.findings.append(f"rotary embeddings turn {rotary_size} of {head_size} numbers")
     theta, number = metadata.positive_float("rope.freq_base", 10000.0), metadata.positive_float
     found = Decoder(
-        name, row, metadata.positive_integer("block_count"), width, heads,
-        metadata.positive_integer("attention.head_count_kv", heads), head, rotary_size // 2,
-        metadata.positive_integer("context_length"), number("attention.layer_norm_rms_epsilon", 1e-5), theta,
-        10000.0 if row.window_period else theta,
-        number("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
-        metadata.positive_integer("attention.sliding_window", 0, least=0),
-        number("attention.scale", 1 / math.sqrt(head)),
-        number("embedding_scale", math.sqrt(width) if row.scaled_embedding else 1.0), number("residual_scale", 1.0),
-        number("logit_scale", 1.0))
-    if found.heads % found.groups:
-        metadata.findings.append(f"{found.heads} heads of queries do not share {found.groups} of keys")
+        name=name, architecture=architecture, layers=metadata.positive_integer("block_count"), width=width,
+        heads=heads, kv_heads=metadata.positive_integer("attention.head_count_kv", heads), head_size=head_size,
+        rotary_pairs=rotary_size // 2, context=metadata.positive_integer("context_length"),
+        epsilon=number("attention.layer_norm_rms_epsilon", 1e-5), theta=theta,
+        theta_window=10000.0 if architecture.window_period else theta,
+        rotary_scale=number("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+        window=metadata.positive_integer("attention.sliding_window", 0, minimum=0),
+        attention_scale=number("attention.scale", 1 / math.sqrt(head_size)),
+        embedding_scale=number("embedding_scale", math.sqrt(width) if architecture.scaled_embedding else 1.0),
+        residual_scale=number("residual_scale", 1.0), logit_scale=number("logit_scale", 1.0))
+    if found.heads % found.kv_heads:
+        metadata.findings.append(f"{found.heads} heads of queries do not share {found.kv_heads} of keys")
     metadata.finish()
     return found
 
 
 class _Metadata:
-    """Reads metadata and collects the errors in them."""
+    """Reads metadata and collects the errors in them. For a value with an error a method returns a harmless one, so
+    that reading goes on."""
 
     def __init__(self, file: File):
         self.file, self.values = file, file.metadata
@@ -128,6 +136,11 @@ class _Metadata:
         self.prefix = ""
 
     def architecture(self) -> str:
+        """Returns the key of `ARCHITECTURES`, which prefixes the keys of the other metadata from here on.
+
+        Raises:
+            ModelError: for an architecture that is not supported, and for a file that is part of a model.
+        """
         name = self.values.get("general.architecture")
         if name not in ARCHITECTURES:
             raise ModelError(str(self.file.path), [
@@ -137,14 +150,15 @@ class _Metadata:
                              "Merge them with llama.cpp's llama-gguf-split --merge")
         self.prefix = f"{name}."
         self.findings += [f"{self.prefix}{key} is {self.values[self.prefix + key]}, which is not supported"
-                          for key, nothing in _NOT_READ.items()
-                          if self.values.get(self.prefix + key, nothing) != nothing]
+                          for key, neutral in _UNSUPPORTED.items()
+                          if self.values.get(self.prefix + key, neutral) != neutral]
         return str(name)
 
-    def positive_integer(self, key: str, default: int | None = None, least: int = 1) -> int:
+    def positive_integer(self, key: str, default: int | None = None, minimum: int = 1) -> int:
         value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-            self.findings.append(f"{self.prefix}{key} is {quoted(value)}; a number from {least} to {_MOST} is wanted")
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= _MAX_HYPERPARAMETER:
+            self.findings.append(f"{self.prefix}{key} is {quoted(value)}; a number from {minimum} to "
+                                 f"{_MAX_HYPERPARAMETER} is wanted")
             return 1
         return value
 
@@ -170,4 +184,4 @@ class _Metadata:
 def trained_context(metadata: Mapping[str, object]) -> int:
     """Returns the number of tokens that the model was trained for, 0 if the file does not state it."""
     value = metadata.get(f"{metadata.get('general.architecture')}.context_length", 0)
-    return value if isinstance(value, int) and 0 < value <= _MOST else 0
+    return value if isinstance(value, int) and 0 < value <= _MAX_HYPERPARAMETER else 0

@@ -24,11 +24,11 @@ def blocks(tensor: Tensor) -> Blocks | None:
     Raises:
         MegccError: for an encoding that is not supported.
     """
-    if tensor.encoding.name in _FLOATS:
+    if tensor.encoding.name in _FLOAT_DTYPES:
         return None
     if tensor.encoding.name not in _DECODERS:
         raise MegccError(f"tensor {quoted(tensor.name)} is of {tensor.encoding.name}; "
-                         f"{', '.join([*_FLOATS, *_DECODERS])} are read")
+                         f"{', '.join([*_FLOAT_DTYPES, *_DECODERS])} are read")
     bits, block, decode = _DECODERS[tensor.encoding.name]
     rows = tensor.data.reshape(-1, tensor.encoding.size)
     with np.errstate(invalid="ignore", over="ignore"):  # infinite and NaN scales are refused below
@@ -53,91 +53,101 @@ def floats(tensor: Tensor) -> np.ndarray:
     data = np.array(tensor.data)
     if tensor.encoding.name == "BF16":
         return (data.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(tensor.shape)
-    return data.view(_FLOATS[tensor.encoding.name]).astype(np.float32).reshape(tensor.shape)
+    return data.view(_FLOAT_DTYPES[tensor.encoding.name]).astype(np.float32).reshape(tensor.shape)
 
 
+#: A decoder's results for n blocks of the file: unsigned numbers [n, elements], and float32 scales and offsets, each
+#: [n, 1] or [n, sub-blocks]. A value is number * scale + offset.
 _Decoded = tuple[np.ndarray, np.ndarray, np.ndarray]
-_FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "", "F64": "<f8"}
+#: Encodings of float tensors -> numpy dtypes, "" where numpy has none.
+_FLOAT_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "", "F64": "<f8"}
 
 
-def _low_then_high(bytes_: np.ndarray) -> np.ndarray:
-    """Unpacks 4-bit numbers from bytes [blocks, n]: the low halves of all bytes, then the high ones, [blocks, 2n]."""
+def _unpack_int4(bytes_: np.ndarray) -> np.ndarray:
+    """Unpacks 4-bit numbers from bytes [blocks, n]: the low four bits of all bytes, then the high ones, [blocks, 2n].
+    """
     return np.concatenate([bytes_ & 15, bytes_ >> 4], 1)
 
 
-def _float16(rows: np.ndarray, at: int) -> np.ndarray:
-    """Reads the float16 at byte `at` of each block, as float32 [blocks, 1]."""
-    return np.ascontiguousarray(rows[:, at:at + 2]).view("<f2").astype(np.float32)
+def _read_float16(rows: np.ndarray, offset: int) -> np.ndarray:
+    """Reads the float16 at byte `offset` of each block, as float32 [blocks, 1]."""
+    return np.ascontiguousarray(rows[:, offset:offset + 2]).view("<f2").astype(np.float32)
 
 
-def _bits(bytes_: np.ndarray) -> np.ndarray:
+def _unpack_bits(bytes_: np.ndarray) -> np.ndarray:
     """Unpacks bytes [blocks, n] into bits [blocks, 8n], the lowest of each byte first."""
     return np.unpackbits(bytes_, axis=1, bitorder="little")
 
 
 def _q4_0(rows: np.ndarray) -> _Decoded:
-    scale = _float16(rows, 0)
-    return _low_then_high(rows[:, 2:]), scale, -8 * scale
+    scale = _read_float16(rows, 0)
+    return _unpack_int4(rows[:, 2:]), scale, -8 * scale
 
 
 def _q4_1(rows: np.ndarray) -> _Decoded:
-    return _low_then_high(rows[:, 4:]), _float16(rows, 0), _float16(rows, 2)
+    return _unpack_int4(rows[:, 4:]), _read_float16(rows, 0), _read_float16(rows, 2)
 
 
 def _q5_0(rows: np.ndarray) -> _Decoded:
-    scale = _float16(rows, 0)
-    return _low_then_high(rows[:, 6:]) | _bits(rows[:, 2:6]) << 4, scale, -16 * scale
+    scale = _read_float16(rows, 0)
+    return _unpack_int4(rows[:, 6:]) | _unpack_bits(rows[:, 2:6]) << 4, scale, -16 * scale
 
 
 def _q5_1(rows: np.ndarray) -> _Decoded:
-    return _low_then_high(rows[:, 8:]) | _bits(rows[:, 4:8]) << 4, _float16(rows, 0), _float16(rows, 2)
+    return _unpack_int4(rows[:, 8:]) | _unpack_bits(rows[:, 4:8]) << 4, _read_float16(rows, 0), _read_float16(rows, 2)
 
 
 def _q8_0(rows: np.ndarray) -> _Decoded:
-    scale = _float16(rows, 0)
+    scale = _read_float16(rows, 0)
     return rows[:, 2:] ^ 128, scale, -128 * scale
 
 
 def _iq4_nl(rows: np.ndarray) -> _Decoded:
-    scale = _float16(rows, 0)
-    return IQ4_NL.view(np.uint8)[_low_then_high(rows[:, 2:])] ^ 128, scale, -128 * scale
+    scale = _read_float16(rows, 0)
+    return IQ4_NL.view(np.uint8)[_unpack_int4(rows[:, 2:])] ^ 128, scale, -128 * scale
 
 
 def _k_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns scales and offsets of the eight blocks of Q4_K and Q5_K: 6-bit numbers in 12 bytes, times two float16."""
+    """Returns scales and offsets of the eight sub-blocks of Q4_K and Q5_K, float32 [blocks, 8].
+
+    Twelve bytes hold eight 6-bit scales and eight 6-bit minima, each set times a float16. Bytes 0 to 3 have the first
+    four scales, bytes 4 to 7 the first four minima, in their low six bits. Bytes 8 to 11 have the low four bits of the
+    other scales and of the other minima, whose high two bits are those of bytes 0 to 7.
+    """
     packed = rows[:, 4:16]
-    low, middle, high = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scale = np.concatenate([low & 63, (high & 15) | (low >> 6) << 4], 1)
-    least = np.concatenate([middle & 63, high >> 4 | (middle >> 6) << 4], 1)
-    return _float16(rows, 0) * scale, -(_float16(rows, 2) * least)
+    scale_bytes, minimum_bytes, shared_bytes = packed[:, :4], packed[:, 4:8], packed[:, 8:]
+    scale = np.concatenate([scale_bytes & 63, (shared_bytes & 15) | (scale_bytes >> 6) << 4], 1)
+    minimum = np.concatenate([minimum_bytes & 63, shared_bytes >> 4 | (minimum_bytes >> 6) << 4], 1)
+    return _read_float16(rows, 0) * scale, -(_read_float16(rows, 2) * minimum)
 
 
-def _quarters(bytes_: np.ndarray) -> np.ndarray:
-    """Unpacks 4-bit numbers of Q4_K and Q5_K, 128 bytes a row. Each 32 bytes hold 64 numbers: the first 32 in the low
-    halves, the others in the high ones."""
-    return _low_then_high(bytes_.reshape(-1, 32)).reshape(len(bytes_), -1)
+def _unpack_k_quants(bytes_: np.ndarray) -> np.ndarray:
+    """Unpacks 4-bit numbers of Q4_K and Q5_K, 128 bytes a row. Each 32 bytes hold 64 numbers: the first 32 in their low
+    four bits, the others in the high four bits."""
+    return _unpack_int4(bytes_.reshape(-1, 32)).reshape(len(bytes_), -1)
 
 
 def _q4_k(rows: np.ndarray) -> _Decoded:
-    return _quarters(rows[:, 16:]), *_k_scales(rows)
+    return _unpack_k_quants(rows[:, 16:]), *_k_scales(rows)
 
 
 def _q5_k(rows: np.ndarray) -> _Decoded:
-    """Decodes Q5_K. Bit n of each of the 32 bytes from byte 16 on is the fifth bit of a number of block n."""
-    fifth = _bits(rows[:, 16:48].reshape(-1, 1)).reshape(-1, 32, 8)
-    return _quarters(rows[:, 48:]) | np.swapaxes(fifth, 1, 2).reshape(len(rows), -1) << 4, *_k_scales(rows)
+    """Decodes Q5_K. Bit n of each of the 32 bytes from byte 16 on is the fifth bit of a number of sub-block n."""
+    fifth = _unpack_bits(rows[:, 16:48].reshape(-1, 1)).reshape(-1, 32, 8)
+    return _unpack_k_quants(rows[:, 48:]) | np.swapaxes(fifth, 1, 2).reshape(len(rows), -1) << 4, *_k_scales(rows)
 
 
 def _q6_k(rows: np.ndarray) -> _Decoded:
     """Decodes Q6_K. Each 128 numbers have 64 bytes with their low four bits, and 32 bytes with the high two bits of
     four numbers each."""
-    low = _low_then_high(rows[:, :128].reshape(-1, 64)).reshape(-1, 4, 32)
-    upper = rows[:, 128:192].reshape(-1, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
-    scale = _float16(rows, 208) * np.ascontiguousarray(rows[:, 192:208]).view(np.int8)
-    return (low | upper << 4).reshape(len(rows), -1), scale, -32 * scale
+    low_bits = _unpack_int4(rows[:, :128].reshape(-1, 64)).reshape(-1, 4, 32)
+    high_bits = rows[:, 128:192].reshape(-1, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
+    scale = _read_float16(rows, 208) * np.ascontiguousarray(rows[:, 192:208]).view(np.int8)
+    return (low_bits | high_bits << 4).reshape(len(rows), -1), scale, -32 * scale
 
 
-#: Quantised encodings -> bits of a number, elements of a block, the decoder of the file's blocks, uint8 [n, bytes].
+#: Quantised encodings -> (bits of a number after decoding, elements that share a scale, the decoder of n blocks of the
+#: file, uint8 [n, bytes of a block]).
 _DECODERS: dict[str, tuple[int, int, Callable[[np.ndarray], _Decoded]]] = {
     "Q4_0": (4, 32, _q4_0), "Q4_1": (4, 32, _q4_1), "Q5_0": (8, 32, _q5_0), "Q5_1": (8, 32, _q5_1),
     "Q8_0": (8, 32, _q8_0), "Q4_K": (4, 32, _q4_k), "Q5_K": (8, 32, _q5_k), "Q6_K": (8, 16, _q6_k),

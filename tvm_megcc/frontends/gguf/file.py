@@ -20,12 +20,13 @@ from ...ir.limits import MAX_BYTES
 MAGIC = b"GGUF"
 #: Versions that are read. Version 1 had 32-bit lengths and is no longer written.
 VERSIONS = (2, 3)
-MOST_AXES = 4
+MAX_AXES = 4
 DEFAULT_ALIGNMENT = 32
 
-_BOOL, _STRING, _ARRAY = 7, 8, 9
+#: The format's codes of the types of metadata that are not numbers.
+_BOOL_CODE, _STRING_CODE, _ARRAY_CODE = 7, 8, 9
 #: The format's codes of numeric types -> numpy dtypes.
-_NUMBERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 10: "<u8", 11: "<i8", 12: "<f8"}
+_NUMBER_DTYPES = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 10: "<u8", 11: "<i8", 12: "<f8"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Encoding:
     size: int
 
 
-#: The format's codes (ggml_type) -> encodings. Those that are not supported are listed too, for a tensor's size.
+#: The format's codes (ggml_type) -> encodings: (code, name, elements of a block, bytes of a block). Those that are not
+#: supported are listed too, so that the sizes of their tensors can be checked.
 ENCODINGS = {
     code: Encoding(name, elements, size) for code, name, elements, size in (
         (0, "F32", 1, 4), (1, "F16", 1, 2), (2, "Q4_0", 32, 18), (3, "Q4_1", 32, 20), (6, "Q5_0", 32, 22),
@@ -84,96 +86,101 @@ def read(path: str | Path) -> File:
 
 
 class _Reader:
-    """Reads values one after another from offset `at`, never beyond the end of the file."""
+    """Reads values one after another from byte `position` on, never beyond the end of the file. `data`: the file's
+    bytes, uint8. Methods raise ModelError for what is damaged."""
 
     def __init__(self, path: Path, data: np.ndarray):
-        self.path, self.data, self.at = path, data, 0
+        self.path, self.data, self.position = path, data, 0
 
     def file(self) -> File:
         if bytes(self.data[:4]) != MAGIC:
             raise self._error("does not begin with GGUF")
-        self.at = 4
-        version = self._number("<u4")
+        self.position = 4
+        version = self._read_number("<u4")
         if version not in VERSIONS:
             swapped = int.from_bytes(struct.pack("<I", version), "big")
             raise self._error("is a big-endian file; only little-endian ones are read" if swapped in VERSIONS else
                               f"has version {version}; {' and '.join(map(str, VERSIONS))} are read")
-        tensors, pairs = self._number("<u8"), self._number("<u8")
-        metadata = self._metadata(pairs)
-        return File(self.path, metadata, self._tensors(tensors, self._alignment(metadata)))
+        tensor_count, metadata_count = self._read_number("<u8"), self._read_number("<u8")
+        metadata = self._read_metadata(metadata_count)
+        return File(self.path, metadata, self._read_tensors(tensor_count, self._alignment(metadata)))
 
     def _error(self, reason: str) -> ModelError:
-        return ModelError(str(self.path), [reason], "Download or convert it again" if self.at else "")
+        return ModelError(str(self.path), [reason], "Download or convert it again" if self.position else "")
 
-    def _take(self, size: int) -> np.ndarray:
-        if size > len(self.data) - self.at:
-            raise self._error(f"ends at byte {len(self.data):,}, within {size:,} bytes from byte {self.at:,} on")
-        self.at += size
-        return self.data[self.at - size:self.at]
+    def _read_bytes(self, size: int) -> np.ndarray:
+        if size > len(self.data) - self.position:
+            raise self._error(f"ends at byte {len(self.data):,}, within {size:,} bytes from byte {self.position:,} on")
+        self.position += size
+        return self.data[self.position - size:self.position]
 
-    def _number(self, dtype: str) -> int:
-        return int(self._take(np.dtype(dtype).itemsize).view(dtype)[0])
+    def _read_number(self, dtype: str) -> int:
+        return int(self._read_bytes(np.dtype(dtype).itemsize).view(dtype)[0])
 
-    def _string(self) -> str:
-        return bytes(self._take(self._number("<u8"))).decode("utf-8", "surrogateescape")
+    def _read_string(self) -> str:
+        return bytes(self._read_bytes(self._read_number("<u8"))).decode("utf-8", "surrogateescape")
 
-    def _name(self, what: str, taken: Mapping[str, object]) -> str:
-        name = self._string()
-        if name in taken:
+    def _read_unused_name(self, what: str, used: Mapping[str, object]) -> str:
+        """Reads a name that is not in `used`. what: what has the name, in the plural, for the message."""
+        name = self._read_string()
+        if name in used:
             raise self._error(f"has two {what} {quoted(name)}")
         return name
 
-    def _metadata(self, count: int) -> dict[str, object]:
+    def _read_metadata(self, count: int) -> dict[str, object]:
         found: dict[str, object] = {}
         for _ in range(count):
-            key = self._name("values", found)
-            found[key] = self._value(self._number("<u4"), key)
+            key = self._read_unused_name("values", found)
+            found[key] = self._read_value(self._read_number("<u4"), key)
         return found
 
-    def _value(self, code: int, key: str) -> object:
-        if code == _ARRAY:
-            return self._array(key)
-        if code == _STRING:
-            return self._string()
-        if code == _BOOL:
-            return bool(self._number("<u1"))
-        if code not in _NUMBERS:
+    def _read_value(self, code: int, key: str) -> object:
+        if code == _ARRAY_CODE:
+            return self._read_array(key)
+        if code == _STRING_CODE:
+            return self._read_string()
+        if code == _BOOL_CODE:
+            return bool(self._read_number("<u1"))
+        if code not in _NUMBER_DTYPES:
             raise self._error(f"{quoted(key)} is of type {code}, which the format does not have")
-        dtype = _NUMBERS[code]
-        return self._take(np.dtype(dtype).itemsize).view(dtype)[0].item()
+        dtype = _NUMBER_DTYPES[code]
+        return self._read_bytes(np.dtype(dtype).itemsize).view(dtype)[0].item()
 
-    def _array(self, key: str) -> object:
-        code, count = self._number("<u4"), self._number("<u8")
-        if code == _STRING:
-            return [self._string() for _ in range(count)]
-        dtype = "<u1" if code == _BOOL else _NUMBERS.get(code)
+    def _read_array(self, key: str) -> object:
+        code, count = self._read_number("<u4"), self._read_number("<u8")
+        if code == _STRING_CODE:
+            return [self._read_string() for _ in range(count)]
+        dtype = "<u1" if code == _BOOL_CODE else _NUMBER_DTYPES.get(code)
         if dtype is None:
             raise self._error(f"{quoted(key)} is an array of type {code}, which is not read")
-        return np.array(self._take(count * np.dtype(dtype).itemsize)).view(dtype)
+        return np.array(self._read_bytes(count * np.dtype(dtype).itemsize)).view(dtype)
 
     def _alignment(self, metadata: Mapping[str, object]) -> int:
+        """Returns the number of bytes that tensors are aligned to within the file."""
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1 or alignment % 8:
             raise self._error(f"general.alignment is {alignment}, and no multiple of 8")
         return alignment
 
-    def _tensors(self, count: int, alignment: int) -> dict[str, Tensor]:
+    def _read_tensors(self, count: int, alignment: int) -> dict[str, Tensor]:
+        """Reads the table of tensors. Their data follow it, from the next multiple of the alignment on."""
         rows: dict[str, tuple[tuple[int, ...], Encoding, int]] = {}
         for _ in range(count):
-            name = self._name("tensors", rows)
-            axes = self._number("<u4")
-            if axes > MOST_AXES:
-                raise self._error(f"tensor {quoted(name)} has {axes} axes; there are {MOST_AXES} at most")
-            shape = tuple(self._number("<u8") for _ in range(axes))[::-1]
-            code = self._number("<u4")
+            name = self._read_unused_name("tensors", rows)
+            axes = self._read_number("<u4")
+            if axes > MAX_AXES:
+                raise self._error(f"tensor {quoted(name)} has {axes} axes; there are {MAX_AXES} at most")
+            shape = tuple(self._read_number("<u8") for _ in range(axes))[::-1]
+            code = self._read_number("<u4")
             if code not in ENCODINGS:
                 raise self._error(f"tensor {quoted(name)} has the encoding {code}, which is not known")
-            rows[name] = shape, ENCODINGS[code], self._number("<u8")
-        begin = -(-self.at // alignment) * alignment
-        return {name: self._tensor(name, *row, begin, alignment) for name, row in rows.items()}
+            rows[name] = shape, ENCODINGS[code], self._read_number("<u8")
+        data_start = -(-self.position // alignment) * alignment
+        return {name: self._tensor(name, *row, data_start, alignment) for name, row in rows.items()}
 
-    def _tensor(self, name: str, shape: tuple[int, ...], encoding: Encoding, offset: int, begin: int, alignment: int
-                ) -> Tensor:
+    def _tensor(self, name: str, shape: tuple[int, ...], encoding: Encoding, offset: int, data_start: int,
+                alignment: int) -> Tensor:
+        """Checks a row of the table and returns its tensor. offset: of its data, in bytes from `data_start` on."""
         elements, last = math.prod(shape), shape[-1] if shape else 1
         size = elements // encoding.elements * encoding.size
         if elements < 1 or last % encoding.elements:
@@ -181,6 +188,6 @@ class _Reader:
                               f"{encoding.elements} ({encoding.name})")
         if size > MAX_BYTES:
             raise self._error(f"tensor {quoted(name)} has {size:,} bytes, and no tensor may reach 2 GB")
-        if offset % alignment or begin + offset + size > len(self.data):
+        if offset % alignment or data_start + offset + size > len(self.data):
             raise self._error(f"tensor {quoted(name)}: {size:,} bytes from {offset:,} on are not in the file")
-        return Tensor(name, shape, encoding, self.data[begin + offset:begin + offset + size])
+        return Tensor(name, shape, encoding, self.data[data_start + offset:data_start + offset + size])

@@ -17,7 +17,7 @@ from .file import read
 from .transformer import LENGTH, PAST, TOKENS, state_names, transformer
 
 #: The default capacity of the KV cache in tokens; the model's trained context, if that is smaller.
-CONTEXT = 2048
+DEFAULT_CONTEXT = 2048
 
 
 def input_dims(path: str | Path) -> dict[str, Shape]:
@@ -43,20 +43,21 @@ def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = 
         MegccError: for bounds of other names, or of more tokens than the model was trained for.
     """
     file = read(path)
-    what = decoder(file)
+    config = decoder(file)
     other = sorted(set(bounds or {}) - {PAST})
     if other:
         raise MegccError(f"bound '{other[0]}': the model has no such extent; {PAST} is the number of tokens that there "
-                         f"is room for: --bound {PAST}={min(CONTEXT, what.context)}")
-    context = (bounds or {}).get(PAST, min(CONTEXT, what.context))
-    if context > what.context:
-        raise MegccError(f"--bound {PAST}={context}: the model was trained for {what.context} tokens")
+                         f"is room for: --bound {PAST}={min(DEFAULT_CONTEXT, config.context)}")
+    context = (bounds or {}).get(PAST, min(DEFAULT_CONTEXT, config.context))
+    if context > config.context:
+        raise MegccError(f"--bound {PAST}={context}: the model was trained for {config.context} tokens")
     graph = transformer(file, _length((input_shapes or {}).get(TOKENS)), context)
-    states = state_names(what.layers)
+    states = state_names(config.layers)
     return keep_states(grow_states(graph, states, {PAST: context}), states)
 
 
 def _length(shape: Sequence | None) -> Dim:
+    """Returns the number of new tokens in a run, from the shape that a user gives for `input_ids`."""
     if shape is None:
         return 1
     if len(shape) != 2 or shape[0] not in (1, None):

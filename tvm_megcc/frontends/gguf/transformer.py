@@ -50,9 +50,9 @@ def transformer(file: File, length: Dim, context: int) -> Graph:
     Raises:
         ModelError: for anything in the file that is missing, contradictory or not supported.
     """
-    what = decoder(file)
+    config = decoder(file)
     try:
-        return _Transformer(file, what, length, context).run()
+        return _Transformer(file, config, length, context).run()
     except ModelError:
         raise
     except MegccError as error:
@@ -60,48 +60,60 @@ def transformer(file: File, length: Dim, context: int) -> Graph:
 
 
 class _Transformer:
-    """Builds the graph. origin: the part of the model that operators come from, for messages and reports."""
+    """Builds the graph.
 
-    def __init__(self, file: File, what: Decoder, length: Dim, context: int):
-        self.file, self.what, self.length, self.context = file, what, length, context
+    node: the node that importers of operators see. Its name is the part of the model that operators come from, for
+        messages and reports.
+    used_tensors: the names of the file's tensors that the graph has used.
+    block_weights: name of a quantised tensor -> its constants in the graph.
+    past_length: the number of tokens in the KV cache.
+    rotary, masks: by whether a layer attends to all keys: the cosines and sines of rotary angles, and the mask.
+    """
+
+    def __init__(self, file: File, config: Decoder, length: Dim, context: int):
+        self.file, self.config, self.length, self.context = file, config, length, context
         self.builder = Builder()
         self.node = SyntheticNode(self.builder, "gguf", "model", (), {})
-        self.used: set[str] = set()
-        self.quantised: dict[str, BlockConstants] = {}
-        self.past: Dim = Symbol(PAST, least=0)
+        self.used_tensors: set[str] = set()
+        self.block_weights: dict[str, BlockConstants] = {}
+        self.past_length: Dim = Symbol(PAST, least=0)
 
     def run(self) -> Graph:
-        what, node = self.what, self.node
+        config, node = self.config, self.node
         self.builder.add_input(TOKENS, TensorType("int64", (1, self.length)))
-        states = state_names(what.layers)
+        states = state_names(config.layers)
         for name in states.values():
-            self.builder.add_input(name, TensorType("float32", (1, what.groups, self.past, what.head)))
+            shape = 1, config.kv_heads, self.past_length, config.head_size
+            self.builder.add_input(name, TensorType("float32", shape))
         (tokens,) = cast_to(node, TOKENS, "int32")
         x = self._embedding(tokens)
         self.positions = self._positions()
-        self.rotary = {all_: self._angles(all_) for all_ in {what.sees_all(layer) for layer in range(what.layers)}}
-        self.masks = {all_: self._mask(all_) for all_ in self.rotary}
-        for layer in range(what.layers):
+        kinds_of_layers = {config.attends_to_all(layer) for layer in range(config.layers)}
+        self.rotary = {all_keys: self._angles(all_keys) for all_keys in kinds_of_layers}
+        self.masks = {all_keys: self._mask(all_keys) for all_keys in kinds_of_layers}
+        for layer in range(config.layers):
             x = self._layer(layer, x)
-        self._at("output")
-        x = x if self.length == 1 else self._last(x)
+        self._set_origin("output")
+        x = x if self.length == 1 else self._last_row(x)
         x = self._norm("output_norm", x)
         head = "output" if "output.weight" in self.file.tensors else "token_embd"
-        y = self._scaled(self._product(head, x, columns=self._vocabulary()), 1 / what.logit_scale)
-        y = self._named(LOGITS, *node.emit("reshape", (y,), shape=(1, self._vocabulary())))
-        unread = sorted(set(self.file.tensors) - self.used)
-        if unread:
-            raise MegccError(f"has tensors that {what.name} does not have, such as {quoted(unread[0])}")
+        y = self._scale(self._product(head, x, columns=self._vocabulary()), 1 / config.logit_scale)
+        y = self._rename(LOGITS, *node.emit("reshape", (y,), shape=(1, self._vocabulary())))
+        unused = sorted(set(self.file.tensors) - self.used_tensors)
+        if unused:
+            raise MegccError(f"has tensors that {config.name} does not have, such as {quoted(unused[0])}")
         return self.builder.graph(self.file.path.stem, [TOKENS, *states.values()], [y, *states])
 
-    def _at(self, origin: str) -> None:
+    def _set_origin(self, origin: str) -> None:
+        """Sets the part of the model that the next operators come from."""
         self.node.name = origin
         self.node.outputs = (origin,)
 
     # Tensors of the file.
 
     def _tensor(self, name: str, *shape: int):
-        self.used.add(name)
+        """Returns a tensor of the file. shape: what it has to be; any if it is left out."""
+        self.used_tensors.add(name)
         tensor = self.file.tensors.get(name)
         if tensor is None:
             raise MegccError(f"has no tensor {quoted(name)}")
@@ -111,45 +123,47 @@ class _Transformer:
 
     def _blocks(self, tensor) -> BlockConstants | None:
         """Returns the constants of a quantised tensor, which its uses share; None for a float tensor."""
-        if tensor.name not in self.quantised:
+        if tensor.name not in self.block_weights:
             decoded = blocks(tensor)
             if decoded is None:
                 return None
-            self.quantised[tensor.name] = block_constants(self.node, decoded)
-        return self.quantised[tensor.name]
+            self.block_weights[tensor.name] = block_constants(self.node, decoded)
+        return self.block_weights[tensor.name]
 
     def _vector(self, name: str, extent: int) -> str:
+        """Adds a tensor of shape [extent] to the graph as a float32 constant and returns its name."""
         return self.node.constant(floats(self._tensor(name, extent)))
 
     def _vocabulary(self) -> int:
+        """Returns the number of tokens that the model knows."""
         return self._tensor("token_embd.weight").shape[0]
 
     # Steps.
 
     def _embedding(self, tokens: str) -> str:
         """Returns the embeddings of the tokens, [1, S, width]."""
-        self._at("token_embd")
-        tensor = self._tensor("token_embd.weight", self._vocabulary(), self.what.width)
-        quantised = self._blocks(tensor)
-        if quantised is None:
+        self._set_origin("token_embd")
+        tensor = self._tensor("token_embd.weight", self._vocabulary(), self.config.width)
+        block_weights = self._blocks(tensor)
+        if block_weights is None:
             x = onnx_operator(self.node, "Gather", self.node.constant(floats(tensor)), tokens, axis=0)
         else:
-            x = block_rows(self.node, tokens, quantised)
-        return self._scaled(x, self.what.embedding_scale)
+            x = block_rows(self.node, tokens, block_weights)
+        return self._scale(x, self.config.embedding_scale)
 
     def _positions(self) -> str:
         """Returns the positions of the new tokens in the sequence, int32 [1, S]."""
-        self._at("positions")
-        (before,) = cast_to(self.node, self.builder.extent(self.past, "past"), "int32")
+        self._set_origin("positions")
+        (before,) = cast_to(self.node, self.builder.extent(self.past_length, "past"), "int32")
         return emit_broadcast(self.node, "add", (count_up(self.node, self.length, 1, self.length), before))[0]
 
     def _angles(self, all_keys: bool) -> list[str]:
         """Returns cosines and sines of the rotary angles of the new tokens, [1, 1, S, pairs] each."""
-        what, scale = self.what, self.what.rotary_scale if all_keys else 1.0
-        theta = what.theta if all_keys else what.theta_window
-        inverse_frequencies = theta ** (-np.arange(what.pairs) / what.pairs) / scale
+        config, scale = self.config, self.config.rotary_scale if all_keys else 1.0
+        theta = config.theta if all_keys else config.theta_window
+        inverse_frequencies = theta ** (-np.arange(config.rotary_pairs) / config.rotary_pairs) / scale
         if "rope_freqs.weight" in self.file.tensors:
-            inverse_frequencies = inverse_frequencies / floats(self._tensor("rope_freqs.weight", what.pairs))
+            inverse_frequencies = inverse_frequencies / floats(self._tensor("rope_freqs.weight", config.rotary_pairs))
         table = np.outer(np.arange(self.context), inverse_frequencies)
         return [angles(self.node, self.node.constant(function(table).astype(np.float32)), self.positions)
                 for function in (np.cos, np.sin)]
@@ -157,101 +171,106 @@ class _Transformer:
     def _mask(self, all_keys: bool) -> list[str]:
         """Returns the mask that is added to scores, [S, past + S]; an empty list for one token that attends to all
         keys."""
-        window = 0 if all_keys else self.what.window
+        window = 0 if all_keys else self.config.window
         if self.length == 1 and not window:
             return []
         (last,) = self.node.emit("reshape", (self.positions,), shape=(self.length, 1))
-        return [unless(self.node, up_to(self.node, last, self.past + self.length, window), LOWEST, "float32")]
+        return [unless(self.node, up_to(self.node, last, self.past_length + self.length, window), LOWEST, "float32")]
 
-    def _last(self, x: str) -> str:
+    def _last_row(self, x: str) -> str:
         """Returns the last row of [1, S, width]."""
         (last,) = cast_to(self.node, self.builder.extent(self.length - 1, "last"), "int32")
         (last,) = self.node.emit("reshape", (last,), shape=(1,))
         return self.node.emit("gather", (x, last), axis=1)[0]
 
     def _layer(self, layer: int, x: str) -> str:
-        block, what = f"blk.{layer}", self.what
+        """Adds one transformer block: attention, then a gated feed-forward, each with a norm before it and a residual.
+        x, result: [1, S, width]."""
+        block, config = f"blk.{layer}", self.config
         y = self._attention(layer, self._norm(f"{block}.attn_norm", x))
-        x = self._added(x, self._after(f"{block}.post_attention_norm", y))
+        x = self._add_residual(x, self._post_norm(f"{block}.post_attention_norm", y))
         y = self._norm(f"{block}.ffn_norm", x)
-        gate, up = self._gates(block, y)
-        self._at(f"{block}.ffn_gate")
-        if what.architecture.gelu:
+        gate, up = self._gate_and_up(block, y)
+        self._set_origin(f"{block}.ffn_gate")
+        if config.architecture.gelu:
             gate = onnx_operator(self.node, "Gelu", gate, approximate="tanh")
         else:
             (gate,) = self.node.emit("mul", (gate, *self.node.emit("sigmoid", (gate,))))
         (y,) = self.node.emit("mul", (gate, up))
-        y = self._product(f"{block}.ffn_down", y, columns=what.width)
-        return self._added(x, self._after(f"{block}.post_ffw_norm", y))
+        y = self._product(f"{block}.ffn_down", y, columns=config.width)
+        return self._add_residual(x, self._post_norm(f"{block}.post_ffw_norm", y))
 
     def _attention(self, layer: int, x: str) -> str:
-        block, what, node = f"blk.{layer}", self.what, self.node
-        queries, keys = what.heads * what.head, what.groups * what.head
+        """Adds grouped-query attention with rotary embeddings and a KV cache. x, result: [1, S, width]."""
+        block, config, node = f"blk.{layer}", self.config, self.node
+        queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
         if f"{block}.attn_qkv.weight" in self.file.tensors:
-            both = self._product(f"{block}.attn_qkv", x, columns=queries + 2 * keys)
-            flat = parts(node, both, 2, (queries, keys, keys))
+            packed = self._product(f"{block}.attn_qkv", x, columns=queries + 2 * keys)
+            flat = parts(node, packed, 2, (queries, keys, keys))
         else:
             flat = [self._product(f"{block}.attn_{name}", x, columns=columns)
                     for name, columns in (("q", queries), ("k", keys), ("v", keys))]
         q, k, v = (heads(node, value, count) for value, count in
-                   zip(flat, (what.heads, what.groups, what.groups), strict=True))
+                   zip(flat, (config.heads, config.kv_heads, config.kv_heads), strict=True))
         if f"{block}.attn_q_norm.weight" in self.file.tensors:
             q, k = self._norm(f"{block}.attn_q_norm", q), self._norm(f"{block}.attn_k_norm", k)
-        all_keys = what.sees_all(layer)
-        self._at(f"{block}.attn")
-        q, k = (rotated(node, value, *self.rotary[all_keys], what.architecture.interleaved) for value in (q, k))
+        all_keys = config.attends_to_all(layer)
+        self._set_origin(f"{block}.attn")
+        q, k = (rotated(node, value, *self.rotary[all_keys], config.architecture.interleaved) for value in (q, k))
         k, v = (self._state(f"{layer}.{part}", value) for part, value in (("key", k), ("value", v)))
-        y = joined(node, attend(node, q, k, v, what.attention_scale, self.masks[all_keys]))
-        return self._product(f"{block}.attn_output", y, columns=what.width)
+        y = joined(node, attend(node, q, k, v, config.attention_scale, self.masks[all_keys]))
+        return self._product(f"{block}.attn_output", y, columns=config.width)
 
     def _state(self, name: str, new: str) -> str:
         """Appends new keys or values to the cache; the result is the state after the run."""
-        return self._named(f"present.{name}", appended(self.node, f"past_key_values.{name}", new))
+        return self._rename(f"present.{name}", appended(self.node, f"past_key_values.{name}", new))
 
-    def _named(self, name: str, value: str) -> str:
+    def _rename(self, name: str, value: str) -> str:
         """Gives a value the name of an output."""
         return self.builder.rename({value: name}, len(self.builder.ops) - 1)[value]
 
-    def _gates(self, block: str, x: str) -> Sequence[str]:
+    def _gate_and_up(self, block: str, x: str) -> Sequence[str]:
         """Returns gate and up projections of a gated feed-forward; some files have both in one tensor."""
         hidden = self._tensor(f"{block}.ffn_down.weight").shape[-1]
         if f"{block}.ffn_gate.weight" in self.file.tensors:
             return [self._product(f"{block}.ffn_{name}", x, columns=hidden) for name in ("gate", "up")]
         return parts(self.node, self._product(f"{block}.ffn_up", x, columns=2 * hidden), 2, (hidden, hidden))
 
-    # Small steps.
 
     def _product(self, name: str, x: str, columns: int) -> str:
         """Returns x @ w', with w of shape [columns, K], plus the bias if there is one."""
-        self._at(name)
-        tensor = self._tensor(f"{name}.weight", columns, self._static(x))
-        quantised = self._blocks(tensor)
-        if quantised is None:
+        self._set_origin(name)
+        tensor = self._tensor(f"{name}.weight", columns, self._last_extent(x))
+        block_weights = self._blocks(tensor)
+        if block_weights is None:
             w = self.node.constant(np.ascontiguousarray(floats(tensor).T))
             (y,) = self.node.emit("matmul", (x, w), trans_a=0, trans_b=0)
         else:
-            y = block_product(self.node, x, quantised)
+            y = block_product(self.node, x, block_weights)
         if f"{name}.bias" in self.file.tensors:
             (y,) = emit_broadcast(self.node, "add", (y, self._vector(f"{name}.bias", columns)))
         return y
 
-    def _static(self, x: str) -> int:
+    def _last_extent(self, x: str) -> int:
+        """Returns the extent of the last axis, which never is symbolic."""
         extent = self.node.type_of(x).shape[-1]
         assert isinstance(extent, int)
         return extent
 
     def _norm(self, name: str, x: str) -> str:
-        self._at(name)
-        weight = self._vector(f"{name}.weight", self._static(x))
-        return onnx_operator(self.node, "RMSNormalization", x, weight, axis=-1, epsilon=self.what.epsilon)
+        """Normalises the last axis by its root mean square and multiplies it by the weight `name`."""
+        self._set_origin(name)
+        weight = self._vector(f"{name}.weight", self._last_extent(x))
+        return onnx_operator(self.node, "RMSNormalization", x, weight, axis=-1, epsilon=self.config.epsilon)
 
-    def _after(self, name: str, x: str) -> str:
+    def _post_norm(self, name: str, x: str) -> str:
         """Applies the norm after a block, for architectures that have one; else returns x."""
         return self._norm(name, x) if f"{name}.weight" in self.file.tensors else x
 
-    def _added(self, x: str, y: str) -> str:
-        return self.node.emit("add", (x, self._scaled(y, self.what.residual_scale)))[0]
+    def _add_residual(self, x: str, y: str) -> str:
+        """Returns x + residual_scale * y."""
+        return self.node.emit("add", (x, self._scale(y, self.config.residual_scale)))[0]
 
-    def _scaled(self, x: str, factor: float) -> str:
+    def _scale(self, x: str, factor: float) -> str:
         return x if math.isclose(factor, 1.0, rel_tol=0) else emit_broadcast(
             self.node, "mul", (x, number(self.node, factor, "float32")))[0]

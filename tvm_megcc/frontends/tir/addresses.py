@@ -15,15 +15,27 @@ from ...ir.c_text import ATOM, COMMA, PRODUCT, SUM, UNARY
 from ...ir.types import DTYPES
 from ..tvm_versions import Analyzer, Var
 from . import helpers
-from .common import Parts
-from .values import Memory, Value, any_part, dtype_of, int_value, is_float, is_integer, nodes, reads
+from .common_subexpressions import Subexpressions
+from .values import (
+    Memory,
+    Value,
+    any_subexpression,
+    count_nodes,
+    dtype_of,
+    int_value,
+    is_float,
+    is_integer,
+    reads_memory,
+)
 
 
 class Addresses:
     """Prints addresses in the buffers of one function.
 
-    analyzer: TVM's analyzer, which knows the ranges of variables. variables: variable -> its C expression. buffers: by
-    their variables. helpers: the names of helpers used so far, in order.
+    analyzer: TVM's analyzer, which knows the ranges of variables.
+    variables: variable of TIR -> its C expression.
+    buffers: buffer of TIR -> its memory in C.
+    helpers: the names of the helper functions used so far, in order.
     """
 
     def __init__(self, analyzer: Analyzer):
@@ -31,10 +43,10 @@ class Addresses:
         self.variables: dict[Var, Value] = {}
         self.buffers: dict[Var, Memory] = {}
         self.helpers: dict[str, None] = {}
-        #: (buffer, offset, variable that currently holds this element).
-        self.in_variables: list[tuple[Var, str, Value]] = []
-        #: The common parts of the statement that is being printed.
-        self.parts: Parts | None = None
+        #: Elements that a variable holds for the time being: (buffer, offset in C, variable).
+        self.elements_in_variables: list[tuple[Var, str, Value]] = []
+        #: Of the statement that is printed; None where nothing is extracted.
+        self.subexpressions: Subexpressions | None = None
 
     def use(self, name: str) -> str:
         """Records that a helper is used, so that it will be printed, and returns its name."""
@@ -43,36 +55,41 @@ class Addresses:
         return name
 
     def call(self, operation: str, dtype: str, *arguments: Value) -> Value:
+        """Returns a call of the helper of an operation on values of a dtype."""
         name = self.use(f"{operation}_{DTYPES[dtype].short}")
         return Value(f"{name}({', '.join(argument.text for argument in arguments)})", ATOM, dtype)
 
     def bounds(self, expr) -> tuple[int, int]:
-        """Returns the least and the largest value of an integer expression."""
+        """Returns the smallest and the largest value that an integer expression may have."""
         bound = self.analyzer.const_int_bound(expr)
         return int(bound.min_value), int(bound.max_value)
 
-    def fits(self, expr, least: int, most: int) -> bool:
-        low, high = self.bounds(expr)
-        return least <= low and high <= most
+    def fits(self, expr, minimum: int, maximum: int) -> bool:
+        """Whether an integer expression certainly is in [minimum, maximum]."""
+        smallest, largest = self.bounds(expr)
+        return minimum <= smallest and largest <= maximum
 
     def simplified(self, expr):
-        """Replaces the variables of blocks by their bindings, and simplifies if that makes the expression shorter."""
-        return self.analyzer.simplify(expr) if is_integer(expr) and not any_part(expr, is_float) else expr
+        """Returns an integer expression simplified, with the variables of blocks replaced by their bindings; any other
+        expression unchanged."""
+        return self.analyzer.simplify(expr) if is_integer(expr) and not any_subexpression(expr, is_float) else expr
 
     def value(self, expr) -> Value:
         """Returns an expression in C."""
         raise NotImplementedError
 
     def text(self, expr, level: int = COMMA) -> str:
-        return self.value(expr).at(level)
+        """Returns an expression in C as an operand of an operator of this precedence; by default as an argument."""
+        return self.value(expr).operand(level)
 
     def memory(self, source) -> Memory:
+        """Returns the memory of a buffer; raises MegccError for one that is neither an operand nor a temporary."""
         if source not in self.buffers:
             raise MegccError(f"the buffer {getattr(source, 'name', source)} is not the function's own")
         return self.buffers[source]
 
     def offset(self, source, indices) -> str:
-        """Returns the offset of an element in C, with a check of indices that may be out of bounds."""
+        """Returns the offset of an element in C, row-major, with a check of indices that may be out of bounds."""
         memory = self.memory(source)
         if memory.single or not memory.shape:
             return "0"
@@ -81,23 +98,26 @@ class Addresses:
         shape = memory.stored(memory.shape)
         indices = [self.simplified(index) for index in memory.stored(indices)]
         within_bounds = [self.inside(index, extent) for index, extent in zip(indices, shape, strict=True)]
-        flat = _flattened(indices, shape)
-        merged = self.simplified(flat)
-        if len(indices) > 1 and nodes(merged) < sum(map(nodes, indices)):
+        merged = self.simplified(_flattened(indices, shape))
+        if len(indices) > 1 and count_nodes(merged) < sum(map(count_nodes, indices)):
             size = self.simplified(_product(shape))
             return self.element(merged, size, all(within_bounds) or self.inside(merged, size)).text
-        row: Value | None = None
+        offset: Value | None = None  # None is 0
         for index, extent, known in zip(indices, shape, within_bounds, strict=True):
             value = None if int_value(index) == 0 else self.element(index, extent, known)
-            row = value if row is None else self._row(row, extent, value)
-        return "0" if row is None else row.text
+            offset = value if offset is None else self._next_axis(offset, extent, value)
+        return "0" if offset is None else offset.text
 
-    def _row(self, outer: Value, extent, value: Value | None) -> Value:
+    def _next_axis(self, outer: Value, extent, index: Value | None) -> Value:
+        """Returns outer * extent + index. outer: the offset by the axes before; index: None is 0."""
         size = self.value(extent)
         if outer.text.isdigit() and size.text.isdigit():
-            outer, size = Value(str(int(outer.text) * int(size.text)), ATOM, "int32"), Value("1", ATOM, "int32")
-        own = outer if size.text == "1" else Value(f"{outer.at(PRODUCT)} * {size.at(PRODUCT + 1)}", PRODUCT, "int32")
-        return own if value is None else Value(f"{own.at(SUM)} + {value.at(SUM)}", SUM, "int32")
+            start = Value(str(int(outer.text) * int(size.text)), ATOM, "int32")
+        elif size.text == "1":
+            start = outer
+        else:
+            start = Value(f"{outer.operand(PRODUCT)} * {size.operand(PRODUCT + 1)}", PRODUCT, "int32")
+        return start if index is None else Value(f"{start.operand(SUM)} + {index.operand(SUM)}", SUM, "int32")
 
     def element(self, index, extent, known: bool) -> Value:
         """Returns an index into an axis as int32. known: whether it is known to be within bounds, so needs no check."""
@@ -106,7 +126,7 @@ class Addresses:
             name = self.use(helpers.INDEX)
             return Value(f"{name}({value.text}, {self.text(extent)}, &outside)", ATOM, "int32")
         if value.dtype == "int64":
-            return Value(f"(int32_t){value.at(UNARY)}", UNARY, "int32")
+            return Value(f"(int32_t){value.operand(UNARY)}", UNARY, "int32")
         return value
 
     def inside(self, index, extent) -> bool:
@@ -116,20 +136,21 @@ class Addresses:
     def assuming(self, condition):
         """Returns a scope in which the analyzer assumes a condition; without effect if it depends on data, which may
         change in the scope."""
-        return nullcontext() if reads(condition) else self.analyzer.constraint_scope(condition)
+        return nullcontext() if reads_memory(condition) else self.analyzer.constraint_scope(condition)
 
     @contextmanager
     def only_if(self, condition) -> Iterator[None]:
         """Yields a scope for expressions that are evaluated only if a condition holds."""
-        with self.assuming(condition), self.parts.conditional() if self.parts else nullcontext():
+        with self.assuming(condition), self.subexpressions.conditional() if self.subexpressions else nullcontext():
             yield
 
 
 def _flattened(indices, shape):
-    flat = indices[0]
+    """Returns the row-major offset of an element as an expression of TIR."""
+    offset = indices[0]
     for index, extent in zip(indices[1:], list(shape)[1:], strict=True):
-        flat = flat * extent + index
-    return flat
+        offset = offset * extent + index
+    return offset
 
 
 def _product(shape):

@@ -12,30 +12,34 @@ from . import helpers
 from .addresses import Addresses
 from .values import BITS, Value, dtype_of
 
+#: Bit operations, as TIR's nodes and as its functions -> C's operators.
 BITWISE = {"BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "bitwise_and": "&", "bitwise_or": "|",
             "bitwise_xor": "^"}
+#: Shifts -> helpers.
 SHIFTS = {"LShift": "shl", "RShift": "shr", "shift_left": "shl", "shift_right": "shr"}
 #: TIR's functions whose helpers have other names.
 _RENAMED = {"fabs": "abs", "nearbyint": "round", "round": "round_away", "power": "pow"}
+#: TIR's elementary functions.
 _FUNCTIONS = ("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "sin",
               "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil",
               "trunc", "abs", "fabs", "nearbyint", "round", "pow", "power", "fmod", "atan2", "hypot", "copysign")
-_TESTS = {"isnan": "{0} != {0}", "isinf": "{0} == MGC_INF || {0} == -MGC_INF"}
+#: TIR's predicates of a float -> their C.
+_PREDICATES = {"isnan": "{0} != {0}", "isinf": "{0} == MGC_INF || {0} == -MGC_INF"}
 
 
 class Calls(Addresses):
-    """Prints calls of functions."""
+    """Prints calls of functions, casts and bit operations; `Expressions` prints the rest."""
 
     def _value(self, expr) -> Value:
         raise NotImplementedError
 
-    def _choice(self, condition, yes, no, dtype: str) -> Value:
+    def _conditional(self, condition, yes, no, dtype: str) -> Value:
         raise NotImplementedError
 
     def _Cast(self, expr) -> Value:
-        return self.converted(self.value(expr.value), dtype_of(expr.value), dtype_of(expr))
+        return self.cast(self.value(expr.value), dtype_of(expr.value), dtype_of(expr))
 
-    def converted(self, value: Value, source: str, result: str) -> Value:
+    def cast(self, value: Value, source: str, result: str) -> Value:
         """Converts a value to another dtype."""
         if source == result:
             return value
@@ -44,22 +48,22 @@ class Calls(Addresses):
             value, source = Value(value.text, value.level, "float32"), "float32"
         if source.startswith("float"):
             if result == "bool":
-                return Value(f"{value.at(EQUAL + 1)} != 0", EQUAL, "bool")
+                return Value(f"{value.operand(EQUAL + 1)} != 0", EQUAL, "bool")
             if result == "float16":
-                narrow = value.text if source == "float32" else f"(float){value.at(UNARY)}"
-                return Value(f"{self.use(helpers.HALF)}({narrow})", ATOM, result)
+                narrow = value.text if source == "float32" else f"(float){value.operand(UNARY)}"
+                return Value(f"{self.use(helpers.ROUND_FLOAT16)}({narrow})", ATOM, result)
             if real:
                 if source == result:
                     return Value(value.text, value.level, result)
-                return Value(f"({DTYPES[result].c_type}){value.at(UNARY)}", UNARY, result)
+                return Value(f"({DTYPES[result].c_type}){value.operand(UNARY)}", UNARY, result)
             name = self.use(f"{DTYPES[result].short}_of_{DTYPES[source].short}")
             return Value(f"{name}({value.text})", ATOM, result)
         if result == "float16":
-            return Value(f"{self.use(helpers.HALF)}((float){value.at(UNARY)})", ATOM, result)
+            return Value(f"{self.use(helpers.ROUND_FLOAT16)}((float){value.operand(UNARY)})", ATOM, result)
         if result == "bool":
-            return Value(f"{value.at(EQUAL + 1)} != 0", EQUAL, "bool")
+            return Value(f"{value.operand(EQUAL + 1)} != 0", EQUAL, "bool")
         if real:
-            return Value(f"({DTYPES[result].c_type}){value.at(UNARY)}", UNARY, result)
+            return Value(f"({DTYPES[result].c_type}){value.operand(UNARY)}", UNARY, result)
         if source == "bool":
             return Value(value.text, value.level, "int32" if result in ("int32", "int64") else result)
         if result in ("int32", "int64"):
@@ -67,15 +71,15 @@ class Calls(Addresses):
             if narrow:  # promoted to int
                 return Value(value.text, value.level, "int32")
             if result == "int64" and value.dtype in ("int64", "uint32"):
-                return Value(value.text if value.dtype == "int64" else f"(int64_t){value.at(UNARY)}",
+                return Value(value.text if value.dtype == "int64" else f"(int64_t){value.operand(UNARY)}",
                              value.level if value.dtype == "int64" else UNARY, "int64")
-        return Value(f"({DTYPES[result].c_type}){value.at(UNARY)}", UNARY, result)
+        return Value(f"({DTYPES[result].c_type}){value.operand(UNARY)}", UNARY, result)
 
     def _call(self, call) -> Value:
         name = getattr(call.op, "name", str(call.op))
         short, dtype = name.rpartition(".")[2], dtype_of(call)
         if short == "if_then_else":
-            return self._choice(*call.args, dtype)
+            return self._conditional(*call.args, dtype)
         if short == "likely":
             return self._value(call.args[0])
         if short in BITWISE:
@@ -84,12 +88,12 @@ class Calls(Addresses):
             return self._shift(SHIFTS[short], dtype, *call.args)
         if short == "bitwise_not":
             return self._BitwiseNot(call)
-        if short in _TESTS:
-            text = _TESTS[short].format(self._value(call.args[0]).at(UNARY))
+        if short in _PREDICATES:
+            text = _PREDICATES[short].format(self._value(call.args[0]).operand(UNARY))
             return Value(text, OR if "||" in text else EQUAL, "bool")
         if short == "isfinite":
-            return Value(f"{self._value(call.args[0]).at(SUM)} - {self._value(call.args[0]).at(SUM + 1)} == 0", EQUAL,
-                         "bool")
+            x = self._value(call.args[0])
+            return Value(f"{x.operand(SUM)} - {x.operand(SUM + 1)} == 0", EQUAL, "bool")  # inf - inf is NaN
         if short in _FUNCTIONS and name.startswith(("tirx.", "prim.")):
             return self._function(_RENAMED.get(short, short), dtype, call.args)
         what = ""
@@ -101,14 +105,14 @@ class Calls(Addresses):
         values = [self._value(argument) for argument in arguments]
         if dtype == "float16":
             result = self.call(name, "float32", *values)
-            return self._real(Value(result.text, ATOM, "float16"))
+            return self._round_if_float16(Value(result.text, ATOM, "float16"))
         if name in ("floor", "ceil", "round", "trunc", "round_away") and not dtype.startswith("float"):
             return values[0]
         return self.call(name, dtype, *values)
 
     def _bitwise(self, symbol: str, dtype: str, a, b) -> Value:
         left, right = self._value(a), self._value(b)
-        text = f"{left.at(UNARY)} {symbol} {right.at(UNARY)}"
+        text = f"{left.operand(UNARY)} {symbol} {right.operand(UNARY)}"
         if dtype == "bool":
             return Value(text, BITS, "bool")
         if dtype in ("int32", "int64"):
@@ -120,13 +124,13 @@ class Calls(Addresses):
     def _BitwiseNot(self, expr) -> Value:
         value, dtype = self._value(expr.args[0] if hasattr(expr, "args") else expr.a), dtype_of(expr)
         if dtype == "bool":
-            return Value(f"!{value.at(UNARY)}", UNARY, "bool")
+            return Value(f"!{value.operand(UNARY)}", UNARY, "bool")
         if DTYPES[dtype].bytes < 4:
-            return Value(f"({DTYPES[dtype].c_type})~{value.at(UNARY)}", UNARY, dtype)
-        return Value(f"~{value.at(UNARY)}", UNARY, value.dtype)
+            return Value(f"({DTYPES[dtype].c_type})~{value.operand(UNARY)}", UNARY, dtype)
+        return Value(f"~{value.operand(UNARY)}", UNARY, value.dtype)
 
     def _shift(self, helper: str, dtype: str, a, b) -> Value:
         left, right = self._value(a), self._value(b)
         if helper == "shr" and dtype in ("int32", "int64") and self.bounds(a)[0] >= 0 and self.fits(b, 0, 31):
-            return Value(f"{left.at(SUM + 1)} >> {right.at(SUM + 1)}", SHIFT, left.dtype)
+            return Value(f"{left.operand(SUM + 1)} >> {right.operand(SUM + 1)}", SHIFT, left.dtype)
         return self.call(helper, dtype, left, right)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fuses neighbouring loop nests if each iteration of an outermost loop reads only what the same iteration of the others
-wrote. Temporaries then lose that axis, and iterations can run on several threads."""
+"""Loop fusion: joins neighbouring loop nests if each iteration of an outermost loop reads only what the same iteration
+of the others wrote. Temporaries then lose that axis, and iterations can run on several threads."""
 
 from __future__ import annotations
 
@@ -11,49 +11,53 @@ from typing import Union
 from tvm import ir, tirx
 
 from ..tvm_versions import TENSOR_READ, Analyzer, Expr, Var, buffer_of
-from .values import any_part, int_value
+from .values import any_subexpression, int_value
 
 
 @dataclass
-class Fused:
-    """Fused loops of equal extent. units: for each, the enclosing loops with one iteration. bodies: their bodies, in
-    order."""
+class FusedLoops:
+    """Fused loops of equal extent.
+
+    loops: the outermost loop of each nest with more than one iteration.
+    unit_loops: the loops around them, which have one iteration.
+    bodies: the bodies of `loops`, in order, or their fusion.
+    """
 
     loops: list
-    units: list
+    unit_loops: list
     bodies: list[Statement]
 
 
-Statement = Union[ir.Node, Fused]
+Statement = Union[ir.Node, FusedLoops]
 
 
 class Fusion:
     """Fuses the outermost statements of a function.
 
-    dropped: axes of buffers that temporaries do not need, since each iteration uses only one index of them.
+    dropped_axes: buffer -> axes that it does not need as a temporary, since each iteration uses only one index of them.
     """
 
     def __init__(self):
-        self.dropped: dict[Var, set[int]] = {}
+        self.dropped_axes: dict[Var, set[int]] = {}
 
-    def fused(self, statements: Sequence) -> list[Statement]:
+    def fuse(self, statements: Sequence) -> list[Statement]:
         """Fuses the statements, either all or none of them, so that the result is one loop over a list of bodies."""
-        statements = [part for statement in statements for part in _flat(statement)]
-        heads = [_outermost(statement) for statement in statements]
-        if len(statements) < 2 or any(loop is None for _, loop in heads):
+        statements = [part for statement in statements for part in _flattened_statements(statement)]
+        nests = [_outermost_loop(statement) for statement in statements]
+        if len(statements) < 2 or any(loop is None for _, loop in nests):
             return list(statements)
-        loops = [loop for _, loop in heads]
+        loops = [loop for _, loop in nests]
         if not all(_same_extent(loops[0], loop) for loop in loops[1:]):
             return list(statements)
-        axes = self._axes(statements, loops)
+        axes = self._fusable_axes(statements, loops)
         if axes is None:
             return list(statements)
         for buffer, axis in axes.items():
-            self.dropped.setdefault(buffer, set()).add(axis)
-        body = self.fused([loop.body for loop in loops])
-        return [Fused(loops, [unit for units, _ in heads for unit in units], body)]
+            self.dropped_axes.setdefault(buffer, set()).add(axis)
+        body = self.fuse([loop.body for loop in loops])
+        return [FusedLoops(loops, [unit for units, _ in nests for unit in units], body)]
 
-    def _axes(self, statements: Sequence, loops: Sequence) -> dict | None:
+    def _fusable_axes(self, statements: Sequence, loops: Sequence) -> dict | None:
         """Returns for each buffer that is written the axis that all accesses index by the variable of their loop; None
         if a buffer has no such axis."""
         possible: dict[Var, set[int]] = {}
@@ -63,9 +67,9 @@ class Fusion:
             for buffer, indices, is_store in _accesses(statement, analyzer):
                 if buffer is None:
                     return None
-                here = {axis for axis, index in enumerate(indices)
-                        if analyzer.simplify(index).same_as(loop.loop_var)} - self.dropped.get(buffer, set())
-                possible[buffer] = possible[buffer] & here if buffer in possible else here
+                axes = {axis for axis, index in enumerate(indices) if analyzer.simplify(index).same_as(loop.loop_var)}
+                axes -= self.dropped_axes.get(buffer, set())
+                possible[buffer] = possible[buffer] & axes if buffer in possible else axes
                 if is_store:
                     written[buffer] = None
         if not all(possible[buffer] for buffer in written):
@@ -73,25 +77,26 @@ class Fusion:
         return {buffer: min(possible[buffer]) for buffer in written}
 
 
-def _flat(statement) -> Iterator:
+def _flattened_statements(statement) -> Iterator:
+    """Yields the statements of a sequence and of the sequences in it."""
     if type(statement).__name__ == "SeqStmt":
         for part in statement.seq:
-            yield from _flat(part)
+            yield from _flattened_statements(part)
     else:
         yield statement
 
 
-def _outermost(statement) -> tuple[list, object]:
-    """Returns the loops around, and the outermost loop of a nest that has more than one iteration; None for no such
-    loop.
+def _outermost_loop(statement) -> tuple[list, object]:
+    """Returns (the loops with one iteration around it, the outermost loop of a nest with more iterations). There is no
+    such loop (None) if it does not count from 0 by 1.
     """
     units = []
     while type(statement).__name__ == "For" and int_value(statement.extent) == 1:
         units.append(statement)
         statement = statement.body
-    fits = type(statement).__name__ == "For" and int_value(statement.min) == 0 and statement.step is None \
+    is_simple = type(statement).__name__ == "For" and int_value(statement.min) == 0 and statement.step is None \
         and statement.thread_binding is None
-    return units, statement if fits else None
+    return units, statement if is_simple else None
 
 
 def _same_extent(one, other) -> bool:
@@ -134,6 +139,7 @@ def _accesses(statement, analyzer: Analyzer) -> Iterator[tuple]:
 
 
 def _loads(expr) -> list[tuple]:
+    """Returns what `_accesses` yields for an expression."""
     found: list[tuple] = []
 
     def visit(part) -> bool:
@@ -142,5 +148,5 @@ def _loads(expr) -> list[tuple]:
         return False
 
     if isinstance(expr, Expr) and not isinstance(expr, tirx.IntImm):
-        any_part(expr, visit)
+        any_subexpression(expr, visit)
     return found

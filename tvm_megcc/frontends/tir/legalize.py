@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowers a call of a Relax operator to loops, through TVM's legalisation of a module with only this call."""
+"""Lowers a call of a Relax operator to TIR's loops, through TVM's legalisation of a module with only this call."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from .printer import program_of
 #: Calls of external functions, for which there are no loops.
 _OPAQUE = ("relax.call_pure_packed", "relax.call_dps_packed", "relax.call_inplace_packed",
            "relax.call_builtin_with_ctx")
-
-
 #: Operators that TVM's pass DispatchSortScan lowers.
 _SCANS = ("relax.cumsum", "relax.cumprod", "relax.sort", "relax.argsort", "relax.topk")
 
@@ -34,8 +32,9 @@ def has_loops(name: str) -> bool:
         return False
 
 
-class Same:
-    """A TVM object as a dictionary key. Equal keys have the same structure and the same names, which are printed."""
+class StructuralKey:
+    """A TVM object as a dictionary key. Equal keys have the same structure and the same names: names are printed into
+    the C."""
 
     def __init__(self, node):
         self.node, self._text = node, node.script()
@@ -75,11 +74,11 @@ def legalized(call: Call, is_tensor: Callable) -> tuple[relax.Function, dict[str
         with builder.dataflow():
             result = builder.emit_output(with_arguments(call, arguments))
         builder.emit_func_output(result)
-    return _lowered(Same(builder.get()), call.op.name)
+    return _lowered(StructuralKey(builder.get()), call.op.name)
 
 
 @lru_cache(maxsize=512)
-def _lowered(module: Same, name: str) -> tuple[relax.Function, dict[str, tirx.PrimFunc]]:
+def _lowered(module: StructuralKey, name: str) -> tuple[relax.Function, dict[str, tirx.PrimFunc]]:
     try:
         with tvm.target.Target("llvm"):
             found = relax.transform.LegalizeOps()(relax.backend.DispatchSortScan()(module.node))
@@ -96,6 +95,7 @@ def _lowered(module: Same, name: str) -> tuple[relax.Function, dict[str, tirx.Pr
 
 
 def _require_loops(value, name: str) -> None:
+    """Raises MegccError if a value of the lowered function of operator `name` is not computed by a TIR function."""
     if not isinstance(value, Call) or not isinstance(value.op, ir.Op):
         return
     if value.op.name in _OPAQUE:
@@ -106,7 +106,8 @@ def _require_loops(value, name: str) -> None:
 
 
 @lru_cache(maxsize=512)
-def _program(function: Same, inputs: int, name: str) -> Program | MegccError:
+def _program(function: StructuralKey, inputs: int, name: str) -> Program | MegccError:
+    """Returns the program or the error, since the cache keeps no exceptions."""
     try:
         return program_of(function.node, inputs, name)
     except MegccError as error:
@@ -119,7 +120,7 @@ def loops_of(function: tirx.PrimFunc, inputs: int, name: str) -> Program:
     Raises:
         MegccError: naming what in the function cannot be printed.
     """
-    found = _program(Same(function), inputs, name)
+    found = _program(StructuralKey(function), inputs, name)
     if isinstance(found, MegccError):
         raise MegccError(str(found))
     return found

@@ -15,10 +15,10 @@ from ...ir.dims import Dim, product
 from ...ir.types import DTYPES
 from ..tvm_versions import TENSOR_READ, Analyzer, Var, buffer_of
 from . import helpers
-from .common import Parts
-from .fuse import Fused
-from .text import Text
-from .values import DEEPEST, Value, any_part, int_value, is_deep
+from .common_subexpressions import Subexpressions
+from .fuse import FusedLoops
+from .text import FunctionText
+from .values import MAX_DEPTH, Value, any_subexpression, int_value, is_deep
 
 #: Kinds of a block's variables, as TIR numbers them.
 SPATIAL, REDUCTION = 0, 2
@@ -26,32 +26,36 @@ SPATIAL, REDUCTION = 0, 2
 _ACCUMULATORS = {"Add": "sum", "Mul": "product", "Max": "most", "Min": "least"}
 
 
-class Loops(Text):
+class Loops(FunctionText):
     """Prints the statements of one function.
 
-    macs: multiply-accumulates so far. _open, _trips: variables and trip counts of the enclosing loops. _begun: blocks
-        whose `init` is printed before their loop. _split: the loop whose iterations are tasks.
+    macs: the number of multiply-accumulates of the statements so far.
+    _trip_counts: those of the enclosing loops.
+    _initialized: blocks whose `init` has been printed before their loop.
+    _task_loop: the loop whose iterations are tasks.
+
+    A method `_For` prints the class `For` of TIR, and so on.
     """
 
     def __init__(self, analyzer: Analyzer, dim):
         super().__init__(analyzer, dim)
         self.macs: Dim = 0
-        self._trips: list[Dim] = []
-        self._open: list[Var] = []
-        self._begun: list = []
-        self._split = None
+        self._trip_counts: list[Dim] = []
+        self._initialized: list = []
+        self._task_loop = None
 
     # --- statements ----------------------------------------------------------------------------------------------
 
-    def outermost(self, statements: Iterable) -> None:
+    def print_outermost(self, statements: Iterable) -> None:
+        """Prints the outermost statements of a function, or those of fused loops; numbers them for live ranges."""
         for statement in statements:
             self.position += 1
             self.statement(statement)
 
-    def tasks(self, statement, loop) -> Dim:
+    def print_tasks(self, statement, loop) -> Dim:
         """Prints the only statement of a function. The tasks are the iterations of one of its loops. Returns the number
         of tasks."""
-        self._split = loop
+        self._task_loop = loop
         self.statement(statement)
         return self.dim(loop.extent)
 
@@ -68,15 +72,16 @@ class Loops(Text):
         _require_shallow(statement)
         printer(statement)
 
-    def _Fused(self, nests: Fused) -> None:
-        for unit in nests.units:
+    def _FusedLoops(self, nests: FusedLoops) -> None:
+        """Prints fused loops as one loop, whose variable stands for the variables of all."""
+        for unit in nests.unit_loops:
             self.analyzer.bind(unit.loop_var, self.simplified(unit.min), True)
         first, *others = nests.loops
         with self.loop(first):
             for other in others:
                 if not other.loop_var.same_as(first.loop_var):
                     self.analyzer.bind(other.loop_var, first.loop_var, True)
-            self.outermost(nests.bodies)
+            self.print_outermost(nests.bodies)
 
     def _SeqStmt(self, statement) -> None:
         for part in statement.seq:
@@ -103,7 +108,7 @@ class Loops(Text):
 
     def _AssertStmt(self, statement) -> None:
         condition = self.value(statement.condition)
-        self.lines += [f"if (!{condition.at(UNARY)}) {{", "return MEGCC_KERNEL_FAILED;", "}"]
+        self.lines += [f"if (!{condition.operand(UNARY)}) {{", "return MEGCC_KERNEL_FAILED;", "}"]
 
     def _Bind(self, statement) -> None:
         self._define(statement.var, statement.value)
@@ -113,6 +118,7 @@ class Loops(Text):
         self.statement(statement.body)
 
     def _define(self, variable, expr) -> None:
+        """Prints the definition of a variable."""
         value = self.value(expr)
         c_type = "float" if value.dtype == "float16" else "int" if value.dtype == "bool" else DTYPES[value.dtype].c_type
         name = self.name(variable.name.removeprefix("v_"))
@@ -135,7 +141,7 @@ class Loops(Text):
         with self.block("while (@)"):
             self.statement(statement.body)
         checked = any(f"{helpers.INDEX}(" in line for line in (condition.text, *self.lines[head:]))
-        text = f"!outside && {condition.at(AND)}" if checked else condition.text
+        text = f"!outside && {condition.operand(AND)}" if checked else condition.text
         self.lines[head] = self.lines[head].replace("@", text)
 
     def _For(self, loop) -> None:
@@ -152,10 +158,10 @@ class Loops(Text):
             self.statement(loop.body)
 
     def _elementwise(self, loop):
-        """Returns the only store in a loop, and the variables that change with the loop's, which it binds; None if the
-        loop has other statements."""
+        """Returns the only store in a loop, and the variables whose values change with the loop's; None if the loop has
+        other statements. Binds these variables."""
         statement = loop.body
-        if self._split is not None and self._split.same_as(loop):
+        if self._task_loop is not None and self._task_loop.same_as(loop):
             return None
         realize = statement if type(statement).__name__ == "SBlockRealize" else None
         if realize is not None:
@@ -169,22 +175,21 @@ class Loops(Text):
         _require_shallow(statement)
         self.analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, self.simplified(loop.extent)), True)
         self.variables[loop.loop_var] = Value(self.name(loop.loop_var.name), ATOM, "int32")
-        moving = [loop.loop_var]
+        lane_variables = [loop.loop_var]
         if realize is not None:
             self._bind_axes(realize)
-            moving += [axis.var for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
+            lane_variables += [axis.var for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
                        if any(variable.same_as(loop.loop_var) for variable in _variables(value))]
-        return statement, moving
+        return statement, lane_variables
 
     @contextmanager
     def loop(self, loop) -> Iterator[None]:
-        """Prints a loop around the statements that are printed within the scope; none for one iteration."""
+        """Prints a loop around the statements that are printed within the scope; no loop for one iteration."""
         extent = self.simplified(loop.extent)
         step = 1 if loop.step is None else int_value(loop.step)
         if step is None or step < 1:
             raise MegccError(f"a loop with the step {loop.step} is not supported")
-        self._open.append(loop.loop_var)
-        self._trips.append(self.trips(extent))
+        self._trip_counts.append(self.trip_count(extent))
         if int_value(extent) == 1:
             self.analyzer.bind(loop.loop_var, self.simplified(loop.min), True)
             yield
@@ -196,16 +201,15 @@ class Loops(Text):
             advance = "++" if step == 1 else f" += {step}"
             with self.scope():
                 first, last = self.text(start), self.text(stop, LESS + 1)
-                if self._split is not None and self._split.same_as(loop):
+                if self._task_loop is not None and self._task_loop.same_as(loop):
                     first, last = "begin", "end"
                 name = self.name(loop.loop_var.name)
                 self.variables[loop.loop_var] = Value(name, ATOM, dtype)
                 with self.block(f"for ({c_type} {name} = {first}; {name} < {last}; {name}{advance})"):
                     yield
-        self._trips.pop()
-        self._open.pop()
+        self._trip_counts.pop()
 
-    def trips(self, extent) -> Dim:
+    def trip_count(self, extent) -> Dim:
         """Returns the trip count of a loop, for reports; a trip count that depends on other loops counts as 1."""
         try:
             return self.dim(extent)
@@ -214,10 +218,10 @@ class Loops(Text):
 
     def _BufferStore(self, statement) -> None:
         memory = self.memory(statement.buffer)
-        self.parts = Parts()
+        self.subexpressions = Subexpressions()
         value = self.stored(statement.value, memory.dtype)
         offset = "" if memory.single else self.offset(statement.buffer, statement.indices)
-        value, offset = self.finished([value, offset])
+        value, offset = self.extract_common([value, offset])
         if memory.single:
             self.lines.append(f"{memory.name} = {value};")
             return
@@ -242,13 +246,15 @@ class Loops(Text):
             self._body(block)
 
     def _bind_axes(self, realize) -> None:
+        """Tells the analyzer the values of a block's axes."""
         for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
             self.analyzer.bind(axis.var, self.simplified(value), True)
 
     def _body(self, block) -> None:
+        """Prints a block: its temporaries, its `init` in the first iteration of its reduction axes, its body."""
         for buffer in block.alloc_buffers:
             self.allocate(buffer)
-        if block.init is not None and not any(block.same_as(other) for other in self._begun):
+        if block.init is not None and not any(block.same_as(other) for other in self._initialized):
             first = [tirx.EQ(axis.var, axis.dom.min) for axis in block.iter_vars if axis.iter_type == REDUCTION]
             condition = self.simplified(functools.reduce(tirx.And, first)) if first else None
             if condition is None or int_value(condition) == 1:
@@ -256,7 +262,7 @@ class Loops(Text):
             else:
                 with self.block(f"if ({self.text(condition)})"):
                     self.statement(block.init)
-        self._count(block)
+        self._count_macs(block)
         self.statement(block.body)
 
     def _AllocBuffer(self, statement) -> None:
@@ -279,20 +285,22 @@ class Loops(Text):
             found = _variables(value)
             if axis.iter_type == REDUCTION:
                 over += found
-            elif any(_among(variable, loops) for variable in found):
+            elif any(_contains(variable, loops) for variable in found):
                 return None
-        complete = all(_among(variable, over) for variable in loops) and all(_among(v, loops) for v in over)
+        complete = all(_contains(variable, over) for variable in loops) and all(_contains(v, loops) for v in over)
         return statement if complete else None
 
     def _reduce(self, loop, realize) -> None:
+        """Prints a reduction, the result of `_reduction`. Where it reduces into one element, a local variable accumulates.
+        """
         block = realize.block
         for statement in (block.init, block.body):
             _require_shallow(statement)
         for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
             if axis.iter_type != REDUCTION:
                 self.analyzer.bind(axis.var, self.simplified(value), True)
-        self._begun.append(block)
-        accumulator = self._accumulated(block)
+        self._initialized.append(block)
+        accumulator = self._accumulator_of(block)
         if accumulator is None:
             self.statement(block.init)
             self._nest(loop, lambda: self.statement(realize))
@@ -302,56 +310,57 @@ class Loops(Text):
         c_type = "float" if memory.dtype == "float16" else DTYPES[memory.dtype].c_type
         name = self.name(_ACCUMULATORS.get(type(store.value).__name__, "value"))
         self.lines.append(f"{c_type} {name} = {self.text(block.init.value)};")
-        self.in_variables.append((store.buffer, offset, Value(name, ATOM, memory.dtype)))
+        self.elements_in_variables.append((store.buffer, offset, Value(name, ATOM, memory.dtype)))
 
         def update() -> None:
             self._bind_axes(realize)
-            self._count(block)
-            self.parts = Parts()
-            (value,) = self.finished([self.text(store.value)])
+            self._count_macs(block)
+            self.subexpressions = Subexpressions()
+            (value,) = self.extract_common([self.text(store.value)])
             self.lines.append(f"{name} = {value};")
 
         self._nest(loop, update)
-        self.in_variables.pop()
+        self.elements_in_variables.pop()
         value = f"mgc_to_float16((double){name})" if memory.dtype == "float16" else name
         self.lines.append(f"{memory.name if memory.single else f'{memory.name}[{offset}]'} = {value};")
 
     def _nest(self, loop, body) -> None:
+        """Prints a nest of loops. body: prints what is in the innermost one."""
         with self.loop(loop):
             if type(loop.body).__name__ == "For":
                 self._nest(loop.body, body)
             else:
                 body()
 
-    def _accumulated(self, block):
-        """Returns (store, its address in C) of a reduction into one element that is read nowhere else; None for other
-        blocks."""
+    def _accumulator_of(self, block):
+        """Returns (store, offset of its element in C) of a reduction into one element, whose buffer is read only there;
+        None for other blocks."""
         store, init = block.body, block.init
         if type(store).__name__ != "BufferStore" or type(init).__name__ != "BufferStore" \
                 or not store.buffer.same_as(init.buffer):
             return None
         reduced = [axis.var for axis in block.iter_vars if axis.iter_type == REDUCTION]
-        if any(_among(variable, reduced) for index in store.indices for variable in _variables(index)):
+        if any(_contains(variable, reduced) for index in store.indices for variable in _variables(index)):
             return None
         offset = self.offset(store.buffer, store.indices)
         if offset != self.offset(init.buffer, init.indices) or any(
                 buffer_of(part).same_as(store.buffer) and any(
-                    _among(variable, reduced) for index in part.indices for variable in _variables(index))
+                    _contains(variable, reduced) for index in part.indices for variable in _variables(index))
                 for part in _loads(store.value)):
             return None
         return store, offset
 
-    def _count(self, block) -> None:
+    def _count_macs(self, block) -> None:
         """Counts multiply-accumulates: a sum of products times the trip counts of the enclosing loops."""
         if type(block.body).__name__ == "BufferStore" and block.init is not None \
                 and type(block.body.value).__name__ == "Add" \
                 and any(type(_uncast(part)).__name__ == "Mul" for part in (block.body.value.a, block.body.value.b)):
-            self.macs = self.macs + product(self._trips)
+            self.macs = self.macs + product(self._trip_counts)
 
 
 def _require_shallow(statement) -> None:
     if any(is_deep(getattr(statement, name)) for name in ("value", "condition") if hasattr(statement, name)):
-        raise MegccError(f"an expression of TIR has more than {DEEPEST} operations within each other; store parts of "
+        raise MegccError(f"an expression of TIR has more than {MAX_DEPTH} operations within each other; store parts of "
                          "it in buffers")
 
 
@@ -360,17 +369,19 @@ def _uncast(expr):
 
 
 def _variables(expr) -> list:
+    """Returns the variables in an expression, one for each use."""
     found: list = []
-    any_part(expr, lambda part: isinstance(part, Var) and found.append(part))
+    any_subexpression(expr, lambda part: isinstance(part, Var) and found.append(part))
     return found
 
 
 def _loads(expr) -> list:
+    """Returns the reads of buffers in an expression."""
     found: list = []
-    any_part(expr, lambda part: type(part).__name__ == TENSOR_READ and found.append(part))
+    any_subexpression(expr, lambda part: type(part).__name__ == TENSOR_READ and found.append(part))
     return found
 
 
-def _among(variable, others) -> bool:
+def _contains(variable, others) -> bool:
     return any(variable.same_as(other) for other in others)
 

@@ -18,15 +18,15 @@ from ...ir.types import DTYPES, TensorType
 from ...ops.control.tir import Program
 from ..tvm_versions import Analyzer, Var, element_type, is_buffer, parameters_of
 from . import helpers
-from .fuse import Fused, Fusion
+from .fuse import FusedLoops, Fusion
 from .loops import SPATIAL, Loops
-from .schedule import scheduled
+from .schedule import inline_cheap_blocks
 from .text import dtype_of_buffer
 from .values import Memory, Value, int_value
-from .workspace import declared, slots
+from .workspace import assign_slots, pointer_definitions
 
 #: Extents are int32_t in C.
-_MOST = 2**31 - 1
+_MAX_EXTENT = 2**31 - 1
 _ARITHMETIC = {"Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b, "FloorDiv": floordiv}
 
 
@@ -35,7 +35,7 @@ def program_of(function: tirx.PrimFunc, inputs: int, name: str) -> Program:
 
     Args:
         function: its parameters are `inputs` buffers, buffers for the results, and integers.
-        name: what it computes.
+        name: what it computes; it becomes part of the kernel's name.
 
     Raises:
         MegccError: naming what in it cannot be printed.
@@ -44,83 +44,104 @@ def program_of(function: tirx.PrimFunc, inputs: int, name: str) -> Program:
 
 
 class _Printer:
+    """Prints one function.
+
+    original: the function as given; function: after inlining of cheap blocks.
+    symbols: variable of TIR that is an extent or an integer parameter -> our symbol.
+    max_extents: variable -> the largest value that any buffer allows it.
+    """
+
     def __init__(self, function: tirx.PrimFunc, inputs: int, name: str):
-        self.original, self.function = function, scheduled(function)
-        self.inputs, self.hint = inputs, name
+        self.original, self.function = function, inline_cheap_blocks(function)
+        self.inputs, self.name = inputs, name
         self.loops = Loops(Analyzer(), self.dim)
         self.symbols: dict[Var, Symbol] = {}
-        self.limits: dict[Var, int] = {}
+        self.max_extents: dict[Var, int] = {}
 
     def program(self) -> Program:
         loops = self.loops
         parameters = parameters_of(self.function)
         buffers = [parameter for parameter in parameters if is_buffer(parameter)]
-        given = [parameter for parameter in parameters if not is_buffer(parameter)]
-        self.bound(buffers)
-        given_names = tuple(self.extent(parameter).name for parameter in given)
-        axes_of_extents = [(self.extent(dim).name, position, axis)
-                           for position, buffer in enumerate(buffers[:self.inputs])
-                           for axis, dim in enumerate(buffer.shape) if isinstance(dim, Var)]
-        names = {parameter: loops.name(parameter.name) for parameter in buffers}
-        operands = [(names[buffer], self.type(buffer)) for buffer in buffers]
-        for buffer, (text, type_) in zip(buffers, operands, strict=True):
-            if len(buffer.strides):
-                raise MegccError(f"the buffer {buffer.name} has strides")
-            loops.buffers[buffer] = Memory(text, type_.dtype, tuple(buffer.shape))
-        temporaries: list = []
-        fusion = Fusion()
-        statements = fusion.fused(top_level(self.function.body, temporaries.append))
-        for buffer in temporaries:
-            loops.allocate(buffer, fusion.dropped.get(buffer, ()))
-        tasks = self.print(statements)
+        self._find_max_extents(buffers)
+        scalars = tuple(self.extent(parameter).name for parameter in parameters if not is_buffer(parameter))
+        axes_of_extents = self._axes_of_extents(buffers, scalars)
+        operands = self._operands(buffers)
+        tasks = self._print_body()
         parallel = tasks != 1
-        workspace = slots(list(loops.temporaries.values()))
-        pointers, size = declared(workspace, "scratch" if parallel else "call->shared", self.count_text)
-        checked = helpers.INDEX in loops.helpers
+        slots = assign_slots(list(loops.temporaries.values()))
+        memory = "scratch" if parallel else "call->shared"
+        pointers, workspace_size = pointer_definitions(slots, memory, self.count_text)
+        may_fail = helpers.INDEX in loops.helpers
         sizes = [type_.bytes for _, type_ in operands]
-        sizes += [product((slot.size, DTYPES[slot.dtype].bytes)) for slot in workspace]
+        sizes += [product((slot.size, DTYPES[slot.dtype].bytes)) for slot in slots]
         head = [] if parallel else ["if (begin >= end) {", "return 0;", "}"]
-        head += guard(sizes)
-        head += pointers + ["int outside = 0;"] * checked
-        body = "\n".join([*head, *loops.lines, f"return {'outside ? MEGCC_KERNEL_FAILED : 0' if checked else '0'};"])
+        head += size_guard(sizes)
+        head += pointers + ["int outside = 0;"] * may_fail
+        body = "\n".join([*head, *loops.lines, f"return {'outside ? MEGCC_KERNEL_FAILED : 0' if may_fail else '0'};"])
         functions = dict.fromkeys(part for helper in loops.helpers for part in helpers.helper(helper))
-        known = {found: where for found, *where in reversed(axes_of_extents) if found not in given_names}
-        extents = tuple((found, *where) for found, where in sorted(known.items()))
-        unknown = {symbol.name for symbol in self.symbols.values()} - set(known) - set(given_names)
+        unknown = {symbol.name for symbol in self.symbols.values()} - set(axes_of_extents) - set(scalars)
         if unknown:
-            raise MegccError(f"the extents {', '.join(sorted(unknown))} of {self.hint} are no axes of its operands")
-        digest = hashlib.sha256(repr((body, operands, extents, given_names, tuple(functions))).encode()).hexdigest()[:8]
+            raise MegccError(f"the extents {', '.join(sorted(unknown))} of {self.name} are no axes of its operands")
+        extents = tuple((name, *axis) for name, axis in sorted(axes_of_extents.items()))
+        digest = hashlib.sha256(repr((body, operands, extents, scalars, tuple(functions))).encode()).hexdigest()[:8]
         return Program(
-            name=self.hint, digest=digest, inputs=tuple(operands[:self.inputs]), outputs=tuple(operands[self.inputs:]),
-            body=body, helpers=tuple(functions), extents=extents, given=given_names, tasks=tasks,
-            shared=0 if parallel else size, scratch=size if parallel else 0, macs=loops.macs,
+            name=self.name, digest=digest, inputs=tuple(operands[:self.inputs]), outputs=tuple(operands[self.inputs:]),
+            body=body, helpers=tuple(functions), extents=extents, given=scalars, tasks=tasks,
+            shared=0 if parallel else workspace_size, scratch=workspace_size if parallel else 0, macs=loops.macs,
             evaluate=_Evaluation(self.original, self.inputs))
 
-    def print(self, statements: list) -> Dim:
-        """Prints the function's statements and returns its number of tasks."""
+    def _axes_of_extents(self, buffers: Sequence, scalars: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Returns extent -> (input, axis), the first axis that is this extent, for those that are not parameters."""
+        found: dict[str, tuple[int, int]] = {}
+        for position, buffer in enumerate(buffers[:self.inputs]):
+            for axis, dim in enumerate(buffer.shape):
+                if isinstance(dim, Var) and (name := self.extent(dim).name) not in scalars:
+                    found.setdefault(name, (position, axis))
+        return found
+
+    def _operands(self, buffers: Sequence) -> list[tuple[str, TensorType]]:
+        """Returns the names in C and the types of the inputs and results, and declares their memory."""
+        names = {buffer: self.loops.name(buffer.name) for buffer in buffers}
+        operands = [(names[buffer], self.tensor_type(buffer)) for buffer in buffers]
+        for buffer, (name, type_) in zip(buffers, operands, strict=True):
+            if len(buffer.strides):
+                raise MegccError(f"the buffer {buffer.name} has strides")
+            self.loops.buffers[buffer] = Memory(name, type_.dtype, tuple(buffer.shape))
+        return operands
+
+    def _print_body(self) -> Dim:
+        """Prints the function's statements, after loop fusion, and returns its number of tasks."""
+        temporaries: list = []
+        fusion = Fusion()
+        statements = fusion.fuse(top_level(self.function.body, temporaries.append))
+        for buffer in temporaries:
+            self.loops.allocate(buffer, fusion.dropped_axes.get(buffer, ()))
         loop = parallel_loop(statements)
         if loop is None:
-            self.loops.outermost(statements)
+            self.loops.print_outermost(statements)
             return 1
-        return self.loops.tasks(statements[0], loop)
+        return self.loops.print_tasks(statements[0], loop)
 
     def extent(self, variable) -> Symbol:
+        """Returns the symbol of a variable that is an extent or an integer parameter."""
         if variable not in self.symbols:
             name = self.loops.name(variable.name.upper())
             self.symbols[variable] = Symbol(name)
             self.loops.variables[variable] = Value(name, ATOM, "int32")
-            self.loops.analyzer.bind(variable, ir.Range(1, self.limits.get(variable, _MOST) + 1), True)
+            self.loops.analyzer.bind(variable, ir.Range(1, self.max_extents.get(variable, _MAX_EXTENT) + 1), True)
         return self.symbols[variable]
 
-    def bound(self, buffers) -> None:
-        """Bounds the extents in the analyzer, since no tensor has more than 2 GB."""
+    def _find_max_extents(self, buffers) -> None:
+        """Bounds the extents, since no tensor has more than 2 GB."""
         for buffer in buffers:
-            known = math.prod(int_value(dim) or 1 for dim in buffer.shape) * DTYPES[dtype_of_buffer(buffer)].bytes
+            known_bytes = math.prod(int_value(dim) or 1 for dim in buffer.shape) * DTYPES[dtype_of_buffer(buffer)].bytes
             for dim in buffer.shape:
                 if isinstance(dim, Var):
-                    self.limits[dim] = min(self.limits.get(dim, _MOST), max(_MOST // known, 1))
+                    bound = max(_MAX_EXTENT // known_bytes, 1)
+                    self.max_extents[dim] = min(self.max_extents.get(dim, _MAX_EXTENT), bound)
 
-    def type(self, buffer) -> TensorType:
+    def tensor_type(self, buffer) -> TensorType:
+        """Returns the type of a buffer."""
         return TensorType(dtype_of_buffer(buffer), tuple(map(self.dim, buffer.shape)))
 
     def dim(self, expr) -> Dim:
@@ -140,18 +161,16 @@ class _Printer:
     @staticmethod
     def count_text(size: Dim) -> str:
         """Returns a number of elements in C."""
-        if isinstance(size, int):
-            return str(size)
-        return c_of(size)
+        return to_c_ptrdiff(size)
 
 
-def guard(sizes: Iterable[Dim]) -> list[str]:
+def size_guard(sizes: Iterable[Dim]) -> list[str]:
     """Returns C that refuses extents for which a tensor exceeds 2 GB, since offsets are int32_t."""
     large = [f"{to_c(size)} > INT32_MAX" for size in dict.fromkeys(sizes) if not isinstance(size, int)]
     return [f"if ({' || '.join(large)}) {{", "return MEGCC_KERNEL_FAILED;", "}"] if large else []
 
 
-def c_of(dim: Dim) -> str:
+def to_c_ptrdiff(dim: Dim) -> str:
     """Returns an extent as C over ptrdiff_t."""
     if isinstance(dim, int):
         return str(dim)
@@ -160,11 +179,11 @@ def c_of(dim: Dim) -> str:
     if hasattr(dim, "terms"):
         parts = []
         for factors, coefficient in dim.terms:
-            strings = [*([str(coefficient)] if coefficient != 1 else []), *map(c_of, factors)]
+            strings = [*([str(coefficient)] if coefficient != 1 else []), *map(to_c_ptrdiff, factors)]
             parts.append(" * ".join(strings))
         return "(" + " + ".join(parts + ([str(dim.constant)] if dim.constant else [])) + ")"
     if hasattr(dim, "numerator"):
-        return f"({c_of(dim.numerator)} / {c_of(dim.denominator)})"
+        return f"({to_c_ptrdiff(dim.numerator)} / {to_c_ptrdiff(dim.denominator)})"
     raise MegccError(f"the extent {dim} is no arithmetic that we have")
 
 
@@ -184,12 +203,15 @@ def top_level(body, allocate) -> list:
 
 
 def parallel_loop(statements: Sequence):
-    """Returns the loop whose iterations are tasks: the outermost one with more than one iteration, if these are
-    independent and no other statement is outside of it; else None."""
+    """Returns the loop whose iterations are tasks; None if there is none.
+
+    It is the outermost loop with more than one iteration, if its iterations are independent and no statement is outside
+    of it.
+    """
     if len(statements) != 1:
         return None
     loop = statements[0]
-    if isinstance(loop, Fused):
+    if isinstance(loop, FusedLoops):
         return loop.loops[0]
     while type(loop).__name__ == "For" and int_value(loop.extent) == 1:
         loop = loop.body
@@ -237,7 +259,7 @@ class _Evaluation:
                            if isinstance(dim, Var)})
         results = []
         for buffer in buffers[self.inputs:]:
-            shape = [int(_with(dim, values)) for dim in buffer.shape]
+            shape = [int(_substitute(dim, values)) for dim in buffer.shape]
             results.append(np.zeros(shape, str(buffer.dtype)))
         tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in (*arrays, *results)]
         module = tvm.IRModule({"main": self.function.with_attr("global_symbol", "main")})
@@ -245,7 +267,8 @@ class _Evaluation:
         return tuple(tensor.numpy() for tensor in tensors[self.inputs:])
 
 
-def _with(expr, values) -> int:
+def _substitute(expr, values):
+    """Returns an expression with values in place of variables, simplified."""
     analyzer = Analyzer()
     for variable, value in values.items():
         analyzer.bind(variable, tirx.IntImm(element_type(variable), value), True)

@@ -6,14 +6,14 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir, tirx
 
-from .values import any_part
+from .values import any_subexpression
 
 #: Functions of a few instructions; all others are expensive.
 _CHEAP = ("if_then_else", "likely", "fabs", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",
           "shift_left", "shift_right", "isnan", "isinf")
 
 
-def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def inline_cheap_blocks(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Inlines injective blocks into the blocks that read them. Returns the function unchanged if TVM's scheduler does
     not support it (loops without blocks, ill-formed blocks)."""
     try:
@@ -36,10 +36,12 @@ def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _worth_inlining(schedule, block) -> bool:
+    """Whether a block only stores a cheap value, or an expensive one that one other block reads once for each element.
+    """
     body = schedule.get(block).body
     if type(body).__name__ != "BufferStore":
         return False
-    if not any_part(body.value, _is_expensive):
+    if not any_subexpression(body.value, _is_expensive):
         return True
     readers = schedule.get_consumers(block)
     return len(readers) == 1 and _loop_extents(schedule, readers[0]) == _loop_extents(schedule, block)
@@ -52,5 +54,6 @@ def _loop_extents(schedule, block) -> list[str]:
 
 
 def _is_expensive(expr) -> bool:
+    """Whether an expression is a call of a function that is not among the cheap ones."""
     name = getattr(getattr(expr, "op", None), "name", None)
     return name is not None and name.rpartition(".")[2] not in _CHEAP

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the C of one function: lines, names in scope, temporaries."""
+"""Collects the C of one TIR function: lines, names in scope, temporaries. `loops.py` prints statements on top of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...ir.c_text import UNARY
 from ...ir.dims import product
 from ...ir.types import DTYPES
 from ..tvm_versions import Analyzer, Var
-from .values import Memory, known_dtype
+from .values import Memory, require_dtype
 from .vectors import Vectors
-from .workspace import LOCAL, Temporary
+from .workspace import MAX_LOCAL_BYTES, Temporary
 
 #: Identifiers that variables of loops must not shadow.
 RESERVED = frozenset(
@@ -23,11 +23,14 @@ RESERVED = frozenset(
     "begin end scratch call outside lanes half angle asm main".split())
 
 
-class Text(Vectors):
+class FunctionText(Vectors):
     """Collects the statements of one function in `lines`.
 
-    temporaries: buffers that the function allocates, with the numbers of the first and the last of its outermost
-    statements that mention them. position: the number of the statement that is printed.
+    dim: converts an integer expression of TIR to an extent (`ir/dims.py`).
+    names: the identifiers in scope.
+    temporaries: the buffers in the workspace, with the numbers of the first and the last of the function's outermost
+        statements that use them.
+    position: the number of the outermost statement that is printed.
     """
 
     def __init__(self, analyzer: Analyzer, dim):
@@ -52,35 +55,37 @@ class Text(Vectors):
 
     @contextmanager
     def scope(self) -> Iterator[None]:
+        """Yields a scope of C; names that are given in it can be used again after it."""
         known = len(self.names)
         yield
         del self.names[known:]
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Prints `head { … }` around the scope; an `else` follows the brace before it on the same line."""
-        start = f"{self.lines.pop()} {head} {{" if head == "else" else f"{head} {{"
-        self.lines.append(start)
+        """Prints `head { … }` around the lines of the scope; an `else` stands on the line of the brace before it."""
+        self.lines.append(f"{self.lines.pop()} {head} {{" if head == "else" else f"{head} {{")
         with self.scope():
             yield
         self.lines.append("}")
 
-    def finished(self, strings: list[str]) -> list[str]:
-        """Returns the lines of a statement, after definitions of its common parts."""
-        lines, strings = self.parts.named(strings, self.name)
-        self.parts = None
+    def extract_common(self, strings: list[str]) -> list[str]:
+        """Prints the definitions of common subexpressions; returns the texts of the statement without placeholders."""
+        lines, strings = self.subexpressions.extract_common(strings, self.name)
+        self.subexpressions = None
         self.lines += lines
         return strings
 
     def stored(self, expr, dtype: str) -> str:
         """Returns a value converted to its type in memory."""
         value = self.value(expr)
-        return f"mgc_to_float16((double){value.at(UNARY)})" if dtype == "float16" else value.text
+        return f"mgc_to_float16((double){value.operand(UNARY)})" if dtype == "float16" else value.text
 
     def allocate(self, buffer, dropped: Iterable[int] = ()) -> None:
-        """Allocates a temporary: a small one as a local variable, others in the workspace, when all are known.
+        """Allocates a temporary: a small one as a local variable or array. The others get an offset in the workspace
+        when all of them are known (workspace.py).
 
-        dropped: axes that are not in memory.
+        Args:
+            dropped: axes that are not in memory, since each iteration uses only one index of them.
         """
         if len(buffer.strides):
             raise MegccError(f"the buffer {buffer.name} has strides")
@@ -92,7 +97,7 @@ class Text(Vectors):
         c_type, bytes_ = DTYPES[dtype].c_type, DTYPES[dtype].bytes
         if single:
             self.lines.append(f"{c_type} {name} = 0;")
-        elif isinstance(size, int) and size * bytes_ <= LOCAL:
+        elif isinstance(size, int) and size * bytes_ <= MAX_LOCAL_BYTES:
             self.lines.append(f"{c_type} {name}[{size}] = {{ 0 }};")
         else:
             self.temporaries[buffer] = Temporary(name, dtype, size)
@@ -106,4 +111,5 @@ class Text(Vectors):
 
 
 def dtype_of_buffer(buffer) -> str:
-    return known_dtype(str(buffer.dtype))
+    """Returns the dtype of a buffer's elements; raises MegccError for one that is not supported."""
+    return require_dtype(str(buffer.dtype))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values and memory in C, and predicates on TIR expressions, for all printers of TIR."""
+"""What the printers of TIR share: expressions and buffers in C, and predicates on TIR expressions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ...ir.c_text import CHOICE
 from ...ir.types import DTYPES
 from ..tvm_versions import TENSOR_READ, Expr, element_type
 
-#: The precedence of bit operations, so low that they always get parentheses, for the reader.
+#: The precedence of bit operations: below that of C, so that as operands they always get parentheses.
 BITS = CHOICE
-#: The deepest nesting of operations in one expression.
-DEEPEST = 100
+#: The deepest nesting of operations in one expression that is printed.
+MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Value:
     level: int
     dtype: str
 
-    def at(self, level: int) -> str:
-        """Returns the text as an operand of something that binds this tightly."""
+    def operand(self, level: int) -> str:
+        """Returns the text as an operand of an operator of this precedence, in parentheses if it needs them."""
         return self.text if self.level >= level else f"({self.text})"
 
 
@@ -41,20 +41,21 @@ class Value:
 class Memory:
     """A buffer in C.
 
-    name: name of the pointer, the array, or the variable if `single`.
+    name: the name of the pointer, the array, or the variable if `single`.
     shape: TIR's extents.
-    dropped: axes that are not in memory.
+    single: whether it is a variable, since it has one element.
+    dropped_axes: axes that are not in memory.
     """
 
     name: str
     dtype: str
     shape: tuple
     single: bool = False
-    dropped: frozenset[int] = frozenset()
+    dropped_axes: frozenset[int] = frozenset()
 
     def stored(self, values) -> list:
         """Returns those of `values`, one for each logical axis, whose axes are in memory."""
-        return [value for axis, value in enumerate(values) if axis not in self.dropped]
+        return [value for axis, value in enumerate(values) if axis not in self.dropped_axes]
 
 
 def dtype_of(expr) -> str:
@@ -63,10 +64,10 @@ def dtype_of(expr) -> str:
     Raises:
         MegccError: for vectors and unsupported types.
     """
-    return known_dtype(element_type(expr))
+    return require_dtype(element_type(expr))
 
 
-def known_dtype(dtype: str) -> str:
+def require_dtype(dtype: str) -> str:
     """Returns the dtype if TIR arithmetic on it can be printed. float16 is the only storage-only type for which it can.
 
     Raises:
@@ -83,6 +84,7 @@ def is_integer(expr) -> bool:
 
 
 def int_value(expr) -> int | None:
+    """Returns the value of an integer constant; None for any other expression."""
     return int(expr.value) if isinstance(expr, tirx.IntImm) else None
 
 
@@ -95,28 +97,31 @@ def children(expr) -> list:
     return found
 
 
-def any_part(expr, wanted: Callable) -> bool:
-    return wanted(expr) or any(any_part(part, wanted) for part in children(expr))
+def any_subexpression(expr, wanted: Callable) -> bool:
+    """Whether `wanted` is true of an expression or of one in it. It is called in preorder until it is true."""
+    return wanted(expr) or any(any_subexpression(part, wanted) for part in children(expr))
 
 
 def is_deep(expr) -> bool:
     """Whether operations are nested more deeply than Python's recursion and C compilers support."""
-    waiting = [(expr, 1)]
-    while waiting:
-        part, depth = waiting.pop()
-        if depth > DEEPEST:
+    pending = [(expr, 1)]
+    while pending:
+        part, depth = pending.pop()
+        if depth > MAX_DEPTH:
             return True
-        waiting += [(child, depth + 1) for child in children(part)]
+        pending += [(child, depth + 1) for child in children(part)]
     return False
 
 
-def nodes(expr) -> int:
-    return 1 + sum(map(nodes, children(expr)))
+def count_nodes(expr) -> int:
+    """Returns the number of operations, variables and constants in an expression."""
+    return 1 + sum(map(count_nodes, children(expr)))
 
 
 def is_float(expr) -> bool:
     return "float" in element_type(expr)
 
 
-def reads(expr) -> bool:
-    return any_part(expr, lambda part: type(part).__name__ == TENSOR_READ)
+def reads_memory(expr) -> bool:
+    """Whether an expression reads an element of a buffer."""
+    return any_subexpression(expr, lambda part: type(part).__name__ == TENSOR_READ)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans the temporaries of printed loops: which of them share memory, and their offsets in the workspace."""
+"""Plans the temporaries of a printed TIR function: which of them share memory, and their offsets in the workspace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...ir.dims import Dim, product, symbols
 from ...ir.types import DTYPES
 
 #: Temporaries of at most this many bytes are local variables.
-LOCAL = 128
+MAX_LOCAL_BYTES = 128
 
 
 @dataclass
@@ -30,22 +30,24 @@ class Temporary:
 
 @dataclass
 class Slot:
-    """Memory shared by temporaries of one dtype with disjoint lifetimes."""
+    """Memory shared by temporaries of one dtype with disjoint live ranges. size: in elements."""
 
     dtype: str
     size: Dim
     users: list[Temporary]
 
-    def takes(self, temporary: Temporary) -> bool:
-        same = self.size == temporary.size or not (symbols(self.size) | symbols(temporary.size))
-        return self.dtype == temporary.dtype and same and self.users[-1].last < temporary.first
+    def can_hold(self, temporary: Temporary) -> bool:
+        """Whether a temporary can use the slot after those before. Sizes have to be equal if they are symbolic, since
+        no maximum is taken of them."""
+        sizes_agree = self.size == temporary.size or not (symbols(self.size) | symbols(temporary.size))
+        return self.dtype == temporary.dtype and sizes_agree and self.users[-1].last < temporary.first
 
 
-def slots(temporaries: Sequence[Temporary]) -> list[Slot]:
+def assign_slots(temporaries: Sequence[Temporary]) -> list[Slot]:
     """Assigns temporaries to slots. Slots of wide dtypes come first, so that each is aligned after the one before."""
     found: list[Slot] = []
     for temporary in sorted(temporaries, key=lambda t: t.first):
-        free = [slot for slot in found if slot.takes(temporary)]
+        free = [slot for slot in found if slot.can_hold(temporary)]
         if free:
             slot = min(free, key=lambda slot: abs(slot.size - temporary.size) if isinstance(slot.size, int) else 0)
             slot.size = max(slot.size, temporary.size) if isinstance(slot.size, int) else slot.size
@@ -55,10 +57,13 @@ def slots(temporaries: Sequence[Temporary]) -> list[Slot]:
     return sorted(found, key=lambda slot: -DTYPES[slot.dtype].bytes)
 
 
-def declared(found: Sequence[Slot], memory: str, size_text) -> tuple[list[str], Dim]:
-    """Returns the definitions of the temporaries' pointers into a workspace, and its size in bytes.
+def pointer_definitions(found: Sequence[Slot], memory: str, size_text) -> tuple[list[str], Dim]:
+    """Returns the definitions of the temporaries' pointers into a workspace in C, and its size in bytes.
 
-    memory: pointer to it in C. size_text: prints a number of elements.
+    Args:
+        found: the slots, which lie in the workspace one after another.
+        memory: the pointer to the workspace in C.
+        size_text: prints a number of elements in C.
     """
     lines: list[str] = []
     total: Dim = 0

@@ -13,7 +13,7 @@ from ...frontends.contents import is_gguf
 from ...frontends.formats import refuse_misnamed
 from ...frontends.gguf.architectures import trained_context
 from ...frontends.gguf.file import read
-from ...frontends.gguf.importer import CONTEXT
+from ...frontends.gguf.importer import DEFAULT_CONTEXT
 from ...frontends.gguf.transformer import LENGTH, PAST
 from ...options import CompileOptions
 from .model import SETTINGS, TOKENIZER, Settings
@@ -47,7 +47,7 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
         raise MegccError(f"{path} is no GGUF file (.gguf); other decoders compile with 'megcc compile' "
                          "(docs/streaming.md)")
     file = read(path)
-    context = context or min(CONTEXT, trained_context(file.metadata) or CONTEXT)
+    context = context or min(DEFAULT_CONTEXT, trained_context(file.metadata) or DEFAULT_CONTEXT)
     prompt = prompt or min(PROMPT, context)
     if not 1 <= prompt <= context:
         raise MegccError(f"--prompt {prompt} is no number of tokens from 1 to {context}, the context")

@@ -90,9 +90,9 @@ def _input_facts(inputs: Mapping[str, Input]) -> dict[str, object]:
 
 def _note_restarts(model: str | Path, graph: Graph, signature: str) -> None:
     """Warns of recurrent layers of a TFLite file whose states are reset in every run."""
-    from .frontends.tflite import restarting
+    from .frontends.tflite import states_not_kept
 
-    names = [name for name in restarting(model, graph.inputs, signature) if name]
+    names = [name for name in states_not_kept(model, graph.inputs, signature) if name]
     if names:
         shown = " ".join(f"--state {shlex.quote(f'{name}.next={name}')}" for name in names[:4])
         others = f", and {len(names) - 4} more" if len(names) > 4 else ""

@@ -19,7 +19,7 @@ from ...ops.rules import axis_of
 from ...ops.tensor.move import FAR
 from .builder import Builder, Node
 from .carried import Form, carried_forms, form_of, from_tensors, only_appends, tensor_types, to_tensors, types_of
-from .loops import ENDLESS, LoopSpec, emit_loop
+from .loops import ENDLESS, LoopSpec, add_branch_operator, emit_loop
 from .packed import Packed, common_capacity, unbacked_bounds, upper_bound, varying_axes
 from .trip_count import known_trip_count
 
@@ -98,8 +98,8 @@ def _emit_branch(importer: Importer, node: Node, proto: onnx.NodeProto, scope: S
     forms: one for each output of the If. plans: one for each tensor that represents an output.
     """
     builder = importer.builder
-    bodies, captured_values = {}, []
-    for name, key in (("then_branch", "yes"), ("else_branch", "no")):
+    branches = []
+    for name in ("then_branch", "else_branch"):
         first_op = len(builder.ops)
         values = importer.inline(subgraph_of(proto, name), scope, opsets, {})
         with builder.importing(node.name):
@@ -108,11 +108,9 @@ def _emit_branch(importer: Importer, node: Node, proto: onnx.NodeProto, scope: S
             results = [part for tensor, plan in zip(tensors, plans, strict=True)
                        for part in (plan.pack(node, tensor) if isinstance(plan, Packed)
                                     else [_with_shape_of(node, tensor, plan)])]
-        bodies[key], captured = builder.body(first_op, (), results)
-        captured_values.append(captured)
+        branches.append(builder.body(first_op, (), results))
     types = [type_ for plan in plans for type_ in (plan.types if isinstance(plan, Packed) else (plan,))]
-    emitted = iter(node.emit("branch", (condition, *captured_values[0], *captured_values[1]), **bodies,
-                             reads=len(captured_values[0]), types=tuple(types)))
+    emitted = iter(add_branch_operator(node, condition, branches, types))
     with builder.importing(node.name):
         unpacked = iter([plan.unpack(node, builder.unbacked, [next(emitted) for _ in plan.types])
                          if isinstance(plan, Packed) else next(emitted) for plan in plans])

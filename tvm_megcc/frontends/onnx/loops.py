@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import MegccError
 from ...ir.conditions import require_shape
 from ...ir.dims import Dim, dim_max, interval, symbols
-from ...ir.graph import Op
+from ...ir.graph import Body, Op
 from ...ir.types import TensorType
 from ...ops.tensor.move import emit_slice
 from .builder import Builder, Node
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: The trip count of a loop that only its condition ends: the largest int64.
 ENDLESS = 2**63 - 1
+#: The types of the iteration number and of the condition, the first inputs of a loop's body.
+LOOP_TYPES = TensorType("int64", ()), TensorType("bool", ())
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,7 @@ def emit_loop(importer: Importer, node: Node, loop: LoopSpec, iteration: Iterati
         starts = [tensor for value, plan in zip(loop.initial_values, plans, strict=True)
                   for tensor in _carried_tensors(node, plan, _initial_value(node, plan, value))]
     first_op, outer_symbols = len(builder.ops), set(builder.unbacked.taken)
-    given = [add_loop_input(builder, loop.names[0], TensorType("int64", ())),
-             add_loop_input(builder, loop.names[1], TensorType("bool", ()))]
+    given = [add_loop_input(builder, name, type_) for name, type_ in zip(loop.names[:2], LOOP_TYPES, strict=True)]
     body_tensors = [[add_loop_input(builder, name, type_)
                      for type_ in (plan.types if isinstance(plan, Packed) else (plan,))]
                     for name, plan in zip(loop.body_names, plans, strict=False)]
@@ -91,10 +92,9 @@ def emit_loop(importer: Importer, node: Node, loop: LoopSpec, iteration: Iterati
                              "from iteration to iteration; not supported")
     inputs = [*given, *(tensor for tensors in body_tensors for tensor in tensors)]
     body, captured = builder.body(first_op, inputs, [*conditions, *carried, *rows])
-    types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, starts),
-             *(type_.with_shape((loop.capacity, *type_.shape)) for type_ in row_types))
-    trip_count, _, *emitted = node.emit("loop", (loop.max_trip_count, loop.condition, *starts, *captured),
-                                        carried=len(starts), body=body, counted=ends_by_count, types=types)
+    types = [*map(node.type_of, starts), *(type_.with_shape((loop.capacity, *type_.shape)) for type_ in row_types)]
+    trip_count, _, *emitted = add_loop_operator(node, loop.max_trip_count, loop.condition, starts, body, captured, types,
+                                                ends_by_count)
     remaining = iter(emitted)
     with builder.importing(node.name):
         final = [plan.unpack(node, builder.unbacked, [next(remaining) for _ in plan.types])
@@ -322,6 +322,36 @@ def _largest_extent(trip_count: Dim | None, extent: ChangingExtent, bounds: dict
         growth = growth if isinstance(growth, int) else dim_max(growth, 0)
         return None if initial is None else initial + trip_count * growth
     return common_capacity([initial, upper_bound(extent.final, bounds, outer_symbols)])
+
+
+def add_branch_operator(node: Node, condition: str, branches: Sequence[tuple[Body, tuple[str, ...]]],
+                        types: Sequence[TensorType]) -> tuple[str, ...]:
+    """Adds an operator that computes one of two bodies, and returns its results.
+
+    Args:
+        condition: a bool scalar.
+        branches: (body, outer values that it reads), first for true and then for false, from `Builder.body`.
+        types: the types of the results.
+    """
+    (yes, yes_reads), (no, no_reads) = branches
+    return node.emit("branch", (condition, *yes_reads, *no_reads), yes=yes, no=no, reads=len(yes_reads),
+                     types=tuple(types))
+
+
+def add_loop_operator(node: Node, max_trip_count: str, condition: str, initial_values: Sequence[str], body: Body,
+                      captured: Sequence[str], types: Sequence[TensorType], ends_by_count: bool = False
+                      ) -> tuple[str, ...]:
+    """Adds a loop, and returns its trip count, its last condition, the loop-carried values and the stacked rows.
+
+    Args:
+        max_trip_count, condition: the operands M and cond of ONNX's Loop, int64 [] and bool [].
+        initial_values: the loop-carried values before the first iteration.
+        body, captured: the body and the outer values that it reads, from `Builder.body`.
+        types: the types of the loop-carried values, then of the stacked rows.
+        ends_by_count: whether only `max_trip_count` ends the loop, so that the body gives no condition.
+    """
+    return node.emit("loop", (max_trip_count, condition, *initial_values, *captured), carried=len(initial_values),
+                     body=body, counted=ends_by_count, types=(*LOOP_TYPES, *types))
 
 
 def add_loop_input(builder: Builder, name: str, type_: TensorType) -> str:

@@ -4,6 +4,6 @@ of axes. The other modules have an importer, a table row or a function, for each
 """
 
 from .importer import UnsupportedModel, import_tflite
-from .ports import input_dims, missing_in_litert, port_names, restarting
+from .ports import input_dims, missing_in_litert, port_names, states_not_kept
 
-__all__ = ["UnsupportedModel", "import_tflite", "input_dims", "missing_in_litert", "port_names", "restarting"]
+__all__ = ["UnsupportedModel", "import_tflite", "input_dims", "missing_in_litert", "port_names", "states_not_kept"]

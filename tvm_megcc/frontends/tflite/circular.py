@@ -8,9 +8,9 @@ from .file import flexible
 from .node import Node, Results, Unsupported
 from .quantized.importers import quantised, require_same_scales
 
-#: Without option cycles_max, buffers of these many steps have a cycle of 1; others of 2 (TFLite Micro's rule).
-_EVERY_RUN = (5, 13, 25)
-_MOST_CYCLES = 2**30
+#: The numbers of steps of buffers whose cycle is 1 without option cycles_max; it is 2 for others (TFLite Micro's rule).
+_STEPS_WITH_CYCLE_1 = (5, 13, 25)
+_MAX_CYCLES = 2**30
 
 
 @quantised("CUSTOM CIRCULAR_BUFFER")
@@ -30,8 +30,9 @@ def circular_buffer(node: Node) -> Results:
     cycles = flexible(node.operator.custom).get("cycles_max", 0) if node.operator.custom else 0
     if not isinstance(cycles, int):
         raise ShapeError(f"has cycles_max {cycles!r}")
-    cycles = cycles if cycles > 0 else 1 if shape[1] in _EVERY_RUN else 2
-    if cycles > _MOST_CYCLES:
+    if cycles <= 0:
+        cycles = 1 if shape[1] in _STEPS_WITH_CYCLE_1 else 2
+    if cycles > _MAX_CYCLES:
         raise ShapeError(f"what follows it runs only once in {cycles} runs (cycles_max)")
     if len(node.results) != 1:
         raise Unsupported("a second result is not supported")
@@ -45,5 +46,5 @@ def circular_buffer(node: Node) -> Results:
     state = node.as_value(buffer)
     node.states.keep(name, state)
     if cycles > 1:
-        node.states.every(cycles, node.name)
+        node.states.run_every(cycles, node.name)
     return [state]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import ShapeError, quoted
-from ...ir.types import TensorType
-from ..onnx.loops import ENDLESS, add_loop_input
+from ..onnx.loops import ENDLESS, LOOP_TYPES, add_branch_operator, add_loop_operator, add_loop_input
 from ..onnx.synthetic_node import SyntheticNode
 from .file import Operator
 from .node import Unsupported
@@ -20,59 +19,59 @@ if TYPE_CHECKING:
     from .importer import _Importer
 
 
-def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
+def import_if(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
     """Returns the results of an IF. A constant condition imports one branch; otherwise the run chooses."""
     builder = importer.builder
     (condition, *operands), graphs = importer.real_operands(operator), importer.graphs(operator, "Then", "Else")
+    unknown: list[Value | None] = [None] * len(operator.outputs)
     if condition is None or None in operands:
-        return [None] * len(operator.outputs)
+        return unknown
     _require_condition(condition)
     label = f"IF {quoted(name)}"
     if condition.is_constant:
-        yes = bool(builder.constants[condition.name].reshape(-1)[0])
-        return importer.inline(graphs[0 if yes else 1], operands, label) or [None] * len(operator.outputs)
+        is_true = bool(builder.constants[condition.name].reshape(-1)[0])
+        return importer.inline(graphs[0 if is_true else 1], operands, label) or unknown
     onnx_node = SyntheticNode(builder, "", name, (), {}, len(operator.outputs))
-    (decides,) = onnx_node.emit("reshape", (condition.in_order(plain(len(condition.order)), name),), shape=())
-    bodies, reads, types = [], [], []
+    scalar_condition = _scalar(onnx_node, condition)
+    branches, types = [], []
     for graph in graphs:
         first = len(builder.ops)
         values = importer.inline(graph, operands, label)
         if values is None:
-            return [None] * len(operator.outputs)
-        results = [value.in_order(plain(len(value.order)), name) for value in values]
+            return unknown
+        results = [_in_file_order(value, name) for value in values]
         types.append(tuple(builder.types[result] for result in results))
-        body, captured = builder.body(first, (), results)
-        bodies.append(body)
-        reads.append(captured)
+        branches.append(builder.body(first, (), results))
     if types[0] != types[1] or not all(type_.is_static for type_ in types[0]):
         raise Unsupported("its graphs give " + " and ".join(", ".join(map(str, results)) for results in types))
-    outputs = onnx_node.emit("branch", (decides, *reads[0], *reads[1]), yes=bodies[0], no=bodies[1],
-                             reads=len(reads[0]), types=types[0])
-    return [Value(builder, value) for value in outputs]
+    return [Value(builder, value) for value in add_branch_operator(onnx_node, scalar_condition, branches, types[0])]
 
 
-def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
-    """Returns the results of a WHILE. A list whose elements are all one number, such as an empty one, gets the shape of
-    the items that the body writes to it: files state it for the batch that they were converted with."""
-    builder, first, operands = importer.builder, importer.first, importer.real_operands(operator)
+def import_while(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
+    """Returns the results of a WHILE.
+
+    A list whose elements are all one number, such as an empty one, gets the shape of the items that the body writes to
+    it: a file states the shape for the batch that it was converted with. The loop is imported again after that.
+    """
+    builder, outermost, operands = importer.builder, importer.outermost, importer.real_operands(operator)
     if None in operands:
         return [None] * len(operator.outputs)
     while True:
-        mark, inlined = builder.checkpoint(), first.inlined
-        found = len(importer.findings), len(importer.unsupported)
-        first.items.clear()
+        mark, inlined_operators = builder.checkpoint(), outermost.inlined_operators
+        finding_count, unsupported_count = len(importer.findings), len(importer.unsupported)
+        outermost.item_shapes.clear()
         # New `Value` objects, since transposed forms that are dropped must not be found again.
-        given = [Value(builder, operand.name, operand.order) for operand in operands]
-        lists: dict[str, int] = {}
-        results = _carried(importer, operator, name, given, lists)
-        wider = {lists[body_list]: shape for body_list, shape in first.items.items()
-                 if body_list in lists and _is_one_number(operands[lists[body_list]])}
-        if not wider:
+        starts = [Value(builder, operand.name, operand.order) for operand in operands]
+        operand_of: dict[str, int] = {}
+        results = _import_loop(importer, operator, name, starts, operand_of)
+        new_shapes = {operand_of[body_list]: shape for body_list, shape in outermost.item_shapes.items()
+                      if body_list in operand_of and _is_one_number(operands[operand_of[body_list]])}
+        if not new_shapes:
             return results
         builder.restore(mark)
-        first.inlined = inlined
-        del importer.findings[found[0]:], importer.unsupported[found[1]:]
-        for index, shape in wider.items():
+        outermost.inlined_operators = inlined_operators
+        del importer.findings[finding_count:], importer.unsupported[unsupported_count:]
+        for index, shape in new_shapes.items():
             array = builder.constants[operands[index].name]
             onnx_node = SyntheticNode(builder, "", name, (), {}, 1)
             one = onnx_node.constant(array.reshape(-1)[:1].reshape((1,) * array.ndim))
@@ -85,54 +84,58 @@ def _is_one_number(value: Value) -> bool:
     return array is not None and array.ndim > 0 and array.size > 0 and bool((array == array.flat[0]).all())
 
 
-def _carried(importer: _Importer, operator: Operator, name: str, operands: list[Value], lists: dict[str, int]) \
-        -> Sequence[Value | None]:
+def _import_loop(importer: _Importer, operator: Operator, name: str, operands: list[Value],
+                 operand_of: dict[str, int]) -> Sequence[Value | None]:
     """Returns the results of a WHILE: the values that its body carries while its condition is true. Values that the
-    body returns unchanged are captured, not carried. lists: receives the carried values inside -> their operands."""
+    body returns unchanged are captured, not carried.
+
+    Args:
+        operands: the values before the first iteration; they become the results.
+        operand_of: receives carried value inside the body -> index of its operand.
+    """
     builder = importer.builder
-    condition, body = importer.graphs(operator, "Cond", "Body")
-    unknown: list[Value | None] = [None] * len(operator.outputs)
-    for graph, wanted in ((condition, 1), (body, len(operator.inputs))):
-        if len(graph.outputs) != wanted or len(operator.outputs) != len(operator.inputs):
-            raise ShapeError(f"takes {wanted} values from a graph of {len(graph.outputs)} outputs")
+    condition_graph, body_graph = importer.graphs(operator, "Cond", "Body")
+    for graph, count in ((condition_graph, 1), (body_graph, len(operator.inputs))):
+        if len(graph.outputs) != count or len(operator.outputs) != len(operator.inputs):
+            raise ShapeError(f"takes {count} values from a graph of {len(graph.outputs)} outputs")
     onnx_node = SyntheticNode(builder, "", name, (), {}, len(operator.outputs))
+    label = f"WHILE {quoted(name)}"
 
-    def holds(values: Sequence[Value]) -> str | None:
-        found = importer.inline(condition, values, f"WHILE {quoted(name)}")
-        if found is None:
+    def condition_of(values: Sequence[Value]) -> str | None:
+        results = importer.inline(condition_graph, values, label)
+        if results is None:
             return None
-        _require_condition(found[0])
-        return onnx_node.emit("reshape", (found[0].in_order(plain(len(found[0].order)), name),), shape=())[0]
+        _require_condition(results[0])
+        return _scalar(onnx_node, results[0])
 
-    moving = [index for index, given in enumerate(body.inputs) if body.outputs[index] != given]
-    starts = [operands[index].in_order(plain(len(operands[index].order)), name) for index in moving]
+    carried = [index for index, given in enumerate(body_graph.inputs) if body_graph.outputs[index] != given]
+    starts = [_in_file_order(operands[index], name) for index in carried]
     types = [builder.types[start] for start in starts]
-    going, first = holds(operands), len(builder.ops)
-    turn, again, *carried_values = (add_loop_input(builder, f"{name}.turn", type_) for type_ in
-                            (TensorType("int64", ()), TensorType("bool", ()), *types))
+    first_condition, first_op = condition_of(operands), len(builder.ops)
+    iteration, condition, *body_inputs = (add_loop_input(builder, f"{name}.turn", type_)
+                                          for type_ in (*LOOP_TYPES, *types))
     values = list(operands)
-    for index, given in zip(moving, carried_values, strict=True):
-        values[index] = Value(builder, given)
-        lists[given] = index
-    with builder.seeds.in_loop(turn):
-        outputs = importer.inline(body, values, f"WHILE {quoted(name)}")
-        goes = None if outputs is None else holds(outputs)
-    if going is None or outputs is None or goes is None:
-        return unknown
-    results = [outputs[index].in_order(plain(len(outputs[index].order)), name) for index in moving]
+    for index, body_input in zip(carried, body_inputs, strict=True):
+        values[index] = Value(builder, body_input)
+        operand_of[body_input] = index
+    with builder.seeds.in_loop(iteration):
+        outputs = importer.inline(body_graph, values, label)
+        next_condition = None if outputs is None else condition_of(outputs)
+    if first_condition is None or outputs is None or next_condition is None:
+        return [None] * len(operator.outputs)
+    results = [_in_file_order(outputs[index], name) for index in carried]
     for start, result in zip(types, (builder.types[result] for result in results), strict=True):
         if start != result:
             raise Unsupported(f"a value of it is {start} at first and then {result}")
-    turns, captured = builder.body(first, (turn, again, *carried_values), [goes, *results])
-    most = onnx_node.constant(np.array(ENDLESS))
-    _, _, *last = onnx_node.emit("loop", (most, going, *starts, *captured), carried=len(starts), body=turns,
-                                 counted=False, types=(TensorType("int64", ()), TensorType("bool", ()), *types))
-    for index, result in zip(moving, last, strict=True):
+    body, captured = builder.body(first_op, (iteration, condition, *body_inputs), [next_condition, *results])
+    limit = onnx_node.constant(np.array(ENDLESS))
+    _, _, *finals = add_loop_operator(onnx_node, limit, first_condition, starts, body, captured, types)
+    for index, result in zip(carried, finals, strict=True):
         operands[index] = Value(builder, result)
     return operands
 
 
-def composed(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
+def import_composite(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
     """Returns the results of a STABLEHLO_COMPOSITE, by importing its decomposition subgraph in place."""
     operands = importer.real_operands(operator)
     if None in operands:
@@ -145,10 +148,20 @@ def composed(importer: _Importer, operator: Operator, name: str) -> Sequence[Val
     return values or [None] * len(operator.outputs)
 
 
+def _in_file_order(value: Value, name: str) -> str:
+    """Returns the builder's value with its axes as in the file. name: the operator that needs it."""
+    return value.in_order(plain(len(value.order)), name)
+
+
+def _scalar(onnx_node: SyntheticNode, condition: Value) -> str:
+    """Returns a condition of one element as a bool scalar."""
+    return onnx_node.emit("reshape", (_in_file_order(condition, onnx_node.name),), shape=())[0]
+
+
 def _require_condition(value: Value) -> None:
     if value.type.dtype != "bool" or value.type.size != 1:
         raise ShapeError(f"its condition is {value.type}")
 
 
 #: Operators with subgraphs -> their importers.
-CONTROL = {"IF": chosen, "WHILE": looped, "STABLEHLO_COMPOSITE": composed}
+CONTROL = {"IF": import_if, "WHILE": import_while, "STABLEHLO_COMPOSITE": import_composite}

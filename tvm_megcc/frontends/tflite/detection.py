@@ -15,14 +15,14 @@ from .quantized.importers import of_tensor, quantised, zero
 from .value import plain
 
 #: The default number of detections for each class.
-_PER_CLASS = 100
+_DEFAULT_PER_CLASS = 100
 
 
 @imports("CUSTOM TFLite_Detection_PostProcess")
 @quantised("CUSTOM TFLite_Detection_PostProcess")
 def detections(node: Node) -> Results:
-    """Operands: box encodings relative to the anchors, [1,B,≥4]; scores, [1,B,C]; anchors, [B,4] as y, x, height,
-    width."""
+    """Operands: box encodings relative to the anchors, [1,B,≥4]; scores, [1,B,C]; anchors, [B,4]. Encodings and anchors
+    are y, x, height, width. They are float32, or uint8 with scales."""
     options = flexible(node.operator.custom)
 
     def option(name: str, default: float | None = None) -> float:
@@ -40,7 +40,7 @@ def detections(node: Node) -> Results:
         raise ShapeError(f"boxes {node.type(0)} with scores {node.type(1)} of {classes} classes")
     decoded_boxes = _boxes(node, shifts, anchors, [option(f"{side}_scale") for side in "yxhw"])
     scores = node.emit("reshape", scores, shape=(boxes, columns))
-    per_class = int(option("detections_per_class", _PER_CLASS)) if options.get("use_regular_nms", False) else 0
+    per_class = int(option("detections_per_class", _DEFAULT_PER_CLASS)) if options.get("use_regular_nms", False) else 0
     return node.onnx_node().emit(
         "detections", (decoded_boxes, scores), count=int(option("max_detections")),
         classes=int(option("max_classes_per_detection")), per_class=per_class, background=columns - classes,
@@ -48,6 +48,7 @@ def detections(node: Node) -> Results:
 
 
 def _floats(node: Node, index: int) -> str:
+    """Returns an operand as float32, dequantized if it is uint8."""
     name, tensor = node.plain(index), node.tensors[index]
     if node.type(index).dtype == "float32":
         return name
@@ -57,11 +58,20 @@ def _floats(node: Node, index: int) -> str:
 
 
 def _boxes(node: Node, shifts: str, anchors: str, scales: list[float]) -> str:
-    """Returns both corners of each box, [B,4], computed in float64."""
+    """Returns both corners of each box, float32 [B,4] as y1, x1, y2, x2, computed in float64 as TFLite does.
+
+        centre = shift / scale * anchor size + anchor centre
+        size = exp(shift / scale) * anchor size
+
+    Args:
+        shifts: the encodings, [1,B,≥4].
+        scales: of y, x, height and width.
+    """
     _, boxes, _ = node.type_of(shifts).shape
     flat = node.emit("reshape", shifts, shape=(boxes, node.type_of(shifts).shape[2]))
 
     def pair(name: str, first: int) -> str:
+        """Returns columns `first` and `first` + 1 as float64."""
         tensor = node.as_value(name, plain(2))
         return node.emit("cast", sliced(node, tensor, (0, first), (boxes, first + 2), (1, 1)).name, dtype="float64")
 

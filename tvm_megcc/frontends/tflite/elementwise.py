@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise operators of TFLite."""
+"""Imports elementwise operators of numbers that are not quantised: a table of those that only have another name, then
+functions."""
 
 from __future__ import annotations
 
@@ -16,8 +17,12 @@ from .value import Order
 
 
 class Row(NamedTuple):
-    """The importer of an operator as a table row. kind: an ONNX operator or, in lower case, one of ours. attrs:
-    computes its attributes from the node's options."""
+    """The importer of an operator as a table row.
+
+    kind: an ONNX operator or, in lower case, one of ours.
+    attrs: returns its attributes, from the node's options.
+    fused: whether the operator has the option of a fused activation.
+    """
 
     kind: str
     attrs: Callable[[Node], dict] = lambda node: {}

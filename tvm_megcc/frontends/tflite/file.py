@@ -28,14 +28,14 @@ from . import sparse
 
 #: The file identifier, which follows the first four bytes.
 IDENTIFIER = b"TFL3"
-#: The most bytes that are read: 16 times the size of the file, plus 1 MiB. Valid files rarely share tables.
-_READ, _ALWAYS = 16, 1 << 20
-#: BlockwiseQuantization of the schema, which the package lacks: its place in the union of QuantizationDetails, and the
-#: offsets of its fields scales, zero_points and block_size, all int32.
+#: At most this many times the size of the file, plus this many bytes, are read. Valid files rarely share tables.
+_READ_FACTOR, _READ_ALLOWANCE = 16, 1 << 20
+#: BlockwiseQuantization of the schema, which the package lacks: its number in the union QuantizationDetails, and the
+#: vtable offsets of its fields scales, zero_points and block_size, all int32.
 _BLOCKWISE, _BLOCK_FIELDS = 2, (4, 6, 8)
 #: int8 elements that are stored in less than a byte, the first of a byte in its lowest bits: the type's number in the
 #: schema, some of which the package lacks -> bits of an element.
-_NARROW = {17: 4, 19: 2}
+_PACKED_BITS = {17: 4, 19: 2}
 #: The exceptions that the accessors raise for bytes that are not valid tables.
 _DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, OverflowError, KeyError)
 
@@ -66,8 +66,10 @@ class Tensor:
     signature: the same shape with -1 for dynamic extents, empty if there are none.
     dtype: our name or, if we lack the type, the format's in lower case.
     data: the bytes of a constant, None for others.
-    bits: of an int8 element that the file stores in less than a byte, 8 for others.
-    blocks: of weights with a scale for each block of a row, None for others.
+    buffer: the index of the file's buffer that holds the data.
+    is_variable: whether operators update it from run to run.
+    bits: the size in the file of an element of `data`, which has int8 elements if that is less than 8.
+    blocks: the scales of weights that have one for each block of a row, None for others.
     """
 
     name: str
@@ -92,7 +94,9 @@ class Operator:
     """An operator of the file.
 
     inputs, outputs: indices of tensors, -1 for an absent input.
-    options: by the names of the package's accessors.
+    kind: the name in the schema, such as "CONV_2D"; "CUSTOM " and the operator's own name for a custom one.
+    options: value by the name of the package's accessor, such as "StrideW".
+    custom: the options of a custom operator, in a format of its own.
     intermediates: indices of tensors that only hold the quantisation of intermediate results.
     """
 
@@ -116,11 +120,11 @@ class Subgraph:
 
 @dataclass(frozen=True)
 class File(Subgraph):
-    """A file with the subgraph to run, `graphs[which]`. signatures: name -> the index of its subgraph."""
+    """A file with the subgraph to run, `graphs[main_graph]`. signatures: name -> the index of its subgraph."""
 
     graphs: tuple[Subgraph, ...] = ()
     signatures: tuple[tuple[str, int], ...] = ()
-    which: int = 0
+    main_graph: int = 0
 
     def graph(self, index: int) -> Subgraph:
         """Returns another subgraph.
@@ -128,11 +132,11 @@ class File(Subgraph):
         Raises:
             ShapeError: if there is none of that index.
         """
-        if not 0 <= index < len(self.graphs) or index == self.which:
+        if not 0 <= index < len(self.graphs) or index == self.main_graph:
             raise ShapeError(f"runs graph {index} of {len(self.graphs)}")
         return self.graphs[index]
 
-    def called(self, index: int) -> File:
+    def with_main_graph(self, index: int) -> File:
         """Returns the file with another subgraph to run."""
         graph = self.graphs[index]
         return File(graph.tensors, graph.operators, graph.inputs, graph.outputs, self.graphs, self.signatures, index)
@@ -148,10 +152,10 @@ def read(data: bytes, subject: str) -> File:
         raise ModelError(subject, [f"is no TFLite file ({len(data):,} bytes, without its mark {IDENTIFIER.decode()})"])
     try:
         return _Reader(data).file()
-    except _Meaningless as error:
+    except _Contradiction as error:
         raise ModelError(subject, [str(error)], "Convert it again: such scales come of calibration data, or weights, "
                                                 "with infinite numbers or NaN.") from None
-    except _Scales as error:
+    except _UnsupportedScales as error:
         raise ModelError(subject, [str(error)], "Quantise the weights with a scale each channel, or for each block of "
                                                 "a row.") from None
     except _Damaged as error:
@@ -183,21 +187,22 @@ class _Damaged(Exception):
     """Raised if the file is damaged."""
 
 
-class _Scales(Exception):
-    """Raised if weights have scales along several axes, which are not supported."""
+class _UnsupportedScales(Exception):
+    """Raised if weights have scales that are valid but not supported, such as scales along several axes."""
 
 
-class _Meaningless(Exception):
+class _Contradiction(Exception):
     """Raised if the file is well-formed but its contents contradict each other."""
 
 
 @cache
-def _names(enumeration: type) -> dict[int, str]:
+def _enum_names(enumeration: type) -> dict[int, str]:
+    """Returns number -> name of an enumeration of the package."""
     return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
 
 
 @cache
-def _fields(table: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _field_names(table: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the names of a table's scalar fields, and of its vectors of numbers."""
     names = [name for name, value in vars(table).items()
              if callable(value) and not name.startswith("_") and name != "Init"]
@@ -208,9 +213,11 @@ def _fields(table: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 class _Reader:
+    """Reads the tables of a file. bytes_left: how many more bytes may be read. Methods raise `_Damaged`."""
+
     def __init__(self, data: bytes):
         self.data = data
-        self.left = _READ * len(data) + _ALWAYS
+        self.bytes_left = _READ_FACTOR * len(data) + _READ_ALLOWANCE
 
     def file(self) -> File:
         model = tflite.Model.GetRootAs(self.data, 0)
@@ -225,12 +232,12 @@ class _Reader:
         for name, index in signatures:
             if not 0 <= index < len(read):
                 raise _Damaged(f"signature {quoted(name)} is graph {index} of {len(read)}")
-        return File((), (), (), (), read, signatures).called(0)
+        return File((), (), (), (), read, signatures).with_main_graph(0)
 
     def graph(self, graph, kinds: list[str], buffers: list[np.ndarray]) -> Subgraph:
         tables = self.tables(graph, "Tensors")
         tensors = tuple(self.tensor(tensor, buffers) for tensor in tables)
-        tensors = tuple(self.in_blocks(tensor, table.Quantization(), tensors)
+        tensors = tuple(self.with_block_scales(tensor, table.Quantization(), tensors)
                         for tensor, table in zip(tensors, tables, strict=True))
         operators = tuple(self.operator(call, kinds, len(tensors)) for call in self.tables(graph, "Operators"))
         inputs, outputs = (self.indices(graph, name, len(tensors)) for name in ("Inputs", "Outputs"))
@@ -238,17 +245,19 @@ class _Reader:
 
     def spend(self, count: int, size: int) -> None:
         """Charges `count` items of `size` bytes to the limit of bytes read, before they are read."""
-        self.left -= count * size + 16
-        if count * size > len(self.data) or self.left < 0:
+        self.bytes_left -= count * size + 16
+        if count * size > len(self.data) or self.bytes_left < 0:
             raise _Damaged("its tables are longer than the file")
 
     def tables(self, table, name: str) -> list:
+        """Returns the tables in the vector `name` of a table."""
         count = getattr(table, f"{name}Length")()
         self.spend(count, 4)
         get: Callable[[int], Any] = getattr(table, name)
         return [get(index) for index in range(count)]
 
     def numbers(self, table, name: str, size: int = 4) -> np.ndarray:
+        """Returns the vector of numbers `name` of a table. size: bytes of a number."""
         count = getattr(table, f"{name}Length")()
         self.spend(count, size)
         return getattr(table, f"{name}AsNumpy")() if count else np.zeros(0, np.int32)
@@ -257,15 +266,17 @@ class _Reader:
         self.spend(len(value or b""), 1)
         return (value or b"").decode("utf-8", "replace")
 
-    def indices(self, table, name: str, count: int, least: int = 0) -> tuple[int, ...]:
+    def indices(self, table, name: str, count: int, minimum: int = 0) -> tuple[int, ...]:
+        """Returns a vector of indices of tensors, each from `minimum` to `count` - 1."""
         found = self.numbers(table, name)
-        if found.size and not least <= found.min() <= found.max() < count:
-            raise _Damaged(f"it mentions tensor {found.min() if found.min() < least else found.max()} of {count}")
+        if found.size and not minimum <= found.min() <= found.max() < count:
+            raise _Damaged(f"it mentions tensor {found.min() if found.min() < minimum else found.max()} of {count}")
         return tuple(found.tolist())
 
     def kind(self, code) -> str:
+        """Returns `Operator.kind` for an operator code. Old files have the code in the deprecated field only."""
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
-        name = _names(tflite.BuiltinOperator).get(number, f"operator {number}")
+        name = _enum_names(tflite.BuiltinOperator).get(number, f"operator {number}")
         return f"CUSTOM {self.text(code.CustomCode())}" if name == "CUSTOM" else name
 
     def buffer(self, buffer) -> np.ndarray:
@@ -282,8 +293,8 @@ class _Reader:
         if max(len(shape), len(signature)) > MAX_RANK:
             raise _Damaged(f"tensor {quoted(name)} has {len(shape)} axes, and at most {MAX_RANK} are supported")
         number = tensor.Type()
-        bits = _NARROW.get(number, 8)
-        dtype = "int8" if bits < 8 else _names(tflite.TensorType).get(number, f"type {number}").lower()
+        bits = _PACKED_BITS.get(number, 8)
+        dtype = "int8" if bits < 8 else _enum_names(tflite.TensorType).get(number, f"type {number}").lower()
         if bits < 8 and tensor.Sparsity():
             dtype = f"sparse int{bits}"
         if not 0 <= tensor.Buffer() < max(len(buffers), 1):
@@ -293,24 +304,24 @@ class _Reader:
         is_constant = bool(data.size or tensor.Sparsity()) and not tensor.IsVariable()
         if is_constant and dtype in ORDINARY:
             if bits < 8:
-                data = self.widened(name, data, math.prod(extents), bits)
+                data = self.unpacked(name, data, math.prod(extents), bits)
             if tensor.Sparsity():
                 data = self.dense(tensor.Sparsity(), name, extents, np.dtype(dtype), data)
             self._check_size(name, extents, dtype, data.size)
         return Tensor(name, extents, tuple(signature.tolist()), dtype, data if is_constant else None, tensor.Buffer(),
                       self.quantization(tensor.Quantization(), name, extents, dtype), bool(tensor.IsVariable()), bits)
 
-    def widened(self, name: str, data: np.ndarray, count: int, bits: int) -> np.ndarray:
-        """Returns the bytes of `count` integers of so many bits, each as an int8."""
+    def unpacked(self, name: str, data: np.ndarray, count: int, bits: int) -> np.ndarray:
+        """Returns `count` integers of `bits` bits, which lie packed in `data`, as int8 in bytes."""
         per_byte = 8 // bits
         if data.size != -(-count // per_byte):
             raise _Damaged(f"tensor {quoted(name)} has {count:,} numbers of {bits} bits, and its constant has "
                            f"{data.size:,} bytes")
-        self.left -= count
+        self.bytes_left -= count
         lanes = data[:, None] >> (np.arange(per_byte, dtype=np.uint8) * bits) << (8 - bits)
         return (lanes.reshape(-1)[:count].view(np.int8) >> (8 - bits)).view(np.uint8)
 
-    def in_blocks(self, tensor: Tensor, table, tensors: Sequence[Tensor]) -> Tensor:
+    def with_block_scales(self, tensor: Tensor, table, tensors: Sequence[Tensor]) -> Tensor:
         """Returns the tensor with the scales of its blocks, which are a tensor of their own."""
         if table is None or table.DetailsType() != _BLOCKWISE:
             return tensor
@@ -328,16 +339,16 @@ class _Reader:
         # 0 is the field's default, and so no zero points; LiteRT ignores those that there are.
         zeros = tensors[zero_points] if 0 < zero_points < len(tensors) else None
         if zeros is not None and zeros.data is not None and zeros.dtype in ORDINARY and zeros.array.any():
-            raise _Scales(f"tensor {quoted(tensor.name)} has a zero point for each block of its numbers, which is not "
-                          "supported")
-        found = None if scale is None else scale.astype(np.float32).reshape(blocks)
-        return replace(tensor, quantization=None, blocks=Blocks(size, found))
+            raise _UnsupportedScales(f"tensor {quoted(tensor.name)} has a zero point for each block of its numbers, "
+                                     "which is not supported")
+        scale = None if scale is None else scale.astype(np.float32).reshape(blocks)
+        return replace(tensor, quantization=None, blocks=Blocks(size, scale))
 
     def dense(self, table, name: str, shape: tuple[int, ...], dtype: np.dtype, data: np.ndarray) -> np.ndarray:
         """Returns the bytes of a sparse constant in dense form."""
         bytes_ = math.prod(shape) * dtype.itemsize
-        self.left -= bytes_
-        if min(shape, default=0) < 0 or self.left < 0 or data.size % dtype.itemsize:
+        self.bytes_left -= bytes_
+        if min(shape, default=0) < 0 or self.bytes_left < 0 or data.size % dtype.itemsize:
             raise _Damaged(f"sparse tensor {quoted(name)} has more zeros than a file of this size may have")
         levels = [sparse.Level(level.DenseSize(), *(self.positions(level, kind) for kind in ("Segments", "Indices")))
                   for level in self.tables(table, "DimMetadata")]
@@ -352,7 +363,8 @@ class _Reader:
         if level.Format() != tflite.DimensionType.SPARSE_CSR:
             return None
         table = getattr(level, f"Array{kind}")()
-        vector = getattr(tflite, _names(tflite.SparseIndexVector).get(getattr(level, f"Array{kind}Type")(), ""), None)
+        vector_type = _enum_names(tflite.SparseIndexVector).get(getattr(level, f"Array{kind}Type")(), "")
+        vector = getattr(tflite, vector_type, None)
         if table is None or vector is None:
             raise _Damaged("a sparse constant has no positions")
         numbers = vector()
@@ -373,7 +385,7 @@ class _Reader:
         if table is None:
             return None
         if table.DetailsType() > _BLOCKWISE:
-            raise _Scales(f"tensor {quoted(name)} has scales along several axes, which is not supported")
+            raise _UnsupportedScales(f"tensor {quoted(name)} has scales along several axes, which is not supported")
         scale, zero_point = self.numbers(table, "Scale"), self.numbers(table, "ZeroPoint", 8)
         if not scale.size:
             return None
@@ -382,12 +394,12 @@ class _Reader:
             zero_point = np.zeros(scale.size, np.int64)
         if not (np.isfinite(scale) & (scale >= 0)).all():
             wrong = scale[~(np.isfinite(scale) & (scale >= 0))][0]
-            raise _Meaningless(f"tensor {quoted(name)} has the scale {wrong}, which stands for no numbers")
+            raise _Contradiction(f"tensor {quoted(name)} has the scale {wrong}, which stands for no numbers")
         fits = scale.size == 1 or (0 <= axis < len(shape) and shape[axis] == scale.size)
         if not fits or zero_point.size not in (1, scale.size):
             raise _Damaged(f"tensor {quoted(name)} has scales and zero points that do not fit it")
-        least, most = SATURATED.get(dtype, INT32)
-        if not least <= zero_point.min() <= zero_point.max() <= most:
+        minimum, maximum = SATURATED.get(dtype, INT32)
+        if not minimum <= zero_point.min() <= zero_point.max() <= maximum:
             raise _Damaged(f"tensor {quoted(name)} of {dtype} has zero points that are none of its numbers")
         return Quantization(scale.astype(np.float32), np.broadcast_to(zero_point, scale.shape).astype(np.int64), axis)
 
@@ -400,16 +412,17 @@ class _Reader:
                         self.indices(call, "Intermediates", count))
 
     def options(self, call) -> dict[str, Any]:
-        name, union = _names(tflite.BuiltinOptions).get(call.BuiltinOptionsType(), "NONE"), call.BuiltinOptions()
+        """Returns the scalars, strings and vectors of numbers among an operator's options."""
+        names, number, union = tflite.BuiltinOptions, call.BuiltinOptionsType(), call.BuiltinOptions()
         if union is None:  # the options of operators added since 2023 are in a second union
-            name, union = _names(tflite.BuiltinOptions2).get(call.BuiltinOptions2Type(), "NONE"), call.BuiltinOptions2()
-        kind = getattr(tflite, name, None)
-        if union is None or kind is None:
+            names, number, union = tflite.BuiltinOptions2, call.BuiltinOptions2Type(), call.BuiltinOptions2()
+        table_type = getattr(tflite, _enum_names(names).get(number, "NONE"), None)
+        if union is None or table_type is None:
             return {}
-        table = kind()
+        table = table_type()
         table.Init(union.Bytes, union.Pos)
-        single, vectors = _fields(kind)
-        options = {field: value for field in single if not hasattr(value := getattr(table, field)(), "Init")}
+        scalars, vectors = _field_names(table_type)
+        options = {field: value for field in scalars if not hasattr(value := getattr(table, field)(), "Init")}
         self.spend(sum(len(value) for value in options.values() if isinstance(value, bytes)), 1)
         options.update((field, self.numbers(table, field)) for field in vectors)
         return options

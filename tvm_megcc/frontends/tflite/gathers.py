@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that gather or scatter elements by indices."""
+"""Imports operators that gather or scatter elements by indices."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from .node import Node, Results, imports
 
 @imports("GATHER")
 def gather(node: Node) -> Results:
+    """Operands: x, indices. The first BatchDims axes are common to both."""
     rank = len(node.value(0).order)
     axis, batch = axis_of(node.option("Axis", 0), rank), node.option("BatchDims", 0)
     indices = node.type(1)
@@ -33,8 +34,8 @@ def gather(node: Node) -> Results:
     if not between:
         return [found]
     index_axes = range(batch, batch + index_rank)
-    moved = range(index_axes.stop, index_axes.stop + len(between))
-    perm = (*range(batch), *moved, *index_axes, *range(moved.stop, rank + index_rank - 1))
+    between_axes = range(index_axes.stop, index_axes.stop + len(between))
+    perm = (*range(batch), *between_axes, *index_axes, *range(between_axes.stop, rank + index_rank - 1))
     return [node.emit("transpose", found, perm=perm)]
 
 
@@ -82,19 +83,19 @@ def dynamic_update_slice(node: Node) -> Results:
     shape, part = node.type(0).shape, node.type(1).shape
     if len(shape) != len(part) or node.type(2).shape != (len(shape),):
         raise ShapeError(f"puts {node.type(1)} into {node.type(0)} at {node.type(2)}")
-    for extent, least in zip(shape, part, strict=True):
-        require_at_most(least, extent, f"puts {node.type(1)} into {node.type(0)}")
-    axes = [axis for axis, (extent, least) in enumerate(zip(shape, part, strict=True)) if extent != least]
+    for extent, part_extent in zip(shape, part, strict=True):
+        require_at_most(part_extent, extent, f"puts {node.type(1)} into {node.type(0)}")
+    axes = [axis for axis, (extent, part_extent) in enumerate(zip(shape, part, strict=True)) if extent != part_extent]
     return [_updated(node, node.plain(0), axes) if axes else node.value(1)]
 
 
 def _updated(node: Node, tensor: str, axes: Sequence[int]) -> str:
     """Replaces a part of `tensor` by the second operand, which is smaller than `tensor` along these axes only."""
     onnx_node, axis, part, rank = node.onnx_node(), axes[0], node.type(1).shape, len(node.type(1).shape)
-    most = node.builder.shape_constant([node.type(0).shape[axis] - part[axis]], f"{node.name}.most")
+    largest_start = node.builder.shape_constant([node.type(0).shape[axis] - part[axis]], f"{node.name}.most")
     start = node.emit("slice", node.plain(2), axes=(0,), starts=(axis,), ends=(axis + 1,), steps=(1,))
     (start,) = cast_to(onnx_node, start, "int64")
-    (start,) = node.onnx("Min", node.onnx("Max", start, node.constant([0], "int64"))[0], most)
+    (start,) = node.onnx("Min", node.onnx("Max", start, node.constant([0], "int64"))[0], largest_start)
     start = node.emit("reshape", start, shape=(1,) * rank)
     (index,) = emit_broadcast(onnx_node, "add", (start, arange_along(onnx_node, part[axis], axis, rank)))
     rows = node.plain(1)

@@ -42,7 +42,7 @@ from .ports import load, names_of
 from .quantized.importers import importer_of
 from .spectral import COMPLEX
 from .states import VARIABLES, States
-from .tensor_lists import LIST, ItemDiffers, with_items, with_lists
+from .tensor_lists import LIST, ItemShapeDiffers, infer_list_types, rewrite_item_writes
 from .value import Complex, Value, plain
 
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
@@ -50,10 +50,8 @@ _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter
 
 #: Exceptions that numpy and Python raise if operands and options of an operator contradict each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
-
-
 #: The deepest nesting of subgraphs, and the most operators of all subgraphs that are imported in place.
-MOST_DEEP, MOST_INLINED = 4, 20_000
+MAX_DEPTH, MAX_INLINED_OPERATORS = 4, 20_000
 
 
 class UnsupportedModel(ModelError):
@@ -88,7 +86,7 @@ def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None 
     _require_one_graph(file, str(path))
     customs = {f"CUSTOM {name}": functions for (domain, name), functions in load_externs(extern).items()
                if domain == "tflite"}
-    return _Importer(with_lists(file), Path(path).stem, input_shapes or {}, output_names or (), states or {},
+    return _Importer(infer_list_types(file), Path(path).stem, input_shapes or {}, output_names or (), states or {},
                      externs=customs, empty=empty).run()
 
 
@@ -108,66 +106,80 @@ def _extern(node: Node, functions: Sequence[Function]) -> Results:
 
 
 class _Importer:
-    """Imports one subgraph of a file. outside: the importer of the enclosing subgraph. depth: the number of enclosing
-    subgraphs. inlined: operators imported in place so far, counted in the outermost importer."""
+    """Imports one subgraph of a file.
+
+    enclosing: the importer of the subgraph around it, None for the model's.
+    depth: the number of enclosing subgraphs.
+    outermost: the importer of the model's subgraph, which keeps `inlined_operators`, `item_shapes`, `has_custom` and
+        `has_quantised` for all.
+    inlined_operators: the number of operators that were imported in place so far.
+    item_shapes: the value of a list -> the shape of an item that does not fit into it.
+    values: tensor -> its value; None if its operator could not be imported.
+    counted_buffers: buffers of constants that are counted against the budget already.
+    active_runs: result of an operator that not every run executes -> the bool value, whether this run does.
+    findings, unsupported: error texts: what is wrong with the file, and what this front end does not support.
+    externs: kind of a custom operator -> the user's C functions for it.
+    has_custom, has_quantised: whether unsupported operators are custom, or have quantised operands.
+    as_declared: whether all inputs have the file's shapes, so that inferred shapes must equal the file's.
+    """
 
     def __init__(self, file: File, name: str, input_shapes: Mapping[str, Sequence], output_names: Sequence[str],
-                 states: Mapping[str, str], outside: _Importer | None = None,
+                 states: Mapping[str, str], enclosing: _Importer | None = None,
                  externs: Mapping[str, Sequence[Function]] | None = None, empty: Collection[str] = ()):
         self.empty = frozenset(empty)
-        self.depth: int = outside.depth + 1 if outside else 0
-        self.first: _Importer = outside.first if outside else self
-        self.inlined = 0
-        # Lists, by their value -> the shape of an item that they do not fit; kept in the outermost importer.
-        self.items: dict[str, tuple[Dim, ...]] = {}
+        self.depth: int = enclosing.depth + 1 if enclosing else 0
+        self.outermost: _Importer = enclosing.outermost if enclosing else self
+        self.inlined_operators = 0
+        self.item_shapes: dict[str, tuple[Dim, ...]] = {}
         self.file, self.name, self.input_shapes, self.output_names = file, name, input_shapes, output_names
-        self.builder = outside.builder if outside else Builder()
+        self.builder = enclosing.builder if enclosing else Builder()
         self.values: dict[int, Value | Complex | None] = {}
-        self.counted_buffers: set[int] = set()  # buffers of constants that are counted against the budget already
-        # Results of operators that not every run executes -> the bool value, whether this run does.
-        self.counts: dict[int, str] = {}
+        self.counted_buffers: set[int] = set()
+        self.active_runs: dict[int, str] = {}
         self.findings: list[str] = []
         self.unsupported: list[str] = []
-        self.externs: Mapping[str, Sequence[Function]] = externs or (outside.externs if outside else {})
-        # Whether unsupported operators are custom, or have quantised operands.
+        self.externs: Mapping[str, Sequence[Function]] = externs or (enclosing.externs if enclosing else {})
         self.has_custom = self.has_quantised = False
-        # Whether all inputs have the file's shapes, so that inferred shapes must equal the file's.
-        self.as_declared: bool = outside.as_declared if outside else True
+        self.as_declared: bool = enclosing.as_declared if enclosing else True
         self.states = States(self.builder, file, {target: source for source, target in states.items()})
 
     def run(self) -> Graph:
-        outputs = self._outputs()
-        inputs = self._inputs()
+        outputs = self._output_tensors()
+        inputs = self._add_inputs()
         self._name_seed()
-        needed = self._needed(outputs)
+        needed = self._needed_operators(outputs)
         for index, operator in enumerate(self.file.operators):
             if index in needed:
-                self._operator(operator)
-        for index in outputs:
-            if isinstance(self._value(index), Complex):
-                self.unsupported.append(f"output {quoted(self.file.tensors[index].name)}: complex numbers are no "
-                                        "output; take their real and imaginary parts in the model")
-            if self.file.tensors[index].bits < 8:
-                self.unsupported.append(f"output {quoted(self.file.tensors[index].name)}: numbers of "
-                                        f"{self.file.tensors[index].bits} bits are no output; dequantise them in the "
-                                        "model")
-            if self._value(index) is None and not self.findings and not self.unsupported:
-                self.findings.append(f"output {quoted(self.file.tensors[index].name)}: no operator gives it")
+                self._import_operator(operator)
+        self._check_outputs(outputs)
         if self.findings or self.unsupported:
-            found, advice = list(dict.fromkeys([*self.findings, *self.unsupported])), self._open_extents()
+            found, advice = list(dict.fromkeys([*self.findings, *self.unsupported])), self._dynamic_extents_advice()
             raise ModelError(self.name, found, advice) if self.findings else \
-                UnsupportedModel(self.name, found, advice, self.first.has_custom, self.first.has_quantised)
+                UnsupportedModel(self.name, found, advice, self.outermost.has_custom, self.outermost.has_quantised)
         results = [value.in_order(plain(len(value.order)), self.file.tensors[index].name)
-                   for index in outputs if (value := self._result(index)) is not None]
+                   for index in outputs if (value := self._output_value(index)) is not None]
         pairs = self._states_of_outputs()
         seeds = self.builder.seeds
-        names = self._named(results, [*inputs, *pairs.values()], outputs)
+        names = self._name_outputs(results, [*inputs, *pairs.values()], outputs)
         ports = [*zip(inputs, names_of(self.file, self.file.inputs), strict=True), *zip(names, outputs, strict=True)]
         graph = self.builder.graph(self.name, [*inputs, *([seeds.name] if seeds.used else []), *pairs.values()],
                                    [*names, *pairs])
-        scales = {name: pair for name, index in ports if (pair := self._scale(index)) is not None}
+        scales = {name: pair for name, index in ports if (pair := self._per_tensor_quantization(index)) is not None}
         kept = tuple(pair for pair in pairs.items() if pair[1] not in self.states.asked)
         return graph.with_(states=kept, initial_states=self.states.initial_states, quantised=scales)
+
+    def _check_outputs(self, outputs: Sequence[int]) -> None:
+        """Records errors of outputs: complex numbers, numbers of less than 8 bits, and those that nothing computes."""
+        for index in outputs:
+            tensor, value = self.file.tensors[index], self._value(index)
+            if isinstance(value, Complex):
+                self.unsupported.append(f"output {quoted(tensor.name)}: complex numbers are no output; take their real "
+                                        "and imaginary parts in the model")
+            if tensor.bits < 8:
+                self.unsupported.append(f"output {quoted(tensor.name)}: numbers of {tensor.bits} bits are no output; "
+                                        "dequantise them in the model")
+            if value is None and not self.findings and not self.unsupported:
+                self.findings.append(f"output {quoted(tensor.name)}: no operator gives it")
 
     def _name_seed(self) -> None:
         """Names the additional input that seeds random numbers, which is no tensor of the file."""
@@ -176,19 +188,20 @@ class _Importer:
         name = next(name for name in itertools.chain(("seed",), numbered) if name not in taken)
         self.builder.seeds.set_input(name, None)
 
-    def _open_extents(self) -> str:
-        """Returns the error text for dynamic extents that the user gives no value."""
-        opened = {name: tensor for index, name in names_of(self.file, self.file.inputs).items()
-                  if -1 in (tensor := self.file.tensors[index]).signature and name not in self.input_shapes}
-        if not opened:
+    def _dynamic_extents_advice(self) -> str:
+        """Returns the advice for dynamic extents that the user gives no value; "" if there are none."""
+        dynamic = {name: tensor for index, name in names_of(self.file, self.file.inputs).items()
+                   if -1 in (tensor := self.file.tensors[index]).signature and name not in self.input_shapes}
+        if not dynamic:
             return ""
-        shapes, asked = ({name: ",".join(str(size) if known != -1 else open_ or str(size) for size, known in
-                                         zip(tensor.shape, tensor.signature, strict=True))
-                          for name, tensor in opened.items()} for open_ in ("", "N"))
-        stand = " and ".join(f"'{name}' as ({shape})" for name, shape in shapes.items())
-        say = ";".join(f"{name}=({shape})" for name, shape in asked.items())
-        return (f"The file leaves extents of its inputs open and was read with {stand}: say which the model has, "
-                f'--input-shapes "{say}" with a number for each N')
+        defaults, options = [], []
+        for name, tensor in dynamic.items():
+            defaults.append(f"'{name}' as ({','.join(map(str, tensor.shape))})")
+            option = ["N" if known == -1 else str(size)
+                      for size, known in zip(tensor.shape, tensor.signature, strict=True)]
+            options.append(f"{name}=({','.join(option)})")
+        return (f"The file leaves extents of its inputs open and was read with {' and '.join(defaults)}: say which the "
+                f'model has, --input-shapes "{";".join(options)}" with a number for each N')
 
     def _states_of_outputs(self) -> dict[str, str]:
         """Returns output -> input for the states; each of these outputs is a value of its own."""
@@ -199,7 +212,7 @@ class _Importer:
             pairs[output] = name
         return pairs
 
-    def _scale(self, index: int) -> tuple[float, int] | None:
+    def _per_tensor_quantization(self, index: int) -> tuple[float, int] | None:
         """Returns scale and zero point of an 8-bit or 16-bit tensor that is quantised per tensor, None for others."""
         tensor = self.file.tensors[index]
         given = tensor.quantization
@@ -207,7 +220,7 @@ class _Importer:
             return None
         return float(given.scale[0]), int(given.zero_point[0])
 
-    def _named(self, results: Sequence[str], inputs: Sequence[str], outputs: Sequence[int]) -> list[str]:
+    def _name_outputs(self, results: Sequence[str], inputs: Sequence[str], outputs: Sequence[int]) -> list[str]:
         """Gives each result the name of its tensor in the file, copying where necessary."""
         named: list[str] = []
         taken = names_of(self.file, [*self.file.inputs, *outputs])
@@ -225,7 +238,8 @@ class _Importer:
             named.append(name)
         return named
 
-    def _outputs(self) -> list[int]:
+    def _output_tensors(self) -> list[int]:
+        """Returns the tensors that the graph computes: the file's outputs, or those that the user names."""
         if not self.output_names:
             return list(dict.fromkeys(self.file.outputs))
         known = {tensor.name: index for index, tensor in enumerate(self.file.tensors)}
@@ -235,7 +249,8 @@ class _Importer:
                                          for name in missing])
         return [known[name] for name in self.output_names]
 
-    def _inputs(self) -> list[str]:
+    def _add_inputs(self) -> list[str]:
+        """Adds the inputs to the graph and returns their names."""
         names = names_of(self.file, self.file.inputs)
         unknown = sorted(set(self.input_shapes) - set(names.values()))
         if unknown:
@@ -276,15 +291,15 @@ class _Importer:
             raise ShapeError(f"is {type_}, {size:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
         return type_
 
-    def _needed(self, outputs: Sequence[int]) -> set[int]:
-        """Returns the indices of the operators that the outputs depend on."""
-        wanted, needed = set(outputs), set()
+    def _needed_operators(self, outputs: Sequence[int]) -> set[int]:
+        """Returns the indices of the operators that the outputs depend on, and of those that assign variables."""
+        live_tensors, needed = set(outputs), set()
         for index in range(len(self.file.operators) - 1, -1, -1):
             operator = self.file.operators[index]
             assigns = operator.kind in ("ASSIGN_VARIABLE", "CALL_ONCE") and not self.output_names
-            if assigns or not wanted.isdisjoint(operator.outputs):
+            if assigns or not live_tensors.isdisjoint(operator.outputs):
                 needed.add(index)
-                wanted.update(operator.inputs)
+                live_tensors.update(operator.inputs)
         return needed
 
     def _value(self, index: int) -> Value | Complex | None:
@@ -293,13 +308,14 @@ class _Importer:
             self.values[index] = self._constant(index)
         return self.values[index]
 
-    def _result(self, index: int) -> Value | None:
-        """Returns the value of an output."""
+    def _output_value(self, index: int) -> Value | None:
+        """Returns the value of an output. Where not every run computes it, it keeps its last value in the others."""
         value = self._value(index)
-        return value if not isinstance(value, Value) or index not in self.counts \
-            else self.states.while_inactive(value, self.file.tensors[index], self.counts[index])
+        return value if not isinstance(value, Value) or index not in self.active_runs \
+            else self.states.hold_while_inactive(value, self.file.tensors[index], self.active_runs[index])
 
     def _constant(self, index: int) -> Value | None:
+        """Returns the value of a tensor that no operator gives. Records an error unless it is a constant."""
         tensor = self.file.tensors[index]
         if tensor.data is None and 0 in tensor.shape and tensor.dtype in ORDINARY:  # a constant without elements
             return Value(self.builder, self.builder.constant(np.zeros(tensor.shape, tensor.dtype), tensor.name))
@@ -318,17 +334,18 @@ class _Importer:
             self.builder.folding.constant_bytes += array.nbytes
         return Value(self.builder, name)
 
-    def _operator(self, operator: Operator) -> None:
+    def _import_operator(self, operator: Operator) -> None:
         """Imports an operator. An error is recorded as a finding; the operator's results are then unknown."""
         results = [self.file.tensors[index] for index in operator.outputs]
         name = next((tensor.name for tensor in results if tensor.name), operator.kind)
         label = f"{operator.kind} {quoted(name)}"
-        again = [tensor.name for index, tensor in zip(operator.outputs, results, strict=True) if index in self.values]
-        if again or len(set(operator.outputs)) != len(operator.outputs):
-            self.findings.append(f"{label}: gives {quoted(', '.join(again))} once more")
+        repeated = [tensor.name for index, tensor in zip(operator.outputs, results, strict=True)
+                    if index in self.values]
+        if repeated or len(set(operator.outputs)) != len(operator.outputs):
+            self.findings.append(f"{label}: gives {quoted(', '.join(repeated))} once more")
             return
         if self.states.active:
-            self.counts.update(dict.fromkeys(operator.outputs, self.states.active))
+            self.active_runs.update(dict.fromkeys(operator.outputs, self.states.active))
         values: Sequence[Value | Complex | None] = [None] * len(results)
         first, known = len(self.builder.ops), len(self.builder.types)
         try:
@@ -337,24 +354,32 @@ class _Importer:
                 self.values.update(zip(operator.outputs, self.states.run(operator, value), strict=True))
                 return
             values = CONTROL[operator.kind](self, operator, name) if operator.kind in CONTROL \
-                else self._values(operator, name, label, results)
+                else self._import_results(operator, name, label, results)
         except Unsupported as error:
             self.unsupported.append(f"{label}: {error}")
-            self.first.has_custom |= operator.kind.startswith("CUSTOM ")
-            self.first.has_quantised |= any(self.file.tensors[index].quantization is not None
+            self.outermost.has_custom |= operator.kind.startswith("CUSTOM ")
+            self.outermost.has_quantised |= any(self.file.tensors[index].quantization is not None
                                             for index in (*operator.inputs, *operator.outputs) if index >= 0)
         except MegccError as error:
             self.findings.append(f"{label}: {error}")
-            if isinstance(error, ItemDiffers):
-                self.first.items[error.items] = error.shape
+            if isinstance(error, ItemShapeDiffers):
+                self.outermost.item_shapes[error.items] = error.shape
         except _CONTRADICTIONS:
             self.findings.append(f"{label}: its operands and options contradict each other, or what the operator is "
                                  "defined for")
         self.values.update(zip(operator.outputs, values, strict=True))
         self._rename(results, values, first, known)
 
-    def _values(self, operator: Operator, name: str, label: str, results: Sequence[Tensor]) \
+    def _import_results(self, operator: Operator, name: str, label: str, results: Sequence[Tensor]) \
             -> Sequence[Value | Complex | None]:
+        """Imports an operator without subgraphs and returns the values of its results, None where an operand is not
+        known.
+
+        Args:
+            name: the name of its first result.
+            label: the operator in messages.
+            results: the file's tensors for its results.
+        """
         operands = [None if index < 0 else self._value(index) for index in operator.inputs]
         tensors = [None if index < 0 else self.file.tensors[index] for index in operator.inputs]
         is_complex = any(isinstance(value, Complex) for value in operands)
@@ -368,11 +393,11 @@ class _Importer:
         if any(value is None and tensor is not None and not tensor.is_variable
                for value, tensor in zip(operands, tensors, strict=True)):
             return [None] * len(results)
-        between = [self.file.tensors[index] for index in operator.intermediates]
+        intermediates = [self.file.tensors[index] for index in operator.intermediates]
 
         def emitted(operands: Sequence[Value | Complex | None], tensors: Sequence[Tensor | None],
                      results: Sequence[Tensor]) -> list[Value | Complex]:
-            node = Node(self.builder, operator, name, operands, tensors, results, between, self.states)
+            node = Node(self.builder, operator, name, operands, tensors, results, intermediates, self.states)
             with self.builder.importing(label):
                 found: Results = importer(node)
             return [Value(self.builder, value) if isinstance(value, str) else value for value in found]
@@ -393,15 +418,17 @@ class _Importer:
             raise Unsupported("is not supported for complex numbers")
         return operands
 
-    def graphs(self, operator: Operator, *which: str) -> list[Subgraph]:
-        return [self.file.graph(int(operator.options.get(f"{role}SubgraphIndex", 0))) for role in which]
+    def graphs(self, operator: Operator, *roles: str) -> list[Subgraph]:
+        """Returns the subgraphs of an operator. roles: their names in its options, such as "Cond" and "Body"."""
+        return [self.file.graph(int(operator.options.get(f"{role}SubgraphIndex", 0))) for role in roles]
 
     def inline(self, graph: Subgraph, operands: Sequence[Value], label: str) -> list[Value] | None:
         """Imports another subgraph in place with these inputs. Returns its outputs, or None if an error was found."""
-        self.first.inlined += len(graph.operators)
-        if self.depth == MOST_DEEP or self.first.inlined > MOST_INLINED:
-            raise ShapeError(f"graphs run graphs more than {MOST_DEEP} deep, or more than {MOST_INLINED:,} operators")
-        graph = with_lists(with_items(graph))
+        self.outermost.inlined_operators += len(graph.operators)
+        if self.depth == MAX_DEPTH or self.outermost.inlined_operators > MAX_INLINED_OPERATORS:
+            raise ShapeError(f"graphs run graphs more than {MAX_DEPTH} deep, or more than {MAX_INLINED_OPERATORS:,} "
+                             "operators")
+        graph = infer_list_types(rewrite_item_writes(graph))
         if len(graph.inputs) != len(operands):
             raise ShapeError(f"gives {len(operands)} values to a graph of {len(graph.inputs)} inputs")
         inner = _Importer(replace(self.file, tensors=graph.tensors, operators=graph.operators, inputs=graph.inputs,
@@ -412,8 +439,8 @@ class _Importer:
         if any(operator.kind in VARIABLES for operator in graph.operators) or \
                 any(tensor.is_variable for tensor in graph.tensors):
             raise Unsupported("its graph keeps something from run to run, which is supported in the first one only")
-        for index in sorted(inner._needed(graph.outputs)):
-            inner._operator(graph.operators[index])
+        for index in sorted(inner._needed_operators(graph.outputs)):
+            inner._import_operator(graph.operators[index])
         values = [inner._value(index) for index in graph.outputs]
         self.findings += [f"in {label}: {finding}" for finding in inner.findings]
         self.unsupported += [f"in {label}: {finding}" for finding in inner.unsupported]
@@ -426,7 +453,7 @@ class _Importer:
         if isinstance(value, Complex):
             if tensor.dtype != COMPLEX:
                 raise ShapeError(f"gives complex numbers by our rules, {tensor.dtype} by the file")
-            value, tensor = value.real, spectral.real(tensor)
+            value, tensor = value.real, spectral.real_tensor(tensor)
         type_ = value.type
         if tensor.dtype == LIST:
             return
@@ -436,15 +463,20 @@ class _Importer:
 
     def _rename(self, results: Sequence[Tensor], values: Sequence[Value | Complex | None], first: int,
                 known: int) -> None:
-        """Renames the operator's results to their names in the file, where their order of axes is the file's."""
+        """Renames an operator's results to their names in the file, where their order of axes is the file's.
+
+        Args:
+            first: the index of the first operator of our graph that the importer may have added.
+            known: the number of values of our graph before.
+        """
         new_values = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
         names = {}
         for tensor, value in zip(results, values, strict=True):
             if isinstance(value, Value) and value.name in new_values and value.name not in names and tensor.name \
                     and value.order == plain(len(value.order)):
                 names[value.name] = self.builder.unique(tensor.name)
-        now = self.builder.rename(names, first)
+        renamed = self.builder.rename(names, first)
         for value in values:
             for part in (value.real, value.imaginary) if isinstance(value, Complex) else (value,):
                 if part is not None:
-                    part.renamed(now)
+                    part.renamed(renamed)

@@ -48,7 +48,7 @@ def squeeze(node: Node) -> Results:
     shape = node.type(0).shape
     axes = [axis_of(int(axis), len(shape)) for axis in node.option("SqueezeDims", np.zeros(0, np.int32))]
     axes = axes or [axis for axis, extent in enumerate(shape) if extent == 1]
-    return [node.without(node.value(0), axes)]
+    return [node.without_axes(node.value(0), axes)]
 
 
 @imports("TRANSPOSE")
@@ -71,6 +71,7 @@ def concatenation(node: Node) -> Results:
 
 
 def joined(node: Node, values: Sequence[Value], axis: int) -> Value:
+    """Concatenates values along an axis."""
     ranks = {len(value.order) for value in values}
     if len(ranks) != 1:
         raise ShapeError("its operands have different numbers of axes")
@@ -92,7 +93,7 @@ def unpack(node: Node) -> Results:
     axis = axis_of(node.option("Axis", 0), len(value.order))
     if value.type.shape[axis] != len(node.results):
         raise ShapeError(f"axis {axis} of {value.type} for {len(node.results)} results")
-    return [node.without(part, (axis,)) for part in parts(node, value, axis, [1] * len(node.results))]
+    return [node.without_axes(part, (axis,)) for part in parts(node, value, axis, [1] * len(node.results))]
 
 
 def parts(node: Node, value: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:
@@ -231,64 +232,63 @@ def sliced(node: Node, value: Value, starts: Sequence[Dim], ends: Sequence[Dim],
 
 @imports("STRIDED_SLICE")
 def strided_slice(node: Node) -> Results:
-    """Slices as Python's x[begin:end:stride, …]. Bits of the masks say which entries are open at the beginning or end,
-    are `...` or None (a new axis), or are a single index, whose axis is removed."""
+    """Slices as Python's x[begin:end:stride, …]. Bit `entry` of a mask says that the entry is open at the beginning or
+    end, is `...` or None (a new axis), or is a single index, whose axis is removed."""
     value = node.value(0)
     begins, ends, steps = (node.dims(index, what) for index, what in ((1, "begin"), (2, "end"), (3, "strides")))
     if node.option("Offset", False):
         ends = tuple(begin + size for begin, size in zip(begins, ends, strict=True))
     entries, shape = len(begins), value.type.shape
-    has = {name: [bool(node.option(f"{name}Mask", 0) >> bit & 1) for bit in range(entries)]
+    masks = {name: [bool(node.option(f"{name}Mask", 0) >> entry & 1) for entry in range(entries)]
            for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
-    dots = [bit for bit in range(entries) if has["Ellipsis"][bit]] or [entries]
-    if len(ends) != entries or len(steps) != entries or len(dots) > 1:
+    ellipsis = [entry for entry in range(entries) if masks["Ellipsis"][entry]] or [entries]
+    if len(ends) != entries or len(steps) != entries or len(ellipsis) > 1:
         raise ShapeError(f"begin {begins}, end {ends} and strides {steps} do not belong together")
-    taken = sum(bit not in dots and not has["NewAxis"][bit] for bit in range(entries))
-    if taken > len(shape):
-        raise ShapeError(f"{taken} slices of {value.type}")
-    cuts: list[tuple[Dim, Dim, int]] = []
-    result: list[Dim | None] = []  # None: the extent of the next axis that is kept
-    for bit in range(entries + (dots[0] == entries)):
-        if bit == dots[0]:
-            rest = len(shape) - taken
-            cuts += [(0, FAR, 1)] * rest
+    sliced_axes = sum(entry not in ellipsis and not masks["NewAxis"][entry] for entry in range(entries))
+    if sliced_axes > len(shape):
+        raise ShapeError(f"{sliced_axes} slices of {value.type}")
+    slices: list[tuple[Dim, Dim, int]] = []
+    result: list[Dim | None] = []  # extents; None: that of the next sliced axis; -1: the next sliced axis is removed
+    for entry in range(entries + (ellipsis[0] == entries)):
+        if entry == ellipsis[0]:
+            rest = len(shape) - sliced_axes
+            slices += [(0, FAR, 1)] * rest
             result += [None] * rest
-        elif has["NewAxis"][bit]:
+        elif masks["NewAxis"][entry]:
             result.append(1)
         else:
-            cut, stays = _cut(node, bit, begins, ends, steps, has, shape[len(cuts)])
-            cuts.append(cut)
-            result += [None] * stays
-            if not stays:
-                result.append(-1)  # an axis that is removed
-    sliced_value = sliced(node, value, *zip(*cuts, strict=True)) if cuts else value
-    left = iter(sliced_value.type.shape)
+            axis_slice, stays = _slice_of_axis(node, entry, begins, ends, steps, masks, shape[len(slices)])
+            slices.append(axis_slice)
+            result.append(None if stays else -1)
+    sliced_value = sliced(node, value, *zip(*slices, strict=True)) if slices else value
+    kept_extents = iter(sliced_value.type.shape)
     extents: list[Dim] = []
     for extent in result:
         if extent is None:
-            extents.append(next(left))
+            extents.append(next(kept_extents))
         elif extent == -1:
-            next(left)
+            next(kept_extents)
         else:
             extents.append(extent)
     return [node.reshaped(sliced_value, extents)]
 
 
-def _cut(node: Node, bit: int, begins, ends, steps, has, extent: Dim) -> tuple[tuple[Dim, Dim, int], bool]:
-    """Returns start, end and step of one entry, and whether its axis is kept."""
-    start, step = begins[bit], steps[bit]
+def _slice_of_axis(node: Node, entry: int, begins, ends, steps, masks, extent: Dim
+                   ) -> tuple[tuple[Dim, Dim, int], bool]:
+    """Returns (start, end, step) of one entry, and whether its axis is kept."""
+    start, step = begins[entry], steps[entry]
     if not isinstance(step, int) or step == 0:
         raise ShapeError(f"stride {step}")
-    if has["ShrinkAxis"][bit]:
-        start = 0 if has["Begin"][bit] else start
+    if masks["ShrinkAxis"][entry]:
+        start = 0 if masks["Begin"][entry] else start
         if isinstance(start, int) and start < 0:
             start = extent + start
         if isinstance(start, int) and isinstance(extent, int) and not 0 <= start < extent:
-            raise ShapeError(f"index {begins[bit]} of an axis of {extent}")
+            raise ShapeError(f"index {begins[entry]} of an axis of {extent}")
         return (start, start + 1, 1), False
-    if has["Begin"][bit]:
+    if masks["Begin"][entry]:
         start = 0 if step > 0 else FAR
-    end = (FAR if step > 0 else -FAR) if has["End"][bit] else ends[bit]
+    end = (FAR if step > 0 else -FAR) if masks["End"][entry] else ends[entry]
     if isinstance(start, int) and isinstance(end, int) and isinstance(extent, int) and \
             not range(*slice(start, end, step).indices(extent)):
         return (0, 0, 1), True  # empty; ONNX would clamp the start to the first element
@@ -325,6 +325,7 @@ def broadcast_args(node: Node) -> Results:
 
 
 def _shape(node: Node, shape: Sequence[Dim]) -> Results:
+    """Returns a shape as a result of the type that the file declares."""
     name = node.builder.shape_constant(list(shape), f"{node.name}.shape")
     return [name if node.results[0].dtype == "int64" else node.emit("cast", name, dtype="int32")]
 
@@ -353,28 +354,34 @@ def space_to_batch(node: Node) -> Results:
 
 
 def space_in_batch(node: Node, fill: float) -> str:
-    """Operands: x [N, spatial…, rest…], block [M], paddings [M, 2]. The padding is filled with `fill`."""
+    """Imports SPACE_TO_BATCH_ND. Operands: x [N, spatial…, rest…], block [M], paddings [M, 2].
+
+    Each of the M spatial axes is split into (extent / block, block), and the second parts move to the front into N.
+    The padding is filled with `fill`.
+    """
     block, pads = _block(node, 2)
     rank, axes = len(node.value(0).order), len(block)
     x = node.plain(0)
     if pads.any():
         before, after = (tuple(pads[:, side].tolist()) for side in (0, 1))
-        outside = (0,) * (rank - 1 - axes)
-        x = node.emit("pad", x, before=(0, *before, *outside), after=(0, *after, *outside), mode="constant", value=fill)
+        unpadded = (0,) * (rank - 1 - axes)
+        x = node.emit("pad", x, before=(0, *before, *unpadded), after=(0, *after, *unpadded), mode="constant",
+                      value=fill)
     batch, *extents = node.type_of(x).shape
     spatial, rest = extents[:axes], extents[axes:]
     if any(isinstance(extent, int) and extent % size for extent, size in zip(spatial, block, strict=True)):
         raise ShapeError(f"{node.type_of(x)} does not split into blocks of {block}")
     counts = [floordiv(extent, size) for extent, size in zip(spatial, block, strict=True)]
-    pairs = [reshaped for pair in zip(counts, block, strict=True) for reshaped in pair]
-    inner = [2 + 2 * axis for axis in range(axes)]
-    perm = [*inner, 0, *(axis - 1 for axis in inner), *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
-    return regroup(node.onnx_node(), x, (batch, *pairs, *rest), perm, (product((batch, *block)), *counts, *rest))
+    split_extents = [extent for pair in zip(counts, block, strict=True) for extent in pair]
+    block_axes = [2 + 2 * axis for axis in range(axes)]  # in [batch, count, block, count, block, …, rest…]
+    perm = [*block_axes, 0, *(axis - 1 for axis in block_axes), *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
+    return regroup(node.onnx_node(), x, (batch, *split_extents, *rest), perm,
+                   (product((batch, *block)), *counts, *rest))
 
 
 @imports("BATCH_TO_SPACE_ND")
 def batch_to_space(node: Node) -> Results:
-    """Operands: x, block [M], crops [M, 2]."""
+    """Operands: x, block [M], crops [M, 2]. It is the reverse of SPACE_TO_BATCH_ND, followed by cropping."""
     block, crops = _block(node, 2)
     axes = len(block)
     batch, *extents = node.type(0).shape
@@ -383,20 +390,20 @@ def batch_to_space(node: Node) -> Results:
     if isinstance(batch, int) and batch % blocks:
         raise ShapeError(f"{node.type(0)} does not hold blocks of {block}")
     images = floordiv(batch, blocks)
-    pairs = [moved_axis for axis in range(axes) for moved_axis in (axes + 1 + axis, axis)]
-    perm = [axes, *pairs, *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
+    count_and_block_axes = [source for axis in range(axes) for source in (axes + 1 + axis, axis)]
+    perm = [axes, *count_and_block_axes, *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
     result_extents = [extent * size for extent, size in zip(spatial, block, strict=True)]
     y = regroup(node.onnx_node(), node.plain(0), (*block, images, *spatial, *rest), perm,
                 (images, *result_extents, *rest))
-    outside = [0] * len(rest)
-    starts = [0, *crops[:, 0].tolist(), *outside]
+    starts = [0, *crops[:, 0].tolist(), *(0 for _ in rest)]
     ends = [FAR, *(extent - crop for extent, crop in zip(result_extents, crops[:, 1].tolist(), strict=True)),
             *(FAR for _ in rest)]
     return [sliced(node, node.as_value(y, plain(len(starts))), starts, ends, [1] * len(starts))]
 
 
 def _block(node: Node, index: int) -> tuple[list[int], np.ndarray]:
-    """Returns the extents of a block, and the padding or cropping at both ends of each of its axes, [M, 2]."""
+    """Returns the M extents of a block, and the padding or cropping at both ends of each of its axes, int64 [M, 2].
+    index: of the operand with the latter."""
     block = node.const(1, "block_shape").reshape(-1).tolist()
     ends = node.const(index, "paddings").astype(np.int64)
     fits = 0 < len(block) < len(node.value(0).order) and ends.shape == (len(block), 2)

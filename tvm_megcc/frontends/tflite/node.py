@@ -17,7 +17,7 @@ from ...ops.rules import axes_of, axis_of
 from ..onnx.builder import Builder
 from ..onnx.synthetic_node import SyntheticNode, onnx_importer
 from .file import Operator, Tensor
-from .value import Order, Value, common_order, moved, plain
+from .value import Order, Value, common_order, plain, transposed
 
 if TYPE_CHECKING:
     from .states import States
@@ -33,7 +33,9 @@ class Unsupported(MegccError):
 class Node:
     """An operator of the file whose operands have been imported.
 
-    operands: its inputs, None for absent ones.
+    kind: its name in the schema.
+    operands: the values of its inputs, None for absent ones.
+    tensors: the file's tensors for its inputs, None for absent ones.
     results: the file's tensors for its outputs.
     intermediates: the file's tensors for intermediate values.
     states: the variables that are kept from run to run.
@@ -56,9 +58,11 @@ class Node:
     # --- operands ----------------------------------------------------------------------------------------------------
 
     def has(self, index: int) -> bool:
+        """Whether operand `index` is there."""
         return index < len(self.operands) and self.operands[index] is not None
 
     def value(self, index: int) -> Value:
+        """Returns operand `index`; raises ShapeError without it."""
         value = self.operands[index] if index < len(self.operands) else None
         if value is None:
             raise ShapeError(f"has no operand {index}")
@@ -78,9 +82,11 @@ class Node:
         return self.in_order(self.value(index))
 
     def in_order(self, value: Value, order: Order | None = None) -> str:
+        """Returns the builder's value in this order of axes, by default the file's."""
         return value.in_order(plain(len(value.order)) if order is None else order, self.name)
 
     def optional(self, index: int) -> str:
+        """Returns an operand with its axes as in the file; "" without it."""
         return self.plain(index) if self.has(index) else ""
 
     def const(self, index: int, what: str) -> np.ndarray:
@@ -96,6 +102,7 @@ class Node:
         return dims
 
     def number(self, index: int, what: str) -> int:
+        """Returns the only number of a constant operand. what: its name in messages."""
         numbers = self.dims(index, what)
         if len(numbers) != 1 or not isinstance(numbers[0], int):
             raise ShapeError(f"its operand {what} is to be one number, and is {numbers}")
@@ -103,8 +110,8 @@ class Node:
 
     def axes(self, index: int, rank: int) -> tuple[int, ...]:
         """Returns a constant operand with axes, made non-negative and sorted."""
-        return axes_of([int(axis) for axis in dict.fromkeys(axis_of(int(axis), rank) for axis in
-                                                            self.const(index, "axis").reshape(-1))], rank)
+        axes = [axis_of(int(axis), rank) for axis in self.const(index, "axis").reshape(-1)]
+        return axes_of(list(dict.fromkeys(axes)), rank)  # TFLite allows an axis to be named twice
 
     # --- operators ---------------------------------------------------------------------------------------------------
 
@@ -126,19 +133,22 @@ class Node:
         return self.emit("elementwise", *inputs, expr=expr)
 
     def constant(self, value, dtype: str) -> str:
+        """Adds a constant to the graph and returns its name. value: a number or array."""
         return self.onnx_node().constant(np.array(value, np.dtype(dtype)))
 
     def require_budget(self, *extents: Dim) -> None:
+        """Raises MegccError if a tensor of these extents is more than the importer may compute or store."""
         self.onnx_node().require_budget(*extents)
 
     def type_of(self, name: str) -> TensorType:
+        """Returns the type of a value of the builder."""
         return self.builder.types[name]
 
     def as_value(self, name: str, order: Order | None = None) -> Value:
         """Returns the value `name` of our graph with the order of its axes, by default TFLite's."""
         return Value(self.builder, name, order)
 
-    def images(self, value: Value, order: Order) -> str:
+    def checked_in_order(self, value: Value, order: Order) -> str:
         """Returns an operand with its axes in this order; its rank must be that of the order."""
         if len(value.order) != len(order):
             raise ShapeError(f"wants a tensor of {len(order)} axes, not {value.type}")
@@ -149,38 +159,40 @@ class Node:
         order of axes, those of lower rank with axes of extent 1 prepended, and returns a value in that order."""
         rank = max(len(value.order) for value in values)
         order = common_order(values, rank)
-        return self.as_value(make([self._aligned(value, order) for value in values], order), order)
+        return self.as_value(make([self._expanded_to_order(value, order) for value in values], order), order)
 
-    def _aligned(self, value: Value, order: Order) -> str:
+    def _expanded_to_order(self, value: Value, order: Order) -> str:
+        """Returns a value in this order, with axes of extent 1 prepended. A scalar stays one, since it is broadcast."""
         rank = len(value.order)
         if rank == len(order):
             return self.in_order(value, order)
         name = self.in_order(value)
         if rank == 0 or order == plain(len(order)):
             return name
-        tall = self.emit("reshape", name, shape=(1,) * (len(order) - rank) + self.type_of(name).shape)
-        return moved(self.builder, tall, order, self.name)
+        expanded = self.emit("reshape", name, shape=(1,) * (len(order) - rank) + self.type_of(name).shape)
+        return transposed(self.builder, expanded, order, self.name)
 
     def reshaped(self, value: Value, shape: Sequence[Dim]) -> Value:
         """Reshapes a value. If only axes of extent 1 are added or removed, it keeps its order of axes."""
         shape, before = tuple(shape), value.type.shape
         if shape == before:
             return value
-        old = [axis for axis, extent in enumerate(before) if extent != 1]
-        new = [axis for axis, extent in enumerate(shape) if extent != 1]
-        if value.order == plain(len(before)) or [before[axis] for axis in old] != [shape[axis] for axis in new]:
+        old_axes = [axis for axis, extent in enumerate(before) if extent != 1]
+        new_axes = [axis for axis, extent in enumerate(shape) if extent != 1]
+        same_extents = [before[axis] for axis in old_axes] == [shape[axis] for axis in new_axes]
+        if value.order == plain(len(before)) or not same_extents:
             return self.as_value(self.emit("reshape", self.in_order(value), shape=shape))
-        order = [new[old.index(axis)] for axis in value.order if axis in old]
+        order = [new_axes[old_axes.index(axis)] for axis in value.order if axis in old_axes]
         for axis in range(len(shape)):
-            if axis not in new:
+            if axis not in new_axes:
                 order.insert(axis, axis)
         return self.as_value(self.emit("reshape", value.name, shape=tuple(shape[axis] for axis in order)), tuple(order))
 
-    def without(self, value: Value, axes: Sequence[int]) -> Value:
+    def without_axes(self, value: Value, axes: Sequence[int]) -> Value:
         """Returns the value without these axes, whose extent is 1."""
         return self.reshaped(value, [extent for axis, extent in enumerate(value.type.shape) if axis not in axes])
 
-    def activated(self, result: str | Value) -> Value:
+    def with_activation(self, result: str | Value) -> Value:
         """Returns the result after the operator's fused activation."""
         value = self.as_value(result) if isinstance(result, str) else result
         function = self.option("FusedActivationFunction", 0)
@@ -209,10 +221,10 @@ def imports(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
     """Returns a decorator that registers an importer for operators. fused: the operators have the option of a fused
     activation, which is then applied to the first result."""
     def add(function: Importer) -> Importer:
-        def activated(node: Node) -> Results:
+        def with_activation(node: Node) -> Results:
             first, *rest = function(node)
-            return [node.activated(first), *rest]
+            return [node.with_activation(first), *rest]
 
-        IMPORTERS.update(dict.fromkeys(kinds, activated if fused else function))
+        IMPORTERS.update(dict.fromkeys(kinds, with_activation if fused else function))
         return function
     return add

@@ -26,10 +26,10 @@ def load(path: str | Path, signature: str = "") -> File:
         file = read(folders.read(path), str(path))
     except OSError as error:
         raise ModelError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    return file.called(_which(file, signature, str(path)))
+    return file.with_main_graph(_selected_subgraph(file, signature, str(path)))
 
 
-def _which(file: File, signature: str, subject: str) -> int:
+def _selected_subgraph(file: File, signature: str, subject: str) -> int:
     """Returns the index of the subgraph to compile."""
     names = ", ".join(name for name, _ in file.signatures)
     if signature:
@@ -37,11 +37,11 @@ def _which(file: File, signature: str, subject: str) -> int:
             has = f"has the signatures {names}, and not {quoted(signature)}" if names else "has no signatures"
             raise ModelError(subject, [has], "" if names else "Leave out --signature: there is one graph.")
         return dict(file.signatures)[signature]
-    meant = {index for _, index in file.signatures}
-    if len(meant) > 1:
+    graphs = {index for _, index in file.signatures}
+    if len(graphs) > 1:
         raise ModelError(subject, [f"has {len(file.signatures)} signatures ({names}), and one is compiled"],
                          _ONE_SIGNATURE)
-    return meant.pop() if meant else 0
+    return graphs.pop() if graphs else 0
 
 
 def input_dims(path: str | Path, signature: str = "") -> dict[str, tuple[int | None, ...]]:
@@ -57,7 +57,7 @@ def port_names(path: str | Path, signature: str = "") -> dict[int, str]:
     return names_of(file, [*file.inputs, *file.outputs])
 
 
-def restarting(path: str | Path, states: Collection[str], signature: str = "") -> list[str]:
+def states_not_kept(path: str | Path, states: Collection[str], signature: str = "") -> list[str]:
     """Returns the names of recurrent layers' states that are not in `states`, and so begin with zero in each run."""
     file = load(path, signature)
     found = (file.tensors[index] for operator in file.operators if operator.kind in _RECURRENT

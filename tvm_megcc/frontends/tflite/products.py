@@ -24,11 +24,14 @@ def fully_connected(node: Node) -> Results:
     if w.rank != 2:
         raise ShapeError(f"weights {w} are no matrix")
     outputs, inputs = w.shape
-    keeps = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
-    rows = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
+    keeps_axes = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
+    if keeps_axes:
+        rows = product(shape[:-1])
+    else:
+        rows = floordiv(product(shape), inputs) if inputs else 0
     x = node.reshaped(node.value(0), (rows, inputs))
     (y,) = node.onnx("Gemm", node.in_order(x), node.plain(1), node.optional(2), transB=1)
-    return [node.reshaped(node.as_value(y), (*shape[:-1], outputs))] if keeps else [y]
+    return [node.reshaped(node.as_value(y), (*shape[:-1], outputs))] if keeps_axes else [y]
 
 
 @imports("BATCH_MATMUL")
@@ -63,7 +66,7 @@ _REDUCTIONS = {"SUM": "reduce_sum", "MEAN": "reduce_mean", "REDUCE_MAX": "reduce
                "REDUCE_PROD": "reduce_prod", "REDUCE_ANY": "reduce_max", "REDUCE_ALL": "reduce_min"}
 #: The initial value of a maximum or minimum in TFLite's reference, which bounds a result that would be infinite. If all
 #: axes of a tensor that has elements are reduced, the reference begins with an element instead.
-_WORST = {"REDUCE_MAX": (maximum, float(np.finfo(np.float32).min)),
+_EXTREME_START = {"REDUCE_MAX": (maximum, float(np.finfo(np.float32).min)),
           "REDUCE_MIN": (minimum, float(np.finfo(np.float32).max))}
 
 
@@ -75,23 +78,25 @@ def reduction(node: Node) -> Results:
     dtype = value.type.dtype
     if node.kind == "MEAN" and dtype in ("int32", "int64") and isinstance(count, int) and count > 0:
         # An integer mean is the int64 sum divided by the count, rounded towards zero.
-        wide = value if dtype == "int64" else node.as_value(node.emit("cast", value.name, dtype="int64"), value.order)
-        total = reduced(node, wide, "reduce_sum", axes, keepdims)
+        if dtype != "int64":
+            value = node.as_value(node.emit("cast", value.name, dtype="int64"), value.order)
+        total = reduced(node, value, "reduce_sum", axes, keepdims)
         (mean,) = emit_broadcast(node.onnx_node(), "div", (total.name, node.constant(count, "int64")))
         return [node.as_value(mean if dtype == "int64" else node.emit("cast", mean, dtype=dtype), total.order)]
     result = reduced(node, value, _REDUCTIONS[node.kind], axes, keepdims)
-    if node.kind in _WORST and dtype == "float32" and (len(axes) < len(value.order) or 0 in value.type.shape):
-        better, worst = _WORST[node.kind]
-        result = node.as_value(node.compute(better(X, worst), result.name), result.order)
+    if node.kind in _EXTREME_START and dtype == "float32" and (len(axes) < len(value.order) or 0 in value.type.shape):
+        extreme, start = _EXTREME_START[node.kind]
+        result = node.as_value(node.compute(extreme(X, start), result.name), result.order)
     return [result]
 
 
 def reduced(node: Node, value: Value, kind: str, axes: tuple[int, ...], keepdims: bool) -> Value:
+    """Returns a value reduced over axes of the file. kind: our operator, such as reduce_sum."""
     if not axes:
         return value
     (name,) = reduce(node.onnx_node(), kind, value.name, tuple(value.order.index(axis) for axis in axes), True)
     result = node.as_value(name, value.order)
-    return result if keepdims else node.without(result, axes)
+    return result if keepdims else node.without_axes(result, axes)
 
 
 @imports("ARG_MAX", "ARG_MIN")
@@ -101,7 +106,7 @@ def arg_extreme(node: Node) -> Results:
     name = node.emit(node.kind.lower(), value.name, axis=value.order.index(axis), keepdims=True, last=False)
     if node.results[0].dtype != "int64":
         name = node.emit("cast", name, dtype="int32")
-    return [node.without(node.as_value(name, value.order), (axis,))]
+    return [node.without_axes(node.as_value(name, value.order), (axis,))]
 
 
 @imports("CUMSUM")
@@ -135,7 +140,7 @@ def one_hot(node: Node) -> Results:
         raise MegccError(f"depth {depth} is negative")
     node.require_budget(depth)
     index = node.emit("reshape", node.plain(0), shape=(*indices.shape[:axis], 1, *indices.shape[axis:]))
-    positions = np.arange(depth).reshape([-1 if each == axis else 1 for each in range(rank)])
-    hit = node.emit("equal", index, node.constant(positions, indices.dtype))
+    classes = np.arange(depth).reshape([-1 if result_axis == axis else 1 for result_axis in range(rank)])
+    is_index = node.emit("equal", index, node.constant(classes, indices.dtype))
     on, off = (node.emit("reshape", node.plain(operand), shape=()) for operand in (2, 3))
-    return [node.emit("where", hit, on, off)]
+    return [node.emit("where", is_index, on, off)]

@@ -8,7 +8,7 @@ import numpy as np
 import tflite
 
 from ...errors import ShapeError
-from .kept import keep_state, limit_of, state_before
+from .layer_states import clipping_bound, initial_state, keep_state
 from .node import Node, Results, Unsupported, imports
 from .recurrent_steps import STATES, needs_steps
 from .recurrent_steps import lstm as lstm_steps
@@ -41,10 +41,10 @@ def lstm(node: Node) -> Results:
     dtype = node.type(0).dtype
     activation = _activation(node)
     attrs = {"hidden_size": r.shape[1], "activations": ["Sigmoid", activation, activation],
-             "cell_clip": limit_of(node, "CellClip")}
+             "cell_clip": clipping_bound(node, "CellClip")}
     x = _time_first(node)
     batch, units = node.type_of(x).shape[1], r.shape[1]
-    first = [state_before(node, index, (1, batch, units)) for index in STATES]
+    first = [initial_state(node, index, (1, batch, units)) for index in STATES]
     first = [name or node.constant(np.zeros((1, batch, units)), dtype) if any(first) else "" for name in first]
     y, *last = node.onnx("LSTM", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
                          node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", *first,
@@ -72,7 +72,7 @@ def rnn(node: Node) -> Results:
     w, r, bias = (node.const(index, "weights") for index in (1, 2, 3))
     dtype = node.type(0).dtype
     x = _time_first(node)
-    first = state_before(node, 4, (1, node.type_of(x).shape[1], r.shape[0]))
+    first = initial_state(node, 4, (1, node.type_of(x).shape[1], r.shape[0]))
     y, last = node.onnx("RNN", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
                       node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", first, outputs=2,
                         hidden_size=r.shape[0], activations=[_activation(node)])
@@ -81,7 +81,7 @@ def rnn(node: Node) -> Results:
 
 
 def _time_first(node: Node) -> str:
-    return node.images(node.value(0), (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))
+    return node.checked_in_order(node.value(0), (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))
 
 
 def _without_directions(node: Node, y: str):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tflite
 
-from .kept import asked_for, keep_state, limit_of, state_before
+from .layer_states import clipping_bound, initial_state, is_kept, keep_state
 from .node import Node, Results, Unsupported
 from .quantized.hybrid import hybrid, multiplied, scales
 
@@ -48,7 +48,7 @@ def lstm(node: Node) -> Results:
     scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *projections], r)
     x = _inputs(node, [INPUT[gate] for gate in gates], None if normalised else biases)
     y = _steps(node, x, r, scale, [peepholes, norms, projection, node.optional(PROJECTION_BIAS)], len(gates), STATES,
-               cell_clip=limit_of(node, "CellClip"), projection_clip=limit_of(node, "ProjClip"))
+               cell_clip=clipping_bound(node, "CellClip"), projection_clip=clipping_bound(node, "ProjClip"))
     return [node.as_value(y, order(node))]
 
 
@@ -75,8 +75,8 @@ def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str],
         raise Unsupported(f"activation {function} of a recurrent layer is not supported")
     recurrent, batch, outputs = node.onnx_node().constant(r), node.type_of(x).shape[1], r.shape[1]
     sizes = outputs, node.type_of(x).shape[2] // gates
-    first = [state_before(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
-    kept = [(name, index) for name, index in zip(("Y_h", "Y_c"), states, strict=False) if asked_for(node, index)]
+    first = [initial_state(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
+    kept = [(name, index) for name, index in zip(("Y_h", "Y_c"), states, strict=False) if is_kept(node, index)]
     y, *last = node.onnx_node().emit("recurrent_steps", (x, recurrent, scale, *others, *first), gates=gates,
                                      activation=_ACTIVATIONS[function],
                                      results=("Y", *(name for name, _ in kept)),
@@ -88,7 +88,7 @@ def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str],
 
 def _inputs(node: Node, operands: Sequence[int], biases: np.ndarray | None) -> str:
     """Computes the contribution of the inputs of all steps to the gates: [T, N, gates * units]."""
-    x, weights = node.images(node.value(0), order(node)), _stacked(node, operands)
+    x, weights = node.checked_in_order(node.value(0), order(node)), _stacked(node, operands)
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))
     constant = node.onnx_node().constant

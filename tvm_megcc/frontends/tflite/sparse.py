@@ -43,16 +43,18 @@ def dense(values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks
     require(sorted(order) == list(range(rank + len(blocks))) and len(levels) == len(order), "its axes")
     require(all(0 <= axis < rank for axis in blocks) and len(set(blocks)) == len(blocks), "its blocks")
     require(all(level.segments is None or axis < rank for level, axis in zip(levels, order, strict=True)), "its blocks")
-    width = [1] * rank
+    block_size = [1] * rank  # of each axis
     for level, axis in zip(levels, order, strict=True):
         if axis >= rank:
-            width[blocks[axis - rank]] = level.size
-    require(all(each > 0 and extent % each == 0 for each, extent in zip(width, shape, strict=True)), "its blocks")
+            block_size[blocks[axis - rank]] = level.size
+    require(all(size > 0 and extent % size == 0 for size, extent in zip(block_size, shape, strict=True)), "its blocks")
     strides = [int(np.prod(shape[axis + 1:], dtype=object)) for axis in range(rank)]
     position = np.zeros(1, np.int64)  # flat index in the dense constant, for each entry of the level
     for level, axis in zip(levels, order, strict=True):
-        extent = width[blocks[axis - rank]] if axis >= rank else shape[axis] // width[axis]
-        stride = strides[blocks[axis - rank]] if axis >= rank else strides[axis] * width[axis]
+        if axis >= rank:  # within blocks
+            extent, stride = block_size[blocks[axis - rank]], strides[blocks[axis - rank]]
+        else:
+            extent, stride = shape[axis] // block_size[axis], strides[axis] * block_size[axis]
         if level.segments is None:
             require(level.size == extent and len(position) * extent <= size, "the size of an axis")
             position = (position[:, None] + np.arange(extent) * stride).ravel()
@@ -70,6 +72,6 @@ def dense(values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks
 
 
 def require(holds: bool, what: str) -> None:
-    """Raises ValueError unless a property of the constant holds."""
+    """Raises ValueError unless a property of the constant holds. what: the text of the error."""
     if not holds:
         raise ValueError(what)

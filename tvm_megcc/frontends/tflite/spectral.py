@@ -21,7 +21,7 @@ MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SLICE", "STRIDED_SLI
          "GATHER_ND", "CONCATENATION", "PACK", "UNPACK", "TILE", "BROADCAST_TO", "REVERSE_V2")
 
 
-def real(tensor: Tensor) -> Tensor:
+def real_tensor(tensor: Tensor) -> Tensor:
     """Returns the description of the real or imaginary part of a complex tensor: the same with dtype float32. Other
     tensors are returned unchanged."""
     return replace(tensor, dtype="float32") if tensor.dtype == COMPLEX else tensor
@@ -49,15 +49,15 @@ def transform(node: Node) -> Results:
 
 
 def _real(node: Node) -> Results:
-    return [_complex(node).real]
+    return [_complex_operand(node).real]
 
 
 def _imaginary(node: Node) -> Results:
-    return [_complex(node).imaginary]
+    return [_complex_operand(node).imaginary]
 
 
 def _absolute(node: Node) -> Results:
-    value = _complex(node)
+    value = _complex_operand(node)
     squares = [node.emit("mul", part.in_order(value.real.order, node.name), part.in_order(value.real.order, node.name))
                for part in (value.real, value.imaginary)]
     return [node.as_value(node.emit("sqrt", node.emit("add", *squares)), value.real.order)]
@@ -68,7 +68,7 @@ TO_FLOATS: dict[str, Callable[[Node], Results]] = {
     "REAL": _real, "CAST": _real, "IMAG": _imaginary, "COMPLEX_ABS": _absolute}
 
 
-def _complex(node: Node) -> Complex:
+def _complex_operand(node: Node) -> Complex:
     value = node.operands[0]
     if not isinstance(value, Complex) or node.results[0].dtype != "float32":
         raise Unsupported(f"gives {node.results[0].dtype} of complex numbers, which is not supported")
@@ -80,6 +80,6 @@ def by_parts(importer: Callable[[list, list[Tensor | None], list[Tensor]], list[
              results: Sequence[Tensor]) -> list[Complex]:
     """Imports an operator of `MOVES` for each part of its complex operands. importer: imports it for real operands."""
     parts = [importer([getattr(value, part) if isinstance(value, Complex) else value for value in operands],
-                      [tensor and real(tensor) for tensor in tensors], [*map(real, results)])
+                      [tensor and real_tensor(tensor) for tensor in tensors], [*map(real_tensor, results)])
              for part in ("real", "imaginary")]
     return [Complex(*pair) for pair in zip(*parts, strict=True)]

@@ -29,13 +29,17 @@ VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 class States:
     """The variables of a file.
 
-    asked: input -> output, for states of recurrent layers that the user keeps; others begin with 0 in each run.
-    pairs: input -> the value that replaces it after the run.
-    initial_states: input -> its initial value, if not 0.
-    handles: tensor -> the variable that it names.
-    current: the current values of variables.
-    first: the initial value of each variable, if the file has one.
-    active: a bool value, whether this run executes the following operators; "" if all runs do.
+    A name is that of an input of our graph; a tensor is an index in the file; a variable is a resource variable's name.
+
+    asked: name -> output, for states of recurrent layers that the user keeps; others begin with 0 in each run.
+    pairs: name -> the value that replaces it after the run.
+    initial_states: name -> its initial value, if not 0.
+    tensors: tensor that operators update -> name.
+    handles: tensor -> the variable that it refers to.
+    current: variable -> its value after the operators so far.
+    inputs: variable -> name.
+    initial_tensors: variable -> the tensor with its initial value, if the file has one.
+    active: a bool value of our graph, whether this run executes the following operators; "" if all runs do.
     """
 
     builder: Builder
@@ -47,7 +51,7 @@ class States:
     handles: dict[int, str] = field(default_factory=dict)
     current: dict[str, Value] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
-    first: dict[str, Tensor] = field(default_factory=dict)
+    initial_tensors: dict[str, Tensor] = field(default_factory=dict)
     active: str = ""
 
     def of(self, index: int) -> str:
@@ -56,18 +60,19 @@ class States:
             tensor = self.file.tensors[index]
             self.tensors[index] = name = self._input(tensor, tensor.name or f"state{index}")
             if tensor.quantization is not None and tensor.dtype in BYTES:
-                self._begin_with(name, np.full(tensor.shape, zero(of_tensor(tensor)), tensor.dtype))
+                self._set_initial_value(name, np.full(tensor.shape, zero(of_tensor(tensor)), tensor.dtype))
         return self.tensors[index]
 
-    def is_asked_for(self, index: int) -> bool:
+    def is_kept(self, index: int) -> bool:
+        """Whether the user keeps a tensor from run to run."""
         return 0 <= index < len(self.file.tensors) and self.file.tensors[index].name in self.asked
 
     def keep(self, name: str, value: Value) -> None:
         """Stores a value as the next value of the input `name`; runs that are not active keep the old one."""
         self.pairs[name] = self._where(value, name) if self.active else value
 
-    def every(self, cycles: int, hint: str) -> None:
-        """Makes the following operators active in only one of each `cycles` active runs."""
+    def run_every(self, cycles: int, hint: str) -> None:
+        """Makes the following operators active in only one of each `cycles` active runs, which a state counts."""
         name = self._input(Tensor(f"{hint}.runs", (1,), (), "int32"), f"{hint}.runs")
         onnx_node = SyntheticNode(self.builder, "", hint, (), {}, 1)
         (run,) = onnx_node.emit("elementwise", (name,), expr=X + 1)
@@ -76,16 +81,17 @@ class States:
         self.keep(name, Value(self.builder, left))
         self.active = onnx_node.emit("logical_and", (self.active, full))[0] if self.active else full
 
-    def while_inactive(self, value: Value, tensor: Tensor, active: str) -> Value:
+    def hold_while_inactive(self, value: Value, tensor: Tensor, active: str) -> Value:
         """Returns an output of the network that keeps its last value in runs that are not active."""
         name = self._input(tensor, f"{tensor.name}.last")
         self.pairs[name] = self._where(value, name, active)
         return self.pairs[name]
 
     def _where(self, value: Value, name: str, active: str = "") -> Value:
-        now = value.in_order(plain(len(value.order)), name)
+        """Returns the value in active runs, and the input `name` in others."""
+        new = value.in_order(plain(len(value.order)), name)
         onnx_node = SyntheticNode(self.builder, "", name, (), {}, 1)
-        return Value(self.builder, onnx_node.emit("where", (active or self.active, now, name))[0])
+        return Value(self.builder, onnx_node.emit("where", (active or self.active, new, name))[0])
 
     def _input(self, tensor: Tensor, hint: str) -> str:
         if tensor.dtype not in ORDINARY or any(number(extent) < 1 for extent in tensor.shape):
@@ -98,7 +104,7 @@ class States:
         self.pairs[name] = Value(self.builder, name)
         return name
 
-    def _begin_with(self, name: str, first: np.ndarray) -> None:
+    def _set_initial_value(self, name: str, first: np.ndarray) -> None:
         if first.any():
             self.initial_states[name] = first
 
@@ -110,7 +116,7 @@ class States:
             self.handles[operator.outputs[0]] = _name(operator)
             return [None]
         if operator.kind == "CALL_ONCE":
-            self._begin(int(operator.options.get("InitSubgraphIndex", 0)))
+            self._record_initial_values(int(operator.options.get("InitSubgraphIndex", 0)))
             return []
         variable = self.handles.get(operator.inputs[0]) if operator.inputs else None
         if variable is None:
@@ -124,19 +130,19 @@ class States:
         if variable not in self.current:
             tensor = self.file.tensors[operator.outputs[0]]
             self.inputs[variable] = self._input(tensor, variable)
-            if (first := self.first.get(variable)) is not None:
-                self._begin_with(self.inputs[variable], _constant(first, tensor, variable))
+            if (first := self.initial_tensors.get(variable)) is not None:
+                self._set_initial_value(self.inputs[variable], _constant(first, tensor, variable))
             self.current[variable] = self.pairs[self.inputs[variable]]
         return [self.current[variable]]
 
-    def _begin(self, index: int) -> None:
+    def _record_initial_values(self, index: int) -> None:
         """Records the initial values that the subgraph `index`, called once before the first run, assigns."""
         graph, handles = self.file.graph(index), {}
         for operator in graph.operators:
             if operator.kind == "VAR_HANDLE":
                 handles[operator.outputs[0]] = _name(operator)
             elif operator.kind == "ASSIGN_VARIABLE" and len(operator.inputs) == 2 and operator.inputs[0] in handles:
-                self.first[handles[operator.inputs[0]]] = graph.tensors[operator.inputs[1]]
+                self.initial_tensors[handles[operator.inputs[0]]] = graph.tensors[operator.inputs[1]]
             else:
                 raise Unsupported(f"computes first values of variables by {operator.kind}, which is not supported")
 
@@ -158,5 +164,6 @@ def _constant(first: Tensor, variable: Tensor, name: str) -> np.ndarray:
 
 
 def _name(operator: Operator) -> str:
+    """Returns the variable that a VAR_HANDLE refers to."""
     name = operator.options.get("SharedName") or b""
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)

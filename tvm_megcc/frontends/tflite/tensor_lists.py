@@ -21,9 +21,9 @@ from .node import Node, Results, Unsupported, imports
 
 #: The operator that replaces such concats: list, item, index.
 SET_ITEM = "TENSOR_LIST_SET_ITEM"
-#: TensorFlow's operators that create an empty list, that stack a list into a tensor, and whose result is their updated
-#: first operand.
-RESERVE, STACK, SAME = "CUSTOM FlexTensorListReserve", "CUSTOM FlexTensorListStack", ("CUSTOM FlexTensorListSetItem",)
+#: TensorFlow's operators that create an empty list, that stack a list into a tensor, and that give an updated list.
+RESERVE, STACK, UPDATE = ("CUSTOM FlexTensorListReserve", "CUSTOM FlexTensorListStack",
+                          "CUSTOM FlexTensorListSetItem")
 #: The dtype of a file's tensors that are lists.
 LIST = "variant"
 _ADVICE = "convert the model without select_tf_ops, or its recurrent layers with unroll=True"
@@ -31,20 +31,21 @@ _ADVICE = "convert the model without select_tf_ops, or its recurrent layers with
 Graph = TypeVar("Graph", bound=Subgraph)
 
 
-def with_items(graph: Subgraph) -> Subgraph:
+def rewrite_item_writes(graph: Subgraph) -> Subgraph:
     """Replaces concats that write an item by `SET_ITEM`. The slices that they read become dead code."""
     makers = {index: operator for operator in graph.operators for index in operator.outputs}
-    return replace(graph, operators=tuple(_item(graph, makers, operator) or operator for operator in graph.operators))
+    return replace(graph, operators=tuple(_as_set_item(graph, makers, operator) or operator
+                                          for operator in graph.operators))
 
 
-def with_lists(graph: Graph) -> Graph:
+def infer_list_types(graph: Graph) -> Graph:
     """Gives list tensors the shape and type of the tensor that they are stacked into."""
     if not any(operator.kind == RESERVE for operator in graph.operators):
         return graph
-    return replace(graph, operators=tuple(_reserved(graph, operator) or operator for operator in graph.operators))
+    return replace(graph, operators=tuple(_with_list_type(graph, operator) or operator for operator in graph.operators))
 
 
-def _reserved(graph: Subgraph, reserve: Operator) -> Operator | None:
+def _with_list_type(graph: Subgraph, reserve: Operator) -> Operator | None:
     """Returns the reserving operator with the shape and type of the tensor that its list is stacked into; None if there
     is none."""
     if reserve.kind != RESERVE:
@@ -54,7 +55,7 @@ def _reserved(graph: Subgraph, reserve: Operator) -> Operator | None:
         if operator.kind == STACK and operator.inputs[0] in lists:
             tensor = graph.tensors[operator.outputs[0]]
             return replace(reserve, options={"Shape": tensor.shape, "Type": tensor.dtype})
-        if operator.kind in SAME and operator.inputs[0] in lists:
+        if operator.kind == UPDATE and operator.inputs[0] in lists:
             lists.update(operator.outputs)
         if operator.kind == "WHILE":
             lists.update(result for given, result in zip(operator.inputs, operator.outputs, strict=False)
@@ -62,8 +63,15 @@ def _reserved(graph: Subgraph, reserve: Operator) -> Operator | None:
     return None
 
 
-def _item(graph: Subgraph, makers: Mapping[int, Operator], join: Operator) -> Operator | None:
-    """Returns a concat that writes an item as `SET_ITEM`; None for another concat."""
+def _as_set_item(graph: Subgraph, makers: Mapping[int, Operator], join: Operator) -> Operator | None:
+    """Returns the `SET_ITEM` that a concat stands for; None for another operator.
+
+    Such a concat is concat(list[:index], item, list[index + 1:]) along axis 0, with SLICE for both slices.
+
+    Args:
+        makers: tensor -> the operator that computes it.
+        join: the operator.
+    """
     if join.kind != "CONCATENATION" or len(join.inputs) != 3 or join.options.get("Axis") != 0 \
             or join.options.get("FusedActivationFunction", 0):
         return None
@@ -72,28 +80,31 @@ def _item(graph: Subgraph, makers: Mapping[int, Operator], join: Operator) -> Op
         return None
     assert before is not None and after is not None
     (list_, begin, size), (other, start, rest) = before.inputs, after.inputs
-    index, following = _along_first(graph, makers, size, -1), _along_first(graph, makers, start, 0)
-    if list_ != other or index is None or following is None or not _all(graph, begin, 0) or not _all(graph, rest, -1) \
-            or not _is_next(graph, makers, index, following):
+    index, following = _leading_number(graph, makers, size, -1), _leading_number(graph, makers, start, 0)
+    if list_ != other or index is None or following is None or not _is_filled_with(graph, begin, 0) \
+            or not _is_filled_with(graph, rest, -1) or not _is_next(graph, makers, index, following):
         return None
     return Operator(SET_ITEM, (list_, join.inputs[1], index), join.outputs)
 
 
 def _constant(graph: Subgraph, index: int) -> np.ndarray | None:
+    """Returns a constant tensor of integers, flattened; None for another tensor."""
     tensor = graph.tensors[index]
     return tensor.array.reshape(-1) if tensor.data is not None and tensor.dtype in ("int32", "int64") else None
 
 
-def _all(graph: Subgraph, index: int, number: int) -> bool:
+def _is_filled_with(graph: Subgraph, index: int, number: int) -> bool:
+    """Whether a tensor is a constant whose elements are all this number."""
     array = _constant(graph, index)
     return array is not None and bool((array == number).all())
 
 
-def _along_first(graph: Subgraph, makers: Mapping[int, Operator], index: int, number: int) -> int | None:
-    """Returns the first number of a vector whose others are all `number`; None for any other vector."""
+def _leading_number(graph: Subgraph, makers: Mapping[int, Operator], index: int, number: int) -> int | None:
+    """Returns the tensor with the first number of a vector whose other numbers are all `number`; None for any other
+    vector."""
     join = makers.get(index)
     if join is None or join.kind not in ("CONCATENATION", "PACK") or not join.inputs \
-            or any(input_ < 0 or not _all(graph, input_, number) for input_ in join.inputs[1:]):
+            or any(input_ < 0 or not _is_filled_with(graph, input_, number) for input_ in join.inputs[1:]):
         return None
     first = join.inputs[0]
     while (maker := makers.get(first)) is not None and maker.kind in ("RESHAPE", "EXPAND_DIMS", "SQUEEZE") \
@@ -115,9 +126,12 @@ def _is_next(graph: Subgraph, makers: Mapping[int, Operator], index: int, follow
     return step is not None and step.size == 1 and step[0] == 1
 
 
-class ItemDiffers(ShapeError):
-    """Raised for an item with other extents than those of the list's items. items: the value that is the list. shape:
-    of the item."""
+class ItemShapeDiffers(ShapeError):
+    """Raised for an item with other extents than those of the list's items.
+
+    items: the name of the list's value.
+    shape: the item's.
+    """
 
     def __init__(self, node: Node, shape: Sequence[Dim]):
         list_ = node.type(0)
@@ -133,7 +147,7 @@ def set_item(node: Node) -> Results:
     if item.rank != list_.rank or not item.rank or item.shape[0] != 1 or index.size != 1:
         raise ShapeError(f"puts {item} into {list_} at {index}")
     if item.shape[1:] != list_.shape[1:]:
-        raise ItemDiffers(node, item.shape[1:])
+        raise ItemShapeDiffers(node, item.shape[1:])
     row = node.emit("reshape", node.plain(2), shape=(1, 1))
     row = row if node.type_of(row).dtype == "int64" else node.emit("cast", row, dtype="int64")
     return node.onnx("ScatterND", node.plain(0), row, node.plain(1))
@@ -152,24 +166,24 @@ def reserve(node: Node) -> Results:
 
 
 @imports("CUSTOM FlexTensorListFromTensor", STACK)
-def whole(node: Node) -> Results:
+def list_as_tensor(node: Node) -> Results:
     return [node.plain(0)]
 
 
 @imports("CUSTOM FlexTensorListSetItem")
-def set_one(node: Node) -> Results:
+def set_item_of_tensorflow(node: Node) -> Results:
     """Operands: list, index, item."""
     list_, item, index = node.type(0), node.type(2), node.type(1)
     if item.rank + 1 != list_.rank or index.size != 1:
         raise ShapeError(f"puts {item} into a list of {list_} at {index}")
     if item.shape != list_.shape[1:]:
-        raise ItemDiffers(node, item.shape)
+        raise ItemShapeDiffers(node, item.shape)
     row = node.emit("cast", node.emit("reshape", node.plain(1), shape=(1, 1)), dtype="int64")
     return node.onnx("ScatterND", node.plain(0), row, node.emit("reshape", node.plain(2), shape=(1, *item.shape)))
 
 
 @imports("CUSTOM FlexTensorListGetItem")
-def get_one(node: Node) -> Results:
+def get_item(node: Node) -> Results:
     """Operands: list, index, shape of an item."""
     return node.onnx("Gather", node.plain(0), node.emit("reshape", node.plain(1), shape=()), axis=0)
 
@@ -185,5 +199,5 @@ def length(node: Node) -> Results:
 @imports("CUSTOM FlexTensorListPushBack", "CUSTOM FlexTensorListPopBack", "CUSTOM FlexEmptyTensorList",
          "CUSTOM FlexTensorListConcatV2", "CUSTOM FlexTensorListResize", "CUSTOM FlexTensorListElementShape",
          "CUSTOM FlexTensorListGather", "CUSTOM FlexTensorListScatterV2", "CUSTOM FlexTensorListSplit")
-def of_any_length(node: Node) -> Results:
+def refuse_resized_lists(node: Node) -> Results:
     raise Unsupported(f"is of lists whose length changes, which are not supported; {_ADVICE}")

@@ -19,8 +19,8 @@ from ..onnx.builder import Builder
 
 #: Axis i of a builder's value in an order is axis order[i] of the tensor.
 Order = tuple[int, ...]
-#: Channels first, by the rank of the tensor.
-IMAGES: dict[int, Order] = {3: (0, 2, 1), 4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
+#: Rank of a tensor with channels last (NWC, NHWC, NDHWC) -> the order of axes with channels first.
+CHANNELS_FIRST: dict[int, Order] = {3: (0, 2, 1), 4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 
 
 def plain(rank: int) -> Order:
@@ -29,8 +29,11 @@ def plain(rank: int) -> Order:
 
 
 class Value:
-    """A tensor. forms: order of axes -> the builder's value that holds it so. The first one was computed, or is the
-    file's; the others are transposes of it."""
+    """A tensor.
+
+    forms: order of axes -> the builder's value that holds the tensor in this order. The first was computed, or is the
+        file's; the others are transposes of it.
+    """
 
     def __init__(self, builder: Builder, name: str, order: Order | None = None):
         self.builder = builder
@@ -65,11 +68,11 @@ class Value:
         it."""
         if order not in self.forms:
             perm = tuple(self.order.index(axis) for axis in order)
-            self.forms[order] = moved(self.builder, self.name, perm, origin)
+            self.forms[order] = transposed(self.builder, self.name, perm, origin)
         return self.forms[order]
 
 
-def moved(builder: Builder, name: str, perm: Sequence[int], origin: str) -> str:
+def transposed(builder: Builder, name: str, perm: Sequence[int], origin: str) -> str:
     """Transposes a value; by a reshape if only axes of extent 1 move."""
     shape = builder.types[name].shape
     wanted: tuple[Dim, ...] = tuple(shape[axis] for axis in perm)
@@ -82,10 +85,13 @@ def moved(builder: Builder, name: str, perm: Sequence[int], origin: str) -> str:
 
 
 def common_order(values: Sequence[Value], rank: int) -> Order:
-    """Returns the order of axes in which the fewest operands need a transpose, for an operator that works in any."""
-    full = [value for value in values if not value.is_constant and len(value.order) == rank]
-    candidates = dict.fromkeys([*(value.order for value in full if value.order != plain(rank)), plain(rank)])
-    return min(candidates, key=lambda order: sum(order not in value.forms for value in full))
+    """Returns the order of axes in which the fewest operands need a transpose, for an operator that works in any order.
+
+    Constants and operands of lower rank do not count: to transpose them costs little or nothing.
+    """
+    counted = [value for value in values if not value.is_constant and len(value.order) == rank]
+    candidates = dict.fromkeys([*(value.order for value in counted if value.order != plain(rank)), plain(rank)])
+    return min(candidates, key=lambda order: sum(order not in value.forms for value in counted))
 
 
 @dataclass

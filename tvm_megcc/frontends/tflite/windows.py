@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports convolutions, pooling and resizing. TFLite has channels last, our operators have them first."""
+"""Imports convolutions, pooling and resizing of float32. TFLite has channels last, our operators have them first."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...ir.dims import Dim, ceildiv, number
 from ...ops.nn.windows import padded
 from ...ops.vision.interpolation import nearest_indices, source_coordinates, tables
 from .node import Node, Results, Unsupported, imports
-from .value import IMAGES, Value
+from .value import CHANNELS_FIRST, Value
 
 #: TFLite's padding -> ONNX's `auto_pad`.
 _PADDING = {tflite.Padding.SAME: "SAME_UPPER", tflite.Padding.VALID: "VALID"}
-#: TfLitePadding in the structures of custom operators: whether it is "same".
+#: TfLitePadding in the C structures of custom operators -> whether it is "same".
 _PADDING_IN_C = {1: True, 2: False}
 
 
@@ -34,7 +34,7 @@ def windows(node: Node) -> dict:
 
 def channels(node: Node, index: int = 0) -> str:
     """Returns an operand with channels first."""
-    return node.images(node.value(index), IMAGES[4])
+    return node.checked_in_order(node.value(index), CHANNELS_FIRST[4])
 
 
 def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple[str, str, dict]:
@@ -44,10 +44,11 @@ def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple
     Raises:
         ShapeError: if the weights' channels contradict the image's.
     """
-    w = node.images(node.value(1), (3, 0, 1, 2) if depthwise else IMAGES[4])
+    w = node.checked_in_order(node.value(1), (3, 0, 1, 2) if depthwise else CHANNELS_FIRST[4])
     inputs, (outputs, group_inputs) = node.type_of(image).shape[1], node.type_of(w).shape[:2]
-    if not isinstance(inputs, int) or not inputs or not group_inputs or (
-            outputs % inputs or group_inputs != 1 if depthwise else inputs % group_inputs):
+    fits = isinstance(inputs, int) and inputs and group_inputs and (
+        outputs % inputs == 0 and group_inputs == 1 if depthwise else inputs % group_inputs == 0)
+    if not fits:
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
     image, attrs = padded(node.onnx_node("Conv", (image, w), windows(node)), image, node.type_of(w).shape[2:], fill)
     attrs.pop("kernel"), attrs.pop("ceil")
@@ -57,31 +58,32 @@ def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple
 @imports("CONV_2D", fused=True)
 def conv(node: Node) -> Results:
     """Weights are [outputs, height, width, inputs of a group]."""
-    x, w = channels(node), node.images(node.value(1), IMAGES[4])
+    x, w = channels(node), node.checked_in_order(node.value(1), CHANNELS_FIRST[4])
     inputs, per_group = node.type_of(x).shape[1], node.type_of(w).shape[1]
     if not isinstance(inputs, int) or not per_group or inputs % per_group:
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
     (y,) = node.onnx("Conv", x, w, node.optional(2), group=inputs // per_group, **windows(node))
-    return [node.as_value(y, IMAGES[4])]
+    return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
 @imports("DEPTHWISE_CONV_2D", fused=True)
 def depthwise(node: Node) -> Results:
     """Weights are [1, height, width, channels * multiplier]."""
-    x, w = channels(node), node.images(node.value(1), (3, 0, 1, 2))
+    x, w = channels(node), node.checked_in_order(node.value(1), (3, 0, 1, 2))
     inputs, outputs = node.type_of(x).shape[1], node.type_of(w).shape[0]
     if not isinstance(inputs, int) or not inputs or outputs % inputs or node.type_of(w).shape[1] != 1:
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
     (y,) = node.onnx("Conv", x, w, node.optional(2), group=inputs, **windows(node))
-    return [node.as_value(y, IMAGES[4])]
+    return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
 @imports("CONV_3D", fused=True)
 def conv3d(node: Node) -> Results:
     """Weights are [depth, height, width, inputs, outputs]."""
-    x, w = node.images(node.value(0), IMAGES[5]), node.images(node.value(1), (4, 3, 0, 1, 2))
+    x = node.checked_in_order(node.value(0), CHANNELS_FIRST[5])
+    w = node.checked_in_order(node.value(1), (4, 3, 0, 1, 2))
     (y,) = node.onnx("Conv", x, w, node.optional(2), **windows(node))
-    return [node.as_value(y, IMAGES[5])]
+    return [node.as_value(y, CHANNELS_FIRST[5])]
 
 
 def transposed_shape(node: Node) -> Sequence[Dim]:
@@ -92,10 +94,10 @@ def transposed_shape(node: Node) -> Sequence[Dim]:
     if known or len(stated.shape) != 4 or any(extent < 0 for extent in stated.signature[1:3]):
         return node.dims(0, "output_shape")
     attrs = windows(node)
-    taken = [extent if attrs["auto_pad"] == "SAME_UPPER" else extent - kernel + 1
-             for extent, kernel in zip(stated.shape[1:3], node.type(1).shape[1:3], strict=True)]
-    if [ceildiv(extent, stride) for extent, stride in zip(taken, attrs["strides"], strict=True)] \
-            != list(node.type(2).shape[1:3]):
+    window_starts = [extent if attrs["auto_pad"] == "SAME_UPPER" else extent - kernel + 1
+                     for extent, kernel in zip(stated.shape[1:3], node.type(1).shape[1:3], strict=True)]
+    convolved = [ceildiv(count, stride) for count, stride in zip(window_starts, attrs["strides"], strict=True)]
+    if convolved != list(node.type(2).shape[1:3]):  # a convolution of the result has to have the operand's extents
         raise ShapeError(f"its shape is computed at run time, and the file states {list(stated.shape)} for the result, "
                          f"which is none of {node.type(2)}")
     return stated.shape
@@ -126,12 +128,19 @@ def conv_transpose_of_mediapipe(node: Node) -> Results:
 
 
 def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int], same: bool, bias: str) -> Value:
-    """Emits a transposed convolution with a result of this height and width. Elements of windows outside it are
-    cropped; elements that no window reaches equal the bias."""
-    w = node.images(node.value(1), (3, 0, 1, 2))
-    pads: list[int] = []
+    """Emits a transposed convolution with a result of this height and width. Elements of windows outside of it are
+    cropped; elements that no window reaches equal the bias.
+
+    Args:
+        x: channels first.
+        shape, strides: of height and width.
+        same: whether the padding is "same"; else it is "valid".
+        bias: "" for none.
+    """
+    w = node.checked_in_order(node.value(1), (3, 0, 1, 2))
+    begins: list[int] = []
     ends: list[int] = []
-    added: list[int] = []
+    output_padding: list[int] = []
     for extent, result, kernel, stride in zip(node.type_of(x).shape[2:], shape, node.type_of(w).shape[2:], strides,
                                               strict=True):
         if not (isinstance(extent, int) and isinstance(result, int) and isinstance(kernel, int)) or stride < 1:
@@ -139,28 +148,30 @@ def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int]
         total = max((ceildiv(result, stride) - 1) * stride + kernel - result, 0)
         before = total // 2 if same else 0
         after = (extent - 1) * stride + kernel - before - result
-        pads.append(before)
+        begins.append(before)
         ends.append(max(after, 0))
-        added.append(max(-after, 0))
-    (y,) = node.onnx("ConvTranspose", x, w, bias, strides=list(strides), pads=[*pads, *ends], output_padding=added)
-    return node.as_value(y, IMAGES[4])
+        output_padding.append(max(-after, 0))
+    (y,) = node.onnx("ConvTranspose", x, w, bias, strides=list(strides), pads=[*begins, *ends],
+                     output_padding=output_padding)
+    return node.as_value(y, CHANNELS_FIRST[4])
 
 
 @imports("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", fused=True)
 def pool(node: Node) -> Results:
     """Imports pooling. Padding is not counted in means; L2_POOL_2D is the root of the mean square."""
-    value = node.as_value(channels(node), IMAGES[4])
+    value = node.as_value(channels(node), CHANNELS_FIRST[4])
     return [pooled(node, value)]
 
 
 def pooled(node: Node, value: Value) -> Value:
+    """Returns the result of the pooling operator for a value with channels first."""
     attrs = {**windows(node), "kernel_shape": [node.option("FilterHeight"), node.option("FilterWidth")]}
     x = value.name
     if node.kind == "L2_POOL_2D":
         (mean,) = node.onnx("AveragePool", node.emit("mul", x, x), **attrs)
-        return node.as_value(node.emit("sqrt", mean), IMAGES[4])
+        return node.as_value(node.emit("sqrt", mean), CHANNELS_FIRST[4])
     (y,) = node.onnx("MaxPool" if node.kind == "MAX_POOL_2D" else "AveragePool", x, **attrs)
-    return node.as_value(y, IMAGES[4])
+    return node.as_value(y, CHANNELS_FIRST[4])
 
 
 @imports("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
@@ -172,18 +183,23 @@ def resize(node: Node) -> Results:
     mode = "linear" if node.kind == "RESIZE_BILINEAR" else "nearest"
     before = node.type_of(x).shape
     if all(isinstance(extent, int) for extent in (*before[2:], *sizes)):
-        return [node.as_value(_by_tables(node, x, sizes, mode, corners, half_pixel), IMAGES[4])]
+        return [node.as_value(_resize_by_tables(node, x, sizes, mode, corners, half_pixel), CHANNELS_FIRST[4])]
     wanted = node.builder.shape_constant((*before[:2], *sizes), f"{node.name}.sizes")
     coordinates = "align_corners" if corners else "half_pixel" if half_pixel else "asymmetric"
     rounding = "round_prefer_ceil" if corners or half_pixel else "floor"
     (y,) = node.onnx("Resize", x, "", "", wanted, mode=mode, coordinate_transformation_mode=coordinates,
                      nearest_mode=rounding)
-    return [node.as_value(y, IMAGES[4])]
+    return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
-def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: bool, half_pixel: bool) -> str:
-    """Resizes by gathering from tables of indices. Nearest neighbours are computed in float32, as in TFLite, since
-    rounding decides halfway between two."""
+def _resize_by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: bool, half_pixel: bool) -> str:
+    """Resizes height and width of x, channels first, by gathering from tables of indices, and weights if `mode` is
+    "linear". Source coordinates of nearest neighbours are computed in float32, as in TFLite, since rounding decides
+    halfway between two.
+
+    Args:
+        corners, half_pixel: the options AlignCorners and HalfPixelCenters.
+    """
     operands = []
     for extent, result in zip(map(number, node.type_of(x).shape[2:]), map(number, sizes), strict=True):
         node.require_budget(result)
@@ -207,10 +223,10 @@ def local_response(node: Node) -> Results:
     size = 2 * int(node.option("Radius")) + 1
     (y,) = node.onnx("LRN", channels(node), size=size, alpha=float(node.option("Alpha")) * size,
                      beta=float(node.option("Beta")), bias=float(node.option("Bias")))
-    return [node.as_value(y, IMAGES[4])]
+    return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
 @imports("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
-def blocks(node: Node) -> Results:
+def depth_to_space_or_back(node: Node) -> Results:
     op_type = {"DEPTH_TO_SPACE": "DepthToSpace", "SPACE_TO_DEPTH": "SpaceToDepth"}[node.kind]
-    return [node.as_value(node.onnx(op_type, channels(node), blocksize=node.option("BlockSize"))[0], IMAGES[4])]
+    return [node.as_value(node.onnx(op_type, channels(node), blocksize=node.option("BlockSize"))[0], CHANNELS_FIRST[4])]

@@ -291,8 +291,7 @@ class Loops(FunctionText):
         return statement if complete else None
 
     def _reduce(self, loop, realize) -> None:
-        """Prints a reduction, the result of `_reduction`. Where it reduces into one element, a local variable accumulates.
-        """
+        """Prints a reduction that `_reduction` found. One into a single element accumulates in a local variable."""
         block = realize.block
         for statement in (block.init, block.body):
             _require_shallow(statement)

@@ -49,9 +49,9 @@ def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Qu
         middle = function(first + steps[:-1] * step + step / np.float32(2)).astype(np.float32) * scale
     following = function(first + steps[1:] * step).astype(np.float32) * scale
     interpolated = rounded((following + rounded(ends[:-1])) / np.float32(2))
-    moved = rounded(ends)
-    moved[:-1] -= rounded((interpolated - rounded(middle)) / np.float32(2))
-    return np.clip(moved, low, high).astype(np.int32)
+    corrected = rounded(ends)
+    corrected[:-1] -= rounded((interpolated - rounded(middle)) / np.float32(2))
+    return np.clip(corrected, low, high).astype(np.int32)
 
 
 def _interpolated(node: Node, points: np.ndarray) -> Results:

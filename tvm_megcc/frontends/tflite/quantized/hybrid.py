@@ -18,7 +18,7 @@ from ....ops.quantized.int4 import packed
 from ....ops.quantized.nbits import BLOCK, centre, fits, multiple
 from ..file import Blocks, Tensor
 from ..node import Importer, Node, Results, Unsupported
-from ..value import IMAGES
+from ..value import CHANNELS_FIRST
 from ..windows import channels, convolution
 
 #: Importers of operators on floats with 8-bit weights.
@@ -34,11 +34,11 @@ _HALF, _HALF64 = 0.49999997, 0.49999999999999994
 def hybrid(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
     """Returns a decorator that registers importers. fused: a fused activation is applied to the first result."""
     def add(function: Importer) -> Importer:
-        def activated(node: Node) -> Results:
+        def with_activation(node: Node) -> Results:
             first, *rest = function(node)
-            return [node.activated(first), *rest]
+            return [node.with_activation(first), *rest]
 
-        HYBRID.update(dict.fromkeys(kinds, activated if fused else function))
+        HYBRID.update(dict.fromkeys(kinds, with_activation if fused else function))
         return function
     return add
 
@@ -122,7 +122,7 @@ def conv(node: Node) -> Results:
     sums = node.emit("conv2d_integer", x, w, **attrs, x_zero=0, w_zero=0)
     if len(set(weight_scales.tolist())) == 1:
         weight_scales = weight_scales[:1]
-    return [node.as_value(_dequantized(node, sums, scale, weight_scales, node.optional(2), 2), IMAGES[4])]
+    return [node.as_value(_dequantized(node, sums, scale, weight_scales, node.optional(2), 2), CHANNELS_FIRST[4])]
 
 
 @hybrid("FULLY_CONNECTED", fused=True)

@@ -13,7 +13,7 @@ from ....ops.nn.windows import padded
 from ....ops.quantized import softmax_int16
 from ..file import Quantization
 from ..node import Node, Results, Unsupported
-from ..value import IMAGES
+from ..value import CHANNELS_FIRST
 from ..windows import channels, windows
 from . import fixed_point
 from .fixed_point import Multiplier
@@ -77,7 +77,7 @@ def _results(node: Node, sums: str, weights_q: Quantization, x: Quantization, in
 def conv(node: Node) -> Results:
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
     weights_q, image = weights(node, 3 if depthwise else 0), channels(node)
-    w = node.const(1, "weights").transpose((3, 0, 1, 2) if depthwise else IMAGES[4])
+    w = node.const(1, "weights").transpose((3, 0, 1, 2) if depthwise else CHANNELS_FIRST[4])
     inputs, group_inputs = node.type_of(image).shape[1], w.shape[1]
     if not isinstance(inputs, int) or not inputs or not group_inputs or (
             w.shape[0] % inputs or group_inputs != 1 if depthwise else inputs % group_inputs):
@@ -86,14 +86,14 @@ def conv(node: Node) -> Results:
     image, attrs = padded(node.onnx_node("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
     attrs.pop("kernel"), attrs.pop("ceil")
     sums = _sums(node, image, w, weights_q, 2, inputs // group_inputs, **attrs)
-    return [node.as_value(_results(node, sums, weights_q, operand(node, 0), 2), IMAGES[4])]
+    return [node.as_value(_results(node, sums, weights_q, operand(node, 0), 2), CHANNELS_FIRST[4])]
 
 
 @wide("TRANSPOSE_CONV")
 def conv_transpose(node: Node) -> Results:
     weights_q, (image, w, attrs) = weights(node, 0), spread(node, 0)
     sums = _sums(node, image, w, weights_q, 3, 1, **attrs)
-    return [node.as_value(_results(node, sums, weights_q, operand(node, 2), 3), IMAGES[4])]
+    return [node.as_value(_results(node, sums, weights_q, operand(node, 2), 3), CHANNELS_FIRST[4])]
 
 
 @wide("FULLY_CONNECTED")

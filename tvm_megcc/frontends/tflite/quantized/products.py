@@ -13,7 +13,7 @@ from ....ir.expr import Expr, X, arg, call, clip, maximum
 from ..file import Quantization
 from ..moves import sliced
 from ..node import Node, Results, Unsupported
-from ..value import IMAGES
+from ..value import CHANNELS_FIRST
 from ..windows import channels, convolution, transposed_shape, windows
 from . import fixed_point
 from .fixed_point import Multiplier
@@ -76,7 +76,7 @@ def conv(node: Node) -> Results:
     operands = [image, w, *filter(None, (bias(node, 2),))]
     sums = node.emit("conv2d_integer", *operands, **attrs, x_zero=zero(x), w_zero=zero(weights_q))
     factors = fixed_point.products(x, weights_q, result(node), node.type(0).dtype == "int8")
-    return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
+    return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), CHANNELS_FIRST[4])]
 
 
 @quantised("FULLY_CONNECTED")
@@ -117,7 +117,7 @@ def conv_transpose(node: Node) -> Results:
     operands = [image, node.onnx_node().constant(w), *filter(None, (bias(node, 3),))]
     sums = node.emit("conv2d_integer", *operands, **attrs, groups=1, x_zero=zero(x), w_zero=zero(weights_q))
     factors = fixed_point.products(x, weights_q, result(node), node.type(2).dtype == "int8")
-    return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
+    return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), CHANNELS_FIRST[4])]
 
 
 def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:

@@ -10,7 +10,7 @@ from ....ir.expr import X, arg, call, clip
 from ....ops.elementwise import emit_broadcast
 from ....ops.recurrent.lstm_int8 import FACTORS, HIDDEN, MOST_BITS, NORMS, PEEPHOLES, PROJECTION
 from ..file import Quantization
-from ..kept import asked_for, keep_state, limit_of, state_before
+from ..layer_states import clipping_bound, initial_state, is_kept, keep_state
 from ..node import Node, Results, Unsupported
 from . import fixed_point
 from .fixed_point import Multiplier
@@ -76,12 +76,12 @@ def lstm(node: Node) -> Results:
                                                                       zero(state))),
                 constant(factors), constant(peeps) if peepholes else "", *norms, *projection]
     batch = node.type_of(sums).shape[1]
-    first = [state_before(node, index, (batch, size)) for index, size in ((_STATE, outputs), (_CELL, units))]
+    first = [initial_state(node, index, (batch, size)) for index, size in ((_STATE, outputs), (_CELL, units))]
     outputs_zero = zero(state if projects else hidden)
     if not first[0] and zero(state) != outputs_zero:
         # The initial state is the state's own zero point, which may differ from the results'.
         first[0] = node.emit("expand", node.constant([[zero(state)]], "int8"), shape=(batch, outputs))
-    kept = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if asked_for(node, row[1])]
+    kept = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if is_kept(node, row[1])]
     y, *last = node.onnx_node().emit(
         "lstm_fixed", (*operands, *first), cell_bits=bits, cell_clip=_clip(node, "CellClip", cell, 2**15 - 1),
         projection_clip=_clip(node, "ProjClip", result(node), 127) if projects else 0,
@@ -102,7 +102,7 @@ def _between(node: Node, index: int, dtypes: tuple[str, ...]) -> Quantization:
 
 def _clip(node: Node, option: str, of: Quantization, most: int) -> int:
     """Returns a clipping bound in units of the clipped tensor's scale; 0 for none."""
-    limit = limit_of(node, option)
+    limit = clipping_bound(node, option)
     return int(min(np.float32(limit) / of.scale[0], most)) if limit > 0 else 0
 
 
@@ -114,7 +114,7 @@ def _minus_zero_point(bias: np.ndarray, weights: np.ndarray, zero_point: int) ->
 def _inputs(node: Node, weights: np.ndarray, biases: list[int], zero_point: int, factors: list[Multiplier],
             units: int) -> str:
     """Computes the inputs' part of the gates for all steps, int16 [T, N, gates * units]."""
-    x = node.images(node.value(0), _order(node))
+    x = node.checked_in_order(node.value(0), _order(node))
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))
     constant = node.onnx_node().constant

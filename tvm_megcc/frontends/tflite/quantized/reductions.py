@@ -43,7 +43,7 @@ def mean(node: Node) -> Results:
         expr = requantize(X, fixed_point.mean_multiplier(x, y, count) if node.kind == "MEAN" else
                         fixed_point.multiplier(fixed_point.scale(x) / fixed_point.scale(y))) + zero(y)
     rounded_mean = node.as_value(typed(node, expr, total), value.order)
-    return [rounded_mean if node.option("KeepDims") else node.without(rounded_mean, axes)]
+    return [rounded_mean if node.option("KeepDims") else node.without_axes(rounded_mean, axes)]
 
 
 @quantised("REDUCE_MAX", "REDUCE_MIN", any_width=True)
@@ -69,8 +69,8 @@ def product_along(node: Node) -> Results:
     if not -31 <= shift <= 30:
         raise Unsupported(f"its scales differ by a factor of 2^{shift - 15}")
     kept_axes = [axis for axis in range(len(shape)) if axis not in axes]
-    moved = node.in_order(value, (*kept_axes, *axes))
-    rows = node.emit("reshape", moved, shape=(*(shape[axis] for axis in kept_axes), count))
+    transposed = node.in_order(value, (*kept_axes, *axes))
+    rows = node.emit("reshape", transposed, shape=(*(shape[axis] for axis in kept_axes), count))
     name = node.emit("product_fixed", rows, zero=zero(x), result_zero=zero(y), significand=significand, bits=31 - shift)
     return [node.reshaped(node.as_value(name), node.results[0].shape) if node.option("KeepDims") else name]
 

@@ -11,7 +11,7 @@ from ....ir.dims import Dim, number
 from ....ir.expr import Expr, X, arg, call, maximum, minimum
 from ....ops.elementwise import emit_broadcast
 from ..node import Node, Results, Unsupported
-from ..value import IMAGES
+from ..value import CHANNELS_FIRST
 from ..windows import channels
 from .importers import quantised, require_same_scales, typed
 
@@ -34,7 +34,7 @@ def bilinear(node: Node) -> Results:
             raise ShapeError(f"resizes {extent} elements to {size}")
         node.require_budget(size)
     make = {"int8": _in_int8, "int16": _in_int16, "uint8": _real}[dtype]
-    return [node.as_value(make(node, x, sizes, corners, half_pixel), IMAGES[4])]
+    return [node.as_value(make(node, x, sizes, corners, half_pixel), CHANNELS_FIRST[4])]
 
 
 def _in_int8(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from ....ir.expr import X, arg, call, clip, maximum
 from ....ops.nn.windows import elements_in_windows, output_extent, padded, symbolic_pads
 from ..node import Node, Results, Unsupported
-from ..value import IMAGES
+from ..value import CHANNELS_FIRST
 from ..windows import channels, windows
 from . import fixed_point
 from .fixed_point import Multiplier
@@ -23,7 +23,7 @@ def max_pool(node: Node) -> Results:
     within = activation(node)
     if within != fixed_point.integer_range(node.results[0].dtype):
         y = typed(node, clip(X, *within), y)
-    return [node.as_value(y, IMAGES[4])]
+    return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
 #: The largest window in elements. For 8 bits: the mean by a 31-bit multiplier (`_factor`) is exact. For int16: sums are
@@ -68,7 +68,7 @@ def average_pool(node: Node) -> Results:
     if dtype != "uint8" and not (possible % 2).all():  # negative means may be ties
         mean = call("rescale_once", maximum(total, 0), *factor) - call("rescale_once", maximum(0 - total, 0), *factor)
     expr = clip(mean, *activation(node))
-    return [node.as_value(typed(node, expr, sums, *parts), IMAGES[4])]
+    return [node.as_value(typed(node, expr, sums, *parts), CHANNELS_FIRST[4])]
 
 
 def _factor(count: int) -> Multiplier:

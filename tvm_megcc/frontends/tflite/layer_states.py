@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common parts of recurrent layers: clipping bounds, and states.
+"""Common parts of recurrent layers (LSTM, RNN, SVDF): clipping bounds, and states.
 
 A state is an operand that the layer also writes, a variable tensor of TFLite. If the user asks to keep it, it is an
 input and an output of the network; otherwise it is zero at the beginning of each run.
@@ -12,7 +12,7 @@ from ...ir.dims import Dim
 from .node import Node
 
 
-def limit_of(node: Node, option: str) -> float:
+def clipping_bound(node: Node, option: str) -> float:
     """Returns the clipping bound of the cell state or projection, from an option of the node; 0 for none.
 
     Raises:
@@ -24,20 +24,20 @@ def limit_of(node: Node, option: str) -> float:
     return limit
 
 
-def asked_for(node: Node, index: int) -> bool:
+def is_kept(node: Node, index: int) -> bool:
     """Whether operand `index` is a state that is kept from run to run."""
-    return index < len(node.operator.inputs) and node.states.is_asked_for(node.operator.inputs[index])
+    return index < len(node.operator.inputs) and node.states.is_kept(node.operator.inputs[index])
 
 
-def state_before(node: Node, index: int, shape: tuple[Dim, ...]) -> str:
+def initial_state(node: Node, index: int, shape: tuple[Dim, ...]) -> str:
     """Returns the state in operand `index` before the run, reshaped to `shape`; "" if it is not kept."""
-    if not asked_for(node, index):
+    if not is_kept(node, index):
         return ""
     return node.emit("reshape", node.states.of(node.operator.inputs[index]), shape=shape)
 
 
 def keep_state(node: Node, index: int, value: str) -> None:
     """Stores a value, reshaped, as the next state of operand `index`; does nothing if the state is not kept."""
-    if asked_for(node, index):
+    if is_kept(node, index):
         name = node.states.of(node.operator.inputs[index])
         node.states.keep(name, node.as_value(node.emit("reshape", value, shape=node.type_of(name).shape)))

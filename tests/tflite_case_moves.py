@@ -10,7 +10,7 @@ import numpy as np
 from tests.tflite_cases import BYTES, INTEGERS, PLAIN, QUANTIZED, REALS, RULES, Case, Rule, Spec, rule
 from tests.tflite_draws import FILES
 from tests.tflite_hybrid_draws import FLOATS
-from tvm_megcc.frontends.tflite.quantized.importers import WIDE
+from tvm_megcc.frontends.tflite.quantized.importers import INT16_IMPORTERS
 
 MOVED = (*REALS, *INTEGERS, "bool", *PLAIN, *QUANTIZED)
 
@@ -439,7 +439,7 @@ def hybrid(case: Case) -> Spec:
 
 #: Name of a set of rules -> operator -> rule. The rules above have the name "".
 OTHERS: dict[str, dict[str, Rule]] = {
-    "drawn": {kind: Rule(drawn, ("int8", "uint8", *(("int16",) if kind in WIDE and kind != "EQUAL" else ())))
+    "drawn": {kind: Rule(drawn, ("int8", "uint8", *(("int16",) if kind in INT16_IMPORTERS and kind != "EQUAL" else ())))
               for kind in FILES if kind != "CUSTOM TFLite_Detection_PostProcess"},
     "hybrid": {kind: Rule(hybrid, REALS) for kind in FLOATS},
 }

@@ -11,7 +11,7 @@ from tests.differential.result import summary
 from tests.tflite_case_moves import ALL, ROUND
 from tests.tflite_comparison import results
 from tvm_megcc.frontends.tflite.node import IMPORTERS
-from tvm_megcc.frontends.tflite.quantized.importers import QUANTISED, WIDE
+from tvm_megcc.frontends.tflite.quantized.importers import INT16_IMPORTERS, QUANTISED_IMPORTERS
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
@@ -23,7 +23,7 @@ ELSEWHERE = {"TENSOR_LIST_SET_ITEM", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL",
 
 
 def test_every_operator_has_a_rule():
-    known = {kind for kind in (*IMPORTERS, *QUANTISED, *WIDE) if not kind.startswith("CUSTOM ")}
+    known = {kind for kind in (*IMPORTERS, *QUANTISED_IMPORTERS, *INT16_IMPORTERS) if not kind.startswith("CUSTOM ")}
     assert known - ELSEWHERE == set(ALL)
 
 

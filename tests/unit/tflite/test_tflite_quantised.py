@@ -13,8 +13,8 @@ from tests.tflite_draws import FILES, FOUND, KEPT, OTHERS, Draw
 from tests.tflite_files import Quantized, litert, written
 from tests.tflite_hybrid_draws import FLOATS
 from tvm_megcc.frontends.tflite import import_tflite
-from tvm_megcc.frontends.tflite.quantized.hybrid import HYBRID
-from tvm_megcc.frontends.tflite.quantized.importers import MOVES, QUANTISED, WIDE
+from tvm_megcc.frontends.tflite.quantized.hybrid import HYBRID_IMPORTERS
+from tvm_megcc.frontends.tflite.quantized.importers import INT16_IMPORTERS, MOVES, QUANTISED_IMPORTERS
 from tvm_megcc.runtime import reference
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
@@ -25,8 +25,8 @@ COUNT = int(os.environ.get("MEGCC_RANDOM_TFLITE", "8"))
 
 def test_every_operator_has_files():
     """The others: tests/tflite_cases.py."""
-    assert set(FILES) | KEPT <= set(QUANTISED) and not set(FILES) & {*MOVES}
-    assert set(HYBRID) - KEPT == set(FLOATS)
+    assert set(FILES) | KEPT <= set(QUANTISED_IMPORTERS) and not set(FILES) & {*MOVES}
+    assert set(HYBRID_IMPORTERS) - KEPT == set(FLOATS)
 
 
 def checked(kind: str, seed: int, file_of: Callable[[Draw], bytes], path, dtype: str = "",
@@ -64,7 +64,8 @@ def test_operator_on_floats(kind: str, tmp_path):
         checked(kind, seed, FLOATS[kind], tmp_path / "one.tflite")
 
 
-@pytest.mark.parametrize("kind", sorted({*WIDE} & {*FILES} - {"UNIDIRECTIONAL_SEQUENCE_LSTM", "EQUAL", *KEPT}))
+@pytest.mark.parametrize("kind", sorted(
+    {*INT16_IMPORTERS} & {*FILES} - {"UNIDIRECTIONAL_SEQUENCE_LSTM", "EQUAL", *KEPT}))
 def test_operator_of_16_bits(kind: str, tmp_path):
     """But for EQUAL, which is NOT_EQUAL turned round: LiteRT crashes in some."""
     for seed in range(COUNT):

@@ -6,14 +6,14 @@ from __future__ import annotations
 from ...errors import ShapeError
 from .file import flexible
 from .node import Node, Results, Unsupported
-from .quantized.importers import quantised, require_same_scales
+from .quantized.importers import imports_quantised, require_same_scales
 
 #: The numbers of steps of buffers whose cycle is 1 without option cycles_max; it is 2 for others (TFLite Micro's rule).
 _STEPS_WITH_CYCLE_1 = (5, 13, 25)
 _MAX_CYCLES = 2**30
 
 
-@quantised("CUSTOM CIRCULAR_BUFFER")
+@imports_quantised("CUSTOM CIRCULAR_BUFFER")
 def circular_buffer(node: Node) -> Results:
     """Appends the operand, int8 [N,1,H,C], to the buffer and drops its oldest step: the result is [N,S,H,C]. Before the
     first run all steps are the zero point.

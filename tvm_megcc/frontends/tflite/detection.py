@@ -11,7 +11,7 @@ from ...ops.elementwise import emit_broadcast
 from .file import flexible
 from .moves import sliced
 from .node import Node, Results, Unsupported, imports
-from .quantized.importers import of_tensor, quantised, zero
+from .quantized.importers import imports_quantised, quantization_of, zero
 from .value import plain
 
 #: The default number of detections for each class.
@@ -19,7 +19,7 @@ _DEFAULT_PER_CLASS = 100
 
 
 @imports("CUSTOM TFLite_Detection_PostProcess")
-@quantised("CUSTOM TFLite_Detection_PostProcess")
+@imports_quantised("CUSTOM TFLite_Detection_PostProcess")
 def detections(node: Node) -> Results:
     """Operands: box encodings relative to the anchors, [1,B,≥4]; scores, [1,B,C]; anchors, [B,4]. Encodings and anchors
     are y, x, height, width. They are float32, or uint8 with scales."""
@@ -52,7 +52,7 @@ def _floats(node: Node, index: int) -> str:
     name, tensor = node.plain(index), node.tensors[index]
     if node.type(index).dtype == "float32":
         return name
-    given = of_tensor(tensor, ("uint8",))
+    given = quantization_of(tensor, ("uint8",))
     expr = call("real", X - zero(given)) * float(given.scale[0])
     return emit_broadcast(node.onnx_node(), "elementwise", (name,), expr=expr, dtype="float32")[0]
 

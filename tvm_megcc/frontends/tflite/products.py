@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import MegccError, ShapeError
-from ...ir.dims import floordiv, product
+from ...ir.dims import Dim, floordiv, product
 from ...ir.expr import X, arg, call, maximum, minimum
 from ...ops.elementwise import emit_broadcast
 from ...ops.math.reduce import reduce
@@ -24,14 +24,19 @@ def fully_connected(node: Node) -> Results:
     if w.rank != 2:
         raise ShapeError(f"weights {w} are no matrix")
     outputs, inputs = w.shape
-    keeps_axes = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
-    if keeps_axes:
-        rows = product(shape[:-1])
-    else:
-        rows = floordiv(product(shape), inputs) if inputs else 0
+    rows, keeps_axes = matrix_rows(node, inputs)
     x = node.reshaped(node.value(0), (rows, inputs))
     (y,) = node.onnx("Gemm", node.in_order(x), node.plain(1), node.optional(2), transB=1)
     return [node.reshaped(node.as_value(y), (*shape[:-1], outputs))] if keeps_axes else [y]
+
+
+def matrix_rows(node: Node, inputs: Dim) -> tuple[Dim, bool]:
+    """Returns the number of rows of FULLY_CONNECTED's operand x, flattened to [rows, inputs], and whether the result
+    keeps the axes of x except the last one (option KeepNumDims)."""
+    shape = node.type(0).shape
+    if node.option("KeepNumDims", False) and shape and shape[-1] == inputs:
+        return product(shape[:-1]), True
+    return floordiv(product(shape), inputs) if inputs else 0, False
 
 
 @imports("BATCH_MATMUL")

@@ -15,13 +15,16 @@ from .recurrent_steps import lstm as lstm_steps
 
 #: Operands of an LSTM for the inputs, recurrent weights and biases, each in the order of ONNX's gates: i, o, f, c.
 _INPUT, _RECURRENT, _BIAS = (1, 4, 2, 3), (5, 8, 6, 7), (12, 15, 13, 14)
+#: The same for peepholes: i, o, f.
 _PEEPHOLES = (9, 11, 10)
 
+#: Fused activations -> ONNX's activations.
 _ACTIVATIONS = {tflite.ActivationFunctionType.TANH: "Tanh", tflite.ActivationFunctionType.RELU: "Relu",
                 tflite.ActivationFunctionType.NONE: "Affine"}
 
 
 def _activation(node: Node) -> str:
+    """Returns ONNX's activation for the layer's option."""
     function = node.option("FusedActivationFunction")
     if function not in _ACTIVATIONS:
         raise Unsupported(f"activation {function} of a recurrent layer is not supported")
@@ -35,32 +38,33 @@ def lstm(node: Node) -> Results:
     if needs_steps(node):
         return lstm_steps(node)
     coupled = not node.has(_INPUT[0])
-    w, r = (_stacked(node, operands, coupled) for operands in (_INPUT, _RECURRENT))
-    bias = _stacked(node, _BIAS, coupled)
-    peepholes = _stacked(node, _PEEPHOLES, coupled)[None] if any(map(node.has, _PEEPHOLES)) else None
+    w, r = (_stack_gates(node, operands, coupled) for operands in (_INPUT, _RECURRENT))
+    bias = _stack_gates(node, _BIAS, coupled)
+    peepholes = _stack_gates(node, _PEEPHOLES, coupled)[None] if any(map(node.has, _PEEPHOLES)) else None
     dtype = node.type(0).dtype
     activation = _activation(node)
     attrs = {"hidden_size": r.shape[1], "activations": ["Sigmoid", activation, activation],
              "cell_clip": clipping_bound(node, "CellClip")}
     x = _time_first(node)
     batch, units = node.type_of(x).shape[1], r.shape[1]
-    first = [initial_state(node, index, (1, batch, units)) for index in STATES]
-    first = [name or node.constant(np.zeros((1, batch, units)), dtype) if any(first) else "" for name in first]
+    initial_states = [initial_state(node, index, (1, batch, units)) for index in STATES]
+    if any(initial_states):  # ONNX wants none or all
+        initial_states = [name or node.constant(np.zeros((1, batch, units)), dtype) for name in initial_states]
     y, *last = node.onnx("LSTM", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
-                         node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", *first,
+                         node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", *initial_states,
                          "" if peepholes is None else node.constant(peepholes, dtype), outputs=3, **attrs)
     for index, value in zip(STATES, last, strict=True):
         keep_state(node, index, value)
     return [_without_directions(node, y)]
 
 
-def _stacked(node: Node, operands: tuple[int, ...], coupled: bool) -> np.ndarray:
+def _stack_gates(node: Node, operands: tuple[int, ...], coupled: bool) -> np.ndarray:
     """Stacks weights of the gates in the order i, o, f, c; peepholes have no c."""
     given = [node.const(index, "weights") if node.has(index) else None for index in operands]
-    like = next((array for array in given if array is not None), None)
-    if like is None:
+    present = next((array for array in given if array is not None), None)
+    if present is None:
         raise ShapeError(f"has none of the operands {', '.join(map(str, operands))}")
-    arrays = [np.zeros_like(like) if array is None else array for array in given]
+    arrays = [np.zeros_like(present) if array is None else array for array in given]
     if coupled:
         arrays[0] = -arrays[2]
     return np.concatenate(arrays)
@@ -72,15 +76,16 @@ def rnn(node: Node) -> Results:
     w, r, bias = (node.const(index, "weights") for index in (1, 2, 3))
     dtype = node.type(0).dtype
     x = _time_first(node)
-    first = initial_state(node, 4, (1, node.type_of(x).shape[1], r.shape[0]))
-    y, last = node.onnx("RNN", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
-                      node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", first, outputs=2,
-                        hidden_size=r.shape[0], activations=[_activation(node)])
+    initial = initial_state(node, 4, (1, node.type_of(x).shape[1], r.shape[0]))
+    both_biases = node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype)
+    y, last = node.onnx("RNN", x, node.constant(w[None], dtype), node.constant(r[None], dtype), both_biases, "", initial,
+                        outputs=2, hidden_size=r.shape[0], activations=[_activation(node)])
     keep_state(node, 4, last)
     return [_without_directions(node, y)]
 
 
 def _time_first(node: Node) -> str:
+    """Returns the operand x as [time, batch, inputs]."""
     return node.checked_in_order(node.value(0), (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))
 
 

@@ -12,7 +12,7 @@ import tflite
 
 from .layer_states import clipping_bound, initial_state, is_kept, keep_state
 from .node import Node, Results, Unsupported
-from .quantized.hybrid import hybrid, multiplied, scales
+from .quantized.hybrid import imports_hybrid, multiplied, scales
 
 #: Operands of an LSTM, in our order of gates: i, f, c, o; peepholes in the order i, f, o.
 INPUT, RECURRENT, PEEPHOLES, BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
@@ -27,38 +27,39 @@ def needs_steps(node: Node) -> bool:
     return any(map(node.has, (PROJECTION, PROJECTION_BIAS, *NORMS)))
 
 
-@hybrid("UNIDIRECTIONAL_SEQUENCE_LSTM")
+@imports_hybrid("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def lstm(node: Node) -> Results:
     """Imports an LSTM, also of float weights. Without weights of the input gate (a CIFG layer) that gate is 1 - f."""
     coupled = not node.has(INPUT[0])
     gates, normalised = range(int(coupled), 4), any(map(node.has, NORMS))
-    r = _stacked(node, [RECURRENT[gate] for gate in gates])
+    r = _concatenated(node, [RECURRENT[gate] for gate in gates])
     peepholes = norms = ""
     if any(map(node.has, PEEPHOLES)):
-        rows = [_floats(node, index) if node.has(index) else None for index in PEEPHOLES]
+        rows = [_float_constant(node, index) if node.has(index) else None for index in PEEPHOLES]
         units = next(row for row in rows if row is not None).size
         peepholes = node.constant([np.zeros(units) if row is None else row.reshape(-1) for row in rows], "float32")
-    biases = _stacked(node, [BIAS[gate] for gate in gates])
+    biases = _concatenated(node, [BIAS[gate] for gate in gates])
     if normalised:
-        factors = _stacked(node, [NORMS[gate] for gate in gates])
+        factors = _concatenated(node, [NORMS[gate] for gate in gates])
         norms = node.constant([factors.reshape(-1), biases.reshape(-1)], "float32")
     projection = node.plain(PROJECTION) if node.has(PROJECTION) else ""
     projections = [PROJECTION] if projection else []
     _require_same_dtype(node, [*(group[gate] for group in (INPUT, RECURRENT) for gate in gates), *projections])
     scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *projections], r)
-    x = _inputs(node, [INPUT[gate] for gate in gates], None if normalised else biases)
-    y = _steps(node, x, r, scale, [peepholes, norms, projection, node.optional(PROJECTION_BIAS)], len(gates), STATES,
+    x = _input_sums(node, [INPUT[gate] for gate in gates], None if normalised else biases)
+    other_operands = [peepholes, norms, projection, node.optional(PROJECTION_BIAS)]
+    y = _emit_steps(node, x, r, scale, other_operands, len(gates), STATES,
                cell_clip=clipping_bound(node, "CellClip"), projection_clip=clipping_bound(node, "ProjClip"))
     return [node.as_value(y, order(node))]
 
 
-@hybrid("UNIDIRECTIONAL_SEQUENCE_RNN")
+@imports_hybrid("UNIDIRECTIONAL_SEQUENCE_RNN")
 def rnn(node: Node) -> Results:
     """Operands: x, weights, recurrent weights, bias, state."""
     _require_same_dtype(node, [1, 2])
     r, bias = node.const(2, "weights"), node.const(3, "bias")
-    x = _inputs(node, [1], bias)
-    y = _steps(node, x, r, _scales(node, [2], r), [""] * 4, 1, (4,), cell_clip=0.0, projection_clip=0.0)
+    x = _input_sums(node, [1], bias)
+    y = _emit_steps(node, x, r, _scales(node, [2], r), [""] * 4, 1, (4,), cell_clip=0.0, projection_clip=0.0)
     return [node.as_value(y, order(node))]
 
 
@@ -67,18 +68,26 @@ def order(node: Node) -> tuple[int, ...]:
     return (0, 1, 2) if node.option("TimeMajor", False) else (1, 0, 2)
 
 
-def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str], gates: int, states: Sequence[int],
-           **attrs) -> str:
-    """Emits the recurrent operator over all steps. states: indices of the operands h and, for an LSTM, c."""
+def _emit_steps(node: Node, x: str, r: np.ndarray, scale: str, other_operands: Sequence[str], gates: int,
+                states: Sequence[int], **attrs) -> str:
+    """Emits the recurrent operator over all steps and returns its results, [T, N, outputs].
+
+    Args:
+        x: the inputs' part of the gates, [T, N, gates * units].
+        r: the recurrent weights, [gates * units, outputs], of the gates in our order.
+        scale: the scales of int8 weights, "" for float ones.
+        other_operands: peepholes, norms, projection and its bias; "" for absent ones.
+        states: indices of the operands h and, for an LSTM, c.
+    """
     function = node.option("FusedActivationFunction")
     if function not in _ACTIVATIONS:
         raise Unsupported(f"activation {function} of a recurrent layer is not supported")
     recurrent, batch, outputs = node.onnx_node().constant(r), node.type_of(x).shape[1], r.shape[1]
     sizes = outputs, node.type_of(x).shape[2] // gates
-    first = [initial_state(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
+    initial_states = [initial_state(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
     kept = [(name, index) for name, index in zip(("Y_h", "Y_c"), states, strict=False) if is_kept(node, index)]
-    y, *last = node.onnx_node().emit("recurrent_steps", (x, recurrent, scale, *others, *first), gates=gates,
-                                     activation=_ACTIVATIONS[function],
+    operands = x, recurrent, scale, *other_operands, *initial_states
+    y, *last = node.onnx_node().emit("recurrent_steps", operands, gates=gates, activation=_ACTIVATIONS[function],
                                      results=("Y", *(name for name, _ in kept)),
                                      asymmetric=bool(node.option("AsymmetricQuantizeInputs", False)), **attrs)
     for (_, index), value in zip(kept, last, strict=True):
@@ -86,9 +95,9 @@ def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str],
     return y
 
 
-def _inputs(node: Node, operands: Sequence[int], biases: np.ndarray | None) -> str:
+def _input_sums(node: Node, operands: Sequence[int], biases: np.ndarray | None) -> str:
     """Computes the contribution of the inputs of all steps to the gates: [T, N, gates * units]."""
-    x, weights = node.checked_in_order(node.value(0), order(node)), _stacked(node, operands)
+    x, weights = node.checked_in_order(node.value(0), order(node)), _concatenated(node, operands)
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))
     constant = node.onnx_node().constant
@@ -102,7 +111,8 @@ def _inputs(node: Node, operands: Sequence[int], biases: np.ndarray | None) -> s
     return node.emit("reshape", sums, shape=(steps, batch, len(weights)))
 
 
-def _stacked(node: Node, operands: Sequence[int]) -> np.ndarray:
+def _concatenated(node: Node, operands: Sequence[int]) -> np.ndarray:
+    """Returns constant operands concatenated along the first axis."""
     return np.concatenate([node.const(index, "weights") for index in operands])
 
 
@@ -113,6 +123,7 @@ def _require_same_dtype(node: Node, operands: Sequence[int]) -> None:
 
 
 def _scale(node: Node, index: int) -> np.ndarray:
+    """Returns the only scale of int8 weights, float32 [1]."""
     weight_scales = scales(node, index, 0)
     if len(weight_scales) != 1:
         raise Unsupported("weights with several scales are not supported")
@@ -128,7 +139,7 @@ def _scales(node: Node, operands: Sequence[int], r: np.ndarray) -> str:
     return node.constant(gate_scales if len(gate_scales) > gates else [*gate_scales, 1.0], "float32")
 
 
-def _floats(node: Node, index: int) -> np.ndarray:
+def _float_constant(node: Node, index: int) -> np.ndarray:
     """Returns a constant as float32; int8 is dequantised."""
     array = node.const(index, "weights")
     return array if array.dtype == np.float32 else array.astype(np.float32) * _scale(node, index)

@@ -18,7 +18,7 @@ from ..onnx.builder import Builder
 from ..onnx.synthetic_node import SyntheticNode
 from .file import File, Operator, Tensor
 from .node import Unsupported
-from .quantized.importers import BYTES, of_tensor, zero
+from .quantized.importers import BYTE_DTYPES, quantization_of, zero
 from .value import Value, plain
 
 #: Operators that only declare, read, assign or initialise variables.
@@ -59,8 +59,8 @@ class States:
         if index not in self.tensors:
             tensor = self.file.tensors[index]
             self.tensors[index] = name = self._input(tensor, tensor.name or f"state{index}")
-            if tensor.quantization is not None and tensor.dtype in BYTES:
-                self._set_initial_value(name, np.full(tensor.shape, zero(of_tensor(tensor)), tensor.dtype))
+            if tensor.quantization is not None and tensor.dtype in BYTE_DTYPES:
+                self._set_initial_value(name, np.full(tensor.shape, zero(quantization_of(tensor)), tensor.dtype))
         return self.tensors[index]
 
     def is_kept(self, index: int) -> bool:

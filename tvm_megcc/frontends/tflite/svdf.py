@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports SVDF. Each run appends one feature per filter to those of the last runs, and sums them with weights."""
+"""Imports SVDF, a layer of keyword spotters. Each run appends one feature for each filter to those of the last runs,
+and sums them with weights.
+
+Source: "Compressing Deep Neural Networks using a Rank-Constrained Topology" (Nakkiran et al., 2015).
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,16 @@ from ...ir.expr import X, arg, clip
 from ...ops.elementwise import emit_broadcast
 from .node import Node, Results, Unsupported, imports
 from .quantized import fixed_point
-from .quantized.hybrid import hybrid, product_of_rows, scales
-from .quantized.importers import of_tensor, operand, quantised, requantize, result, typed, zero
+from .quantized.hybrid import imports_hybrid, product_of_rows, scales
+from .quantized.importers import emit_as_result, imports_quantised, operand, quantization_of, requantize, result, zero
 
 #: Operands: x [N,inputs], feature weights [filters,inputs], time weights [filters,memory], bias, state.
 _FEATURES, _TIMES, _BIAS, _STATE = 1, 2, 3, 4
 
 
-def _remembered(node: Node, features: str) -> tuple[str, int]:
-    """Returns the last features of each filter [N,filters,memory], the newest last, and the rank of units."""
+def _append_features(node: Node, features: str) -> tuple[str, int]:
+    """Appends features [N,filters] to the state. Returns the last features of each filter, [N,filters,memory] with the
+    newest last, and the rank: the number of filters of a unit."""
     filters, memory = node.type(_TIMES).shape
     (batch, found), rank = node.type_of(features).shape, node.option("Rank")
     if not isinstance(filters, int) or not isinstance(memory, int) or found != filters or rank < 1 or filters % rank:
@@ -36,7 +41,7 @@ def _remembered(node: Node, features: str) -> tuple[str, int]:
     return newest, rank
 
 
-def _of_units(node: Node, weighted: str, rank: int) -> str:
+def _sum_units(node: Node, weighted: str, rank: int) -> str:
     """Sums weighted features [N,filters,memory] over the filters of each unit and adds the bias: [N,units]."""
     batch, filters, memory = node.type_of(weighted).shape
     by_unit = node.emit("reshape", weighted, shape=(batch, filters // rank, rank * memory))
@@ -44,35 +49,37 @@ def _of_units(node: Node, weighted: str, rank: int) -> str:
     return emit_broadcast(node.onnx_node(), "add", (sums, node.plain(_BIAS)))[0] if node.has(_BIAS) else sums
 
 
-def _of_floats(node: Node, features: str, times: str) -> Results:
-    remembered, rank = _remembered(node, features)
-    (weighted,) = emit_broadcast(node.onnx_node(), "mul", (remembered, times))
-    return [_of_units(node, weighted, rank)]
+def _float_svdf(node: Node, features: str, times: str) -> Results:
+    """Returns the result in float32, from features [N,filters] and time weights [filters,memory]."""
+    window, rank = _append_features(node, features)
+    (weighted,) = emit_broadcast(node.onnx_node(), "mul", (window, times))
+    return [_sum_units(node, weighted, rank)]
 
 
 @imports("SVDF", fused=True)
 def svdf(node: Node) -> Results:
     (features,) = node.onnx("Gemm", node.plain(0), node.plain(_FEATURES), "", transB=1)
-    return _of_floats(node, features, node.plain(_TIMES))
+    return _float_svdf(node, features, node.plain(_TIMES))
 
 
-@hybrid("SVDF", fused=True)
+@imports_hybrid("SVDF", fused=True)
 def hybrid_svdf(node: Node) -> Results:
     weight_scales, asymmetric = scales(node, _FEATURES, 0), bool(node.option("AsymmetricQuantizeInputs", False))
     if len(weight_scales) > 1 or len(scales(node, _TIMES, 0)) > 1:
         raise Unsupported("weights with several scales are not supported")
     features = product_of_rows(node, node.plain(0), _FEATURES, weight_scales, asymmetric)
     times = node.const(_TIMES, "weights").astype(np.float32) * scales(node, _TIMES, 0)
-    return _of_floats(node, features, node.onnx_node().constant(times.astype(np.float32)))
+    return _float_svdf(node, features, node.onnx_node().constant(times.astype(np.float32)))
 
 
-@quantised("SVDF", any_width=True)
+@imports_quantised("SVDF", any_bits=True)
 def quantised_svdf(node: Node) -> Results:
     """Imports an int8 SVDF whose time weights and state are int16 (LiteRT) or int8 (TFLite Micro). Both ignore the
     activation."""
-    x, y, state = operand(node, 0), result(node), of_tensor(node.tensors[_STATE], ("int8", "int16"))
+    x, y, state = operand(node, 0), result(node), quantization_of(node.tensors[_STATE], ("int8", "int16"))
     state_dtype = node.type(_TIMES).dtype
-    feature, time = of_tensor(node.tensors[_FEATURES], ("int8",)), of_tensor(node.tensors[_TIMES], (state_dtype,))
+    feature = quantization_of(node.tensors[_FEATURES], ("int8",))
+    time = quantization_of(node.tensors[_TIMES], (state_dtype,))
     if (node.type(0).dtype, node.results[0].dtype) != ("int8", "int8") or zero(feature) or zero(time):
         raise Unsupported(f"{node.type(0)} with results of {node.results[0].dtype}, or weights with a zero point, is "
                           "not supported")
@@ -80,12 +87,12 @@ def quantised_svdf(node: Node) -> Results:
         raise ShapeError(f"keeps {node.tensors[_STATE].dtype}, and weighs it by {state_dtype}")
     sums = node.emit("matmul_integer", node.plain(0), node.plain(_FEATURES), trans_a=0, trans_b=1, a_zero=zero(x),
                      b_zero=0)
-    first = fixed_point.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))
-    (features,) = emit_broadcast(node.onnx_node(), "elementwise", (sums,), dtype=state_dtype,
-                                 expr=clip(requantize(X, first) + zero(state), *fixed_point.integer_range(state_dtype)))
-    remembered, rank = _remembered(node, features)
-    (weighted,) = emit_broadcast(node.onnx_node(), "elementwise", (remembered, node.plain(_TIMES)),
+    feature_factor = fixed_point.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))
+    feature_expr = clip(requantize(X, feature_factor) + zero(state), *fixed_point.integer_range(state_dtype))
+    (features,) = emit_broadcast(node.onnx_node(), "elementwise", (sums,), dtype=state_dtype, expr=feature_expr)
+    window, rank = _append_features(node, features)
+    (weighted,) = emit_broadcast(node.onnx_node(), "elementwise", (window, node.plain(_TIMES)),
                                  expr=(X - zero(state)) * arg(1), dtype="int32")
-    last = fixed_point.multiplier(float(state.scale[0] * time.scale[0] / y.scale[0]))
-    expr = clip(requantize(X, last) + zero(y), *fixed_point.integer_range("int8"))
-    return [typed(node, expr, _of_units(node, weighted, rank))]
+    result_factor = fixed_point.multiplier(float(state.scale[0] * time.scale[0] / y.scale[0]))
+    expr = clip(requantize(X, result_factor) + zero(y), *fixed_point.integer_range("int8"))
+    return [emit_as_result(node, expr, _sum_units(node, weighted, rank))]

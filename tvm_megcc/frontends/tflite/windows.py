@@ -14,7 +14,7 @@ from ...ir.dims import Dim, ceildiv, number
 from ...ops.nn.windows import padded
 from ...ops.vision.interpolation import nearest_indices, source_coordinates, tables
 from .node import Node, Results, Unsupported, imports
-from .value import CHANNELS_FIRST, Value
+from .value import CHANNELS_FIRST, Order, Value
 
 #: TFLite's padding -> ONNX's `auto_pad`.
 _PADDING = {tflite.Padding.SAME: "SAME_UPPER", tflite.Padding.VALID: "VALID"}
@@ -45,36 +45,48 @@ def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple
         ShapeError: if the weights' channels contradict the image's.
     """
     w = node.checked_in_order(node.value(1), (3, 0, 1, 2) if depthwise else CHANNELS_FIRST[4])
-    inputs, (outputs, group_inputs) = node.type_of(image).shape[1], node.type_of(w).shape[:2]
-    fits = isinstance(inputs, int) and inputs and group_inputs and (
-        outputs % inputs == 0 and group_inputs == 1 if depthwise else inputs % group_inputs == 0)
-    if not fits:
-        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
+    groups = group_count(node, node.type_of(image).shape[1], node.type_of(w).shape, depthwise)
     image, attrs = padded(node.onnx_node("Conv", (image, w), windows(node)), image, node.type_of(w).shape[2:], fill)
     attrs.pop("kernel"), attrs.pop("ceil")
-    return image, w, {**attrs, "groups": inputs // group_inputs}
+    return image, w, {**attrs, "groups": groups}
+
+
+def group_count(node: Node, inputs: Dim, weights: Sequence[Dim], depthwise: bool) -> int:
+    """Returns the number of groups of a convolution.
+
+    Args:
+        inputs: the number of the image's channels.
+        weights: the shape of the weights, [outputs, inputs of a group, height, width].
+
+    Raises:
+        ShapeError: if the weights' channels contradict the image's.
+    """
+    outputs, group_inputs = weights[:2]
+    if not isinstance(inputs, int) or not inputs or not group_inputs or (
+            outputs % inputs or group_inputs != 1 if depthwise else inputs % group_inputs):
+        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
+    return inputs // group_inputs
 
 
 @imports("CONV_2D", fused=True)
 def conv(node: Node) -> Results:
     """Weights are [outputs, height, width, inputs of a group]."""
-    x, w = channels(node), node.checked_in_order(node.value(1), CHANNELS_FIRST[4])
-    inputs, per_group = node.type_of(x).shape[1], node.type_of(w).shape[1]
-    if not isinstance(inputs, int) or not per_group or inputs % per_group:
-        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
-    (y,) = node.onnx("Conv", x, w, node.optional(2), group=inputs // per_group, **windows(node))
-    return [node.as_value(y, CHANNELS_FIRST[4])]
+    return [_float_conv(node, CHANNELS_FIRST[4], depthwise=False)]
 
 
 @imports("DEPTHWISE_CONV_2D", fused=True)
-def depthwise(node: Node) -> Results:
+def depthwise_conv(node: Node) -> Results:
     """Weights are [1, height, width, channels * multiplier]."""
-    x, w = channels(node), node.checked_in_order(node.value(1), (3, 0, 1, 2))
-    inputs, outputs = node.type_of(x).shape[1], node.type_of(w).shape[0]
-    if not isinstance(inputs, int) or not inputs or outputs % inputs or node.type_of(w).shape[1] != 1:
-        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
-    (y,) = node.onnx("Conv", x, w, node.optional(2), group=inputs, **windows(node))
-    return [node.as_value(y, CHANNELS_FIRST[4])]
+    return [_float_conv(node, (3, 0, 1, 2), depthwise=True)]
+
+
+def _float_conv(node: Node, weight_order: Order, depthwise: bool) -> Value:
+    """Returns the convolution. weight_order: the order of the weights' axes that makes them [outputs, inputs of a
+    group, height, width]."""
+    x, w = channels(node), node.checked_in_order(node.value(1), weight_order)
+    groups = group_count(node, node.type_of(x).shape[1], node.type_of(w).shape, depthwise)
+    (y,) = node.onnx("Conv", x, w, node.optional(2), group=groups, **windows(node))
+    return node.as_value(y, CHANNELS_FIRST[4])
 
 
 @imports("CONV_3D", fused=True)

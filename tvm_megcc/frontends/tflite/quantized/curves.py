@@ -16,18 +16,18 @@ from . import fixed_point
 from .elementwise import FUNCTIONS
 from .fixed_point import rounded
 from .importers import (
-    QUANTISED,
-    WIDE,
-    WIDTHS,
+    INT16_IMPORTERS,
+    QUANTISED_DTYPES,
+    QUANTISED_IMPORTERS,
+    common_dtype,
     elementwise,
-    looked_up,
+    emit_as_result,
+    imports_int16,
+    imports_quantised,
+    lookup,
     operand,
-    quantised,
     requantize,
     result,
-    same_types,
-    typed,
-    wide,
 )
 from .int16 import shifted
 
@@ -64,7 +64,7 @@ def _interpolated(node: Node, points: np.ndarray) -> Results:
     total: Expr = arg(1) + shifted(arg(2) * (X - (arg(3) - _SEGMENTS // 2) * 2**_BITS) + 2**(_BITS - 1), _BITS)
     if (slopes != np.diff(points)).any():
         total = total - shifted(total + 2**15, 16) * 2**16
-    return [node.as_value(typed(node, total, value.name, base, slope, index), value.order)]
+    return [node.as_value(emit_as_result(node, total, value.name, base, slope, index), value.order)]
 
 
 def _reciprocal_root(x: np.ndarray, node: Node) -> np.ndarray:
@@ -75,15 +75,15 @@ def _reciprocal_root(x: np.ndarray, node: Node) -> np.ndarray:
 _WIDE = {**{kind: FUNCTIONS[kind] for kind in ("EXP", "LOG", "GELU")}, "RSQRT": _reciprocal_root}
 
 
-@wide(*_WIDE)
+@imports_int16(*_WIDE)
 def function(node: Node) -> Results:
-    same_types(node, ("int16",))
+    common_dtype(node, ("int16",))
     return _interpolated(node, _points(lambda x: _WIDE[node.kind](x, node), operand(node, 0), result(node)))
 
 
-@wide("ABS")
+@imports_int16("ABS")
 def absolute(node: Node) -> Results:
-    same_types(node, ("int16",))
+    common_dtype(node, ("int16",))
     x, y = operand(node, 0), result(node)
     size = maximum(X, 0) - minimum(X, 0)
     if x.scale[0] != y.scale[0]:
@@ -91,20 +91,20 @@ def absolute(node: Node) -> Results:
     return [elementwise(node, clip(size, -2**15, 2**15 - 1))]
 
 
-@quantised("SQRT", any_width=True)
+@imports_quantised("SQRT", any_bits=True)
 def root(node: Node) -> Results:
     """Computes the root in float32 and rounds towards zero. LiteRT aborts on a negative number; here the result is
     0."""
-    dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
+    dtype, x, y = common_dtype(node, QUANTISED_DTYPES), operand(node, 0), result(node)
     low, high = fixed_point.integer_range(dtype)
     if dtype == "int16":
         real = call("sqrt", maximum(call("real", X), 0) * float(x.scale[0])) / float(y.scale[0])
         return [elementwise(node, call("nearest", minimum(call("floor", real), high)))]
     real = x.scale[0] * np.maximum(fixed_point.codes(dtype) - np.int32(x.zero_point[0]), 0).astype(np.float32)
     truncated = np.trunc(np.sqrt(real) / y.scale[0]) + np.float32(y.zero_point[0])
-    return [looked_up(node, np.clip(truncated, low, high).astype(dtype), node.value(0))]
+    return [lookup(node, np.clip(truncated, low, high).astype(dtype), node.value(0))]
 
 
 #: Operators that LiteRT computes on the integers, ignoring their scales.
 for _kind in ("NEG", "FLOOR_DIV", "FLOOR_MOD", "BITWISE_XOR", "RIGHT_SHIFT"):
-    QUANTISED[_kind] = WIDE[_kind] = IMPORTERS[_kind]
+    QUANTISED_IMPORTERS[_kind] = INT16_IMPORTERS[_kind] = IMPORTERS[_kind]

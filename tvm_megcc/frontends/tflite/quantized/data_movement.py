@@ -7,20 +7,29 @@ from ....errors import ShapeError
 from ..moves import densify, joined, padded, space_in_batch
 from ..node import Node, Results, Unsupported
 from . import fixed_point
-from .importers import WIDTHS, looked_up, operand, quantised, require_same_scales, result, same_types, zero
+from .importers import (
+    QUANTISED_DTYPES,
+    common_dtype,
+    imports_quantised,
+    lookup,
+    operand,
+    require_same_scales,
+    result,
+    zero,
+)
 
 
-@quantised("CONCATENATION", any_width=True)
+@imports_quantised("CONCATENATION", any_bits=True)
 def concatenation(node: Node) -> Results:
     """Imports CONCATENATION. Only uint8 operands may differ in scale; they are requantized by a table."""
-    y, dtype = result(node), same_types(node, WIDTHS)
+    y, dtype = result(node), common_dtype(node, QUANTISED_DTYPES)
     values = []
     for index, value in enumerate(node.values):
         x = operand(node, index)
         if (x.scale[0], zero(x)) != (y.scale[0], zero(y)):
             if dtype != "uint8":
                 raise Unsupported("its operands have different scales")
-            value = looked_up(node, fixed_point.requantize_table(x, dtype, y, dtype), value)
+            value = lookup(node, fixed_point.requantize_table(x, dtype, y, dtype), value)
         values.append(value)
     axis = node.option("Axis")
     rank = len(values[0].order)
@@ -29,16 +38,16 @@ def concatenation(node: Node) -> Results:
     return [joined(node, values, axis % rank)]
 
 
-quantised("DENSIFY", any_width=True)(densify)
+imports_quantised("DENSIFY", any_bits=True)(densify)
 
 
-@quantised("PAD", "PADV2", any_width=True)
+@imports_quantised("PAD", "PADV2", any_bits=True)
 def pad(node: Node) -> Results:
     """Imports PAD and PADV2. PAD pads with the zero point."""
     return [padded(node, zero(result(node)))]
 
 
-@quantised("SPACE_TO_BATCH_ND", any_width=True)
+@imports_quantised("SPACE_TO_BATCH_ND", any_bits=True)
 def space_to_batch(node: Node) -> Results:
     """Imports SPACE_TO_BATCH_ND. The padding is the zero point."""
     require_same_scales(node)

@@ -13,53 +13,53 @@ from ....ops.elementwise import emit_broadcast
 from ..node import Node, Results, Unsupported
 from ..value import Order
 from . import fixed_point
-from .fixed_tables import TABLES, leading, reciprocals, sizes
+from .fixed_tables import TABLES, leading_sign_bits, reciprocals, sizes
 from .importers import (
-    BYTES,
-    WIDTHS,
+    BYTE_DTYPES,
+    QUANTISED_DTYPES,
     activation,
+    common_dtype,
     elementwise,
-    looked_up,
-    of_tensor,
+    emit_as_result,
+    imports_int16,
+    imports_quantised,
+    lookup,
     operand,
-    quantised,
+    quantization_of,
     requantize,
     require_same_scales,
     result,
-    same_types,
-    typed,
-    wide,
     zero,
 )
 
 #: Bits by which the operands of a sum are shifted left, for precision.
-_UP = 20
+_LEFT_SHIFT = 20
 
 
-@quantised("ADD", "SUB")
+@imports_quantised("ADD", "SUB")
 def sum_(node: Node) -> Results:
     """Imports ADD and SUB. Operands are rescaled to twice the coarser scale over 2^20, added, and requantized."""
-    same_types(node)
+    common_dtype(node)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     twice = 2 * max(fixed_point.scale(a), fixed_point.scale(b))
-    terms = [requantize((arg(index) - zero(q)) * 2**_UP, fixed_point.multiplier(fixed_point.scale(q) / twice))
+    terms = [requantize((arg(index) - zero(q)) * 2**_LEFT_SHIFT, fixed_point.multiplier(fixed_point.scale(q) / twice))
              for index, q in enumerate((a, b))]
     total = terms[0] + terms[1] if node.kind == "ADD" else terms[0] - terms[1]
-    down = fixed_point.multiplier(twice / (2**_UP * fixed_point.scale(y)))
+    down = fixed_point.multiplier(twice / (2**_LEFT_SHIFT * fixed_point.scale(y)))
     expr = clip(requantize(total, down) + zero(y), *activation(node))
     return [elementwise(node, expr)]
 
 
-@quantised("MUL", any_width=True)
+@imports_quantised("MUL", any_bits=True)
 def mul(node: Node) -> Results:
-    same_types(node, WIDTHS)
+    common_dtype(node, QUANTISED_DTYPES)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     factor = fixed_point.multiplier(float(a.scale[0] * b.scale[0] / y.scale[0]))
     expr = requantize((X - zero(a)) * (arg(1) - zero(b)), factor)
     return [elementwise(node, clip(expr + zero(y), *activation(node)))]
 
 
-@quantised("MAXIMUM", "MINIMUM", any_width=True)
+@imports_quantised("MAXIMUM", "MINIMUM", any_bits=True)
 def extreme(node: Node) -> Results:
     require_same_scales(node)
     return [elementwise(node, call({"MAXIMUM": "max", "MINIMUM": "min"}[node.kind], X, arg(1)))]
@@ -89,28 +89,28 @@ FUNCTIONS: dict[str, Callable[[np.ndarray, Node], np.ndarray]] = {
     "GELU": lambda x, node: _gelu(x, bool(node.option("Approximate", False)))}
 
 
-@quantised(*FUNCTIONS)
+@imports_quantised(*FUNCTIONS)
 def function(node: Node) -> Results:
-    table = fixed_point.table(lambda x: FUNCTIONS[node.kind](x, node), operand(node, 0), same_types(node), result(node),
-                        node.results[0].dtype)
-    return [looked_up(node, table, node.value(0))]
+    table = fixed_point.table(lambda x: FUNCTIONS[node.kind](x, node), operand(node, 0), common_dtype(node),
+                              result(node), node.results[0].dtype)
+    return [lookup(node, table, node.value(0))]
 
 
-@quantised(*TABLES)
+@imports_quantised(*TABLES)
 def table(node: Node) -> Results:
-    return [looked_up(node, TABLES[node.kind](operand(node, 0), same_types(node), result(node)), node.value(0))]
+    return [lookup(node, TABLES[node.kind](operand(node, 0), common_dtype(node), result(node)), node.value(0))]
 
 
-@quantised("LEAKY_RELU")
+@imports_quantised("LEAKY_RELU")
 def leaky_relu(node: Node) -> Results:
-    table = fixed_point.leaky_table(operand(node, 0), same_types(node), result(node), float(node.option("Alpha")))
-    return [looked_up(node, table, node.value(0))]
+    table = fixed_point.leaky_table(operand(node, 0), common_dtype(node), result(node), float(node.option("Alpha")))
+    return [lookup(node, table, node.value(0))]
 
 
-@quantised("PRELU")
+@imports_quantised("PRELU")
 def prelu(node: Node) -> Results:
     """Imports PRELU as a sum of two terms, for numbers above the zero point and below it; one of them is always 0."""
-    same_types(node)
+    common_dtype(node)
     x, alpha, y = operand(node, 0), operand(node, 1), result(node)
     above = fixed_point.multiplier(float(x.scale[0] / y.scale[0]))
     below = fixed_point.multiplier(float(x.scale[0] * alpha.scale[0] / y.scale[0]))
@@ -119,9 +119,9 @@ def prelu(node: Node) -> Results:
     return [elementwise(node, clip(expr + zero(y), *fixed_point.integer_range(node.results[0].dtype)))]
 
 
-@quantised("SQUARED_DIFFERENCE")
+@imports_quantised("SQUARED_DIFFERENCE")
 def squared_difference(node: Node) -> Results:
-    same_types(node)
+    common_dtype(node)
     a, b, y, up = operand(node, 0), operand(node, 1), result(node), 7
     twice = float(np.float32(2) * max(a.scale[0], b.scale[0]))
     terms = [requantize((arg(index) - zero(q)) * 2**up, fixed_point.multiplier(fixed_point.scale(q) / twice))
@@ -130,7 +130,7 @@ def squared_difference(node: Node) -> Results:
 
     def make(names: list[str], order: Order) -> str:
         (difference,) = emit_broadcast(node.onnx_node(), "elementwise", names, expr=terms[0] - terms[1], dtype="int32")
-        return typed(node, requantize(X * X, down) + zero(y), difference)
+        return emit_as_result(node, requantize(X * X, down) + zero(y), difference)
 
     return [node.in_common_order(node.values, make)]
 
@@ -140,7 +140,7 @@ _COMPARISONS = {"EQUAL": ("equal", False), "NOT_EQUAL": ("equal", True), "LESS":
                 "GREATER_EQUAL": ("less", True), "GREATER": ("greater", False), "LESS_EQUAL": ("greater", True)}
 
 
-@wide("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+@imports_int16("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 def raw_comparison(node: Node) -> Results:
     """Compares int16 numbers without rescaling, since LiteRT ignores their scales."""
     kind, is_negated = _COMPARISONS[node.kind]
@@ -152,8 +152,8 @@ def raw_comparison(node: Node) -> Results:
     return [node.in_common_order(node.values, make)]
 
 
-@wide("EQUAL", "NOT_EQUAL")
-@quantised(*_COMPARISONS)
+@imports_int16("EQUAL", "NOT_EQUAL")
+@imports_quantised(*_COMPARISONS)
 def comparison(node: Node) -> Results:
     """Compares both operands after rescaling them to multiples of 1 / 256."""
     kind, is_negated = _COMPARISONS[node.kind]
@@ -161,23 +161,23 @@ def comparison(node: Node) -> Results:
              for quantization in (operand(node, 0), operand(node, 1))]
 
     def make(names: list[str], order: Order) -> str:
-        wide = [emit_broadcast(node.onnx_node(), "elementwise", (name,), expr=term, dtype="int32")[0]
+        rescaled = [emit_broadcast(node.onnx_node(), "elementwise", (name,), expr=term, dtype="int32")[0]
                 for name, term in zip(names, terms, strict=True)]
-        (found,) = emit_broadcast(node.onnx_node(), kind, wide)
+        (found,) = emit_broadcast(node.onnx_node(), kind, rescaled)
         return node.emit("logical_not", found) if is_negated else found
 
     return [node.in_common_order(node.values, make)]
 
 
-@wide("DIV")
-@quantised("DIV")
+@imports_int16("DIV")
+@imports_quantised("DIV")
 def div(node: Node) -> Results:
     """Imports DIV: multiplies by the reciprocal of the divisor's absolute value, with as many bits as the dividend
     leaves."""
-    dtype = same_types(node, WIDTHS)
+    dtype = common_dtype(node, QUANTISED_DTYPES)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
-    within, factor = activation(node), fixed_point.multiplier(float(a.scale[0] / (b.scale[0] * y.scale[0])))
-    most = 255 if dtype in BYTES else 2**15
+    bounds, factor = activation(node), fixed_point.multiplier(float(a.scale[0] / (b.scale[0] * y.scale[0])))
+    most = 255 if dtype in BYTE_DTYPES else 2**15
     constant = node.onnx_node().constant
 
     def integers(expr: Expr, *names: str) -> str:
@@ -200,14 +200,14 @@ def div(node: Node) -> Results:
         if node.type_of(under).rank < len(order):
             under = node.emit("reshape", under, shape=(1,) * (len(order) - node.type_of(under).rank)
                               + node.type_of(under).shape)
-        signed, inverses, shifts = (of_bytes if dtype in BYTES else of_int16)(over, under)
-        if dtype in BYTES:
-            headroom = node.emit("gather", constant(leading(most)), integers(X + most, signed), axis=0)
+        signed, inverses, shifts = (of_bytes if dtype in BYTE_DTYPES else of_int16)(over, under)
+        if dtype in BYTE_DTYPES:
+            headroom = node.emit("gather", constant(leading_sign_bits(most)), integers(X + most, signed), axis=0)
         else:
             headroom = integers(31 - _bits(maximum(X, -1 - X)), signed)
         doubled = call("rescale_fixed", X * 2, arg(1), arg(3) - 1)  # shifts end at 30: X * 2 gives one more
         expr = call("rescale_fixed", doubled, factor.significand, float(factor.shift) - arg(2) - arg(3))
-        return typed(node, clip(expr + zero(y), *within), signed, inverses, shifts, headroom)
+        return emit_as_result(node, clip(expr + zero(y), *bounds), signed, inverses, shifts, headroom)
 
     return [node.in_common_order(node.values, make)]
 
@@ -224,33 +224,34 @@ def _bits(size: Expr) -> Expr:
 _CLAMPS = {"RELU": (0.0, None), "RELU_N1_TO_1": (-1.0, 1.0), "RELU6": (0.0, 6.0), "RELU_0_TO_1": (0.0, 1.0)}
 
 
-@wide("RELU", "RELU6")
-@quantised(*_CLAMPS)
+@imports_int16("RELU", "RELU6")
+@imports_quantised(*_CLAMPS)
 def relu(node: Node) -> Results:
-    dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
-    within = fixed_point.between(*_CLAMPS[node.kind], dtype, y)
+    dtype, x, y = common_dtype(node, QUANTISED_DTYPES), operand(node, 0), result(node)
+    bounds = fixed_point.quantized_range(*_CLAMPS[node.kind], dtype, y)
     factor = fixed_point.multiplier(float(x.scale[0] / y.scale[0]))
-    return [elementwise(node, clip(requantize(X - zero(x), factor) + zero(y), *within))]
+    return [elementwise(node, clip(requantize(X - zero(x), factor) + zero(y), *bounds))]
 
 
-@quantised("QUANTIZE", any_width=True)
+@imports_quantised("QUANTIZE", any_bits=True)
 def quantize(node: Node) -> Results:
     """Imports QUANTIZE of floats, or of integers of another scale. int16 may have any zero point, also from and to
     int32."""
-    y, within = of_tensor(node.results[0], (*WIDTHS, "int32"), True), fixed_point.integer_range(node.results[0].dtype)
+    y = quantization_of(node.results[0], (*QUANTISED_DTYPES, "int32"), any_zero=True)
+    bounds = fixed_point.integer_range(node.results[0].dtype)
     if node.type(0).dtype == "float32":
         # Rounds by adding the largest float below 1/2: 0.5 plus it rounds up to 1, a smaller number does not.
-        real = clip(X / float(y.scale[0]), within.minimum - zero(y), within.maximum - zero(y))
-        size = call("floor", call("abs", real) + 0.49999997)
-        return [elementwise(node, call("nearest", call("if_lt", real, 0, -size, size)) + zero(y))]
-    x = of_tensor(node.tensors[0], (*WIDTHS, "int32"), any_zero=True)
+        real = clip(X / float(y.scale[0]), bounds.minimum - zero(y), bounds.maximum - zero(y))
+        magnitude = call("floor", call("abs", real) + 0.49999997)
+        return [elementwise(node, call("nearest", call("if_lt", real, 0, -magnitude, magnitude)) + zero(y))]
+    x = quantization_of(node.tensors[0], (*QUANTISED_DTYPES, "int32"), any_zero=True)
     if node.type(0).dtype == "int32" and node.results[0].dtype not in ("int8", "int16"):
         raise Unsupported(f"{node.results[0].dtype} of numbers of int32 is not supported")
     factor = fixed_point.multiplier(fixed_point.scale(x) / fixed_point.scale(y))
-    return [elementwise(node, clip(requantize(X - zero(x), factor) + zero(y), *within))]
+    return [elementwise(node, clip(requantize(X - zero(x), factor) + zero(y), *bounds))]
 
 
-@quantised("DEQUANTIZE", any_width=True)
+@imports_quantised("DEQUANTIZE", any_bits=True)
 def dequantize(node: Node) -> Results:
     tensor = node.tensors[0]
     if tensor is None or tensor.quantization is None or node.results[0].dtype != "float32":

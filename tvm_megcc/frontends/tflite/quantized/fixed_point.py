@@ -27,15 +27,18 @@ _BOUNDS: dict[int, tuple[float | None, float | None]] = {
 
 def activation_range(function: int, dtype: str, result: Quantization) -> Range | None:
     """Returns the integer range of the results after a fused activation; None for one that LiteRT does not quantise."""
-    return None if function not in _BOUNDS else between(*_BOUNDS[function], dtype, result)
+    return None if function not in _BOUNDS else quantized_range(*_BOUNDS[function], dtype, result)
 
 
-def between(least: float | None, most: float | None, dtype: str, result: Quantization) -> Range:
-    """Returns the range of the integers that represent floats from `least` to `most`; None for no bound."""
-    ends = integer_range(dtype)
-    low, high = (end if bound is None else int(rounded(np.float32(bound) / result.scale)[0]) + int(result.zero_point[0])
-                 for bound, end in zip((least, most), ends, strict=True))
-    return Range(max(low, ends.minimum), min(high, ends.maximum))
+def quantized_range(lower: float | None, upper: float | None, dtype: str, result: Quantization) -> Range:
+    """Returns the range of the integers that represent floats from `lower` to `upper`; None for no bound."""
+    limits = integer_range(dtype)
+
+    def quantize(bound: float) -> int:
+        return int(rounded(np.float32(bound) / result.scale)[0]) + int(result.zero_point[0])
+
+    return Range(limits.minimum if lower is None else max(quantize(lower), limits.minimum),
+                 limits.maximum if upper is None else min(quantize(upper), limits.maximum))
 
 
 def scale(quantization: Quantization) -> float:
@@ -59,8 +62,8 @@ def rescale(values: np.ndarray, factor: Multiplier) -> np.ndarray:
 
 def codes(dtype: str) -> np.ndarray:
     """Returns all values of an 8-bit type, in the order of a lookup table."""
-    low, high = integer_range(dtype)
-    return np.arange(low, high + 1, dtype=np.int32)
+    smallest, largest = integer_range(dtype)
+    return np.arange(smallest, largest + 1, dtype=np.int32)
 
 
 def table(function: Callable[[np.ndarray], np.ndarray], x: Quantization, dtype: str, result: Quantization,
@@ -69,10 +72,11 @@ def table(function: Callable[[np.ndarray], np.ndarray], x: Quantization, dtype: 
     real = x.scale[0] * (codes(dtype) - np.int32(x.zero_point[0])).astype(np.float32)
     with np.errstate(all="ignore"):
         entries = rounded(function(real).astype(np.float32) * (np.float32(1) / result.scale[0]))
-    return _saturated(np.nan_to_num(entries, nan=0.0) + np.float32(result.zero_point[0]), result_dtype)
+    return saturated(np.nan_to_num(entries, nan=0.0) + np.float32(result.zero_point[0]), result_dtype)
 
 
-def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
+def saturated(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Returns numbers in an integer type; those out of its range become its smallest or largest value."""
     return np.clip(values, *integer_range(dtype)).astype(dtype)
 
 
@@ -80,7 +84,7 @@ def requantize_table(x: Quantization, dtype: str, result: Quantization, result_d
     """Returns a table that requantizes to another scale, as CONCATENATION of uint8 does."""
     factor = x.scale[0] * (np.float32(1) / result.scale[0])
     bias = -np.float32(x.zero_point[0]) * factor
-    return _saturated(rounded(codes(dtype).astype(np.float32) * factor + bias) + np.float32(result.zero_point[0]),
+    return saturated(rounded(codes(dtype).astype(np.float32) * factor + bias) + np.float32(result.zero_point[0]),
                       result_dtype)
 
 
@@ -90,7 +94,7 @@ def leaky_table(x: Quantization, dtype: str, result: Quantization, alpha: float)
     identity = multiplier(float(x.scale[0] / result.scale[0]))
     slope = multiplier(float(x.scale[0] * np.float32(alpha) / result.scale[0]))
     entries = np.where(centred >= 0, rescale(centred, identity), rescale(centred, slope))
-    return _saturated(entries + int(result.zero_point[0]), dtype)
+    return saturated(entries + int(result.zero_point[0]), dtype)
 
 
 def mean_multiplier(x: Quantization, result: Quantization, count: int) -> Multiplier:

@@ -9,11 +9,7 @@ import numpy as np
 from ....ops.quantized.rsqrt import inverse_root
 from ....ops.quantized.softmax_int8 import doubling_high, rounding_shift
 from ..file import Quantization
-from .fixed_point import Multiplier, codes, integer_range, multiplier, rescale
-
-
-def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
-    return np.clip(values, *integer_range(dtype)).astype(dtype)
+from .fixed_point import Multiplier, codes, integer_range, multiplier, rescale, saturated
 
 
 def sizes(x: Quantization, dtype: str) -> np.ndarray:
@@ -31,23 +27,23 @@ def absolute(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
     size = np.abs(_centred(x, dtype))
     if x.scale[0] != result.scale[0]:
         size = rescale(size, multiplier(float(x.scale[0] / result.scale[0])))
-    return _saturated(size + int(result.zero_point[0]), dtype)
+    return saturated(size + int(result.zero_point[0]), dtype)
 
 
 def reciprocal_root(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
     """Returns the table of 1 / sqrt(x); numbers ≤ 0 give the largest result. Between its two multiplications the root
     has 20 fractional bits."""
-    fraction_bits, (low, high) = 20, integer_range(dtype)
+    fraction_bits, (smallest, largest) = 20, integer_range(dtype)
     factor = multiplier(1.0 / float(np.sqrt(x.scale[0]) * result.scale[0]))
     table = []
     for value in _centred(x, dtype).tolist():
         if value <= 0:
-            table.append(high)
+            table.append(largest)
             continue
         significand, shift = inverse_root(np.array([value]))
         root = rescale(np.array([1]), Multiplier(int(significand[0]), int(shift[0]) + fraction_bits))
         last = rescale(root, Multiplier(factor.significand, factor.shift - fraction_bits))
-        table.append(min(max(int(last[0]) + int(result.zero_point[0]), low), high))
+        table.append(min(max(int(last[0]) + int(result.zero_point[0]), smallest), largest))
     return np.array(table, dtype)
 
 
@@ -80,7 +76,7 @@ def hard_swish(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
         else rounding_shift(reluish, -reluish_multiplier.shift)
     relu6_share = (reluish + 2**15) >> 1
     product = np.sign(rescaled) * ((np.abs(rescaled) * relu6_share) >> 15)
-    return _saturated(rounding_shift(product, -output_multiplier.shift) + int(result.zero_point[0]), dtype)
+    return saturated(rounding_shift(product, -output_multiplier.shift) + int(result.zero_point[0]), dtype)
 
 
 def _short(significand: int) -> int:
@@ -103,12 +99,13 @@ def reciprocals(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.minimum(2 * guess, 2**31 - 1).astype(np.int32), (bits - 1).astype(np.int32)
 
 
-def leading(most: int) -> np.ndarray:
-    """Returns the number of redundant sign bits of each int32 from -most to most, as Arm's instruction CLS counts them:
-    a left shift by as many bits does not overflow."""
-    values = np.arange(-most, most + 1)
+def leading_sign_bits(bound: int) -> np.ndarray:
+    """Returns the number of redundant sign bits of each int32 from -bound to bound, as Arm's instruction CLS counts
+    them: a left shift by as many bits does not overflow."""
+    values = np.arange(-bound, bound + 1)
     size = np.where(values < 0, ~values, values)
     return (31 - np.where(size > 0, np.frexp(size.astype(np.float64))[1], 0)).astype(np.int32)
 
 
+#: Operator -> the function that makes its table of 256 results.
 TABLES = {"ABS": absolute, "RSQRT": reciprocal_root, "HARD_SWISH": hard_swish}

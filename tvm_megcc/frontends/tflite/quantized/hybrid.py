@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....errors import ShapeError
-from ....ir.dims import Dim, floordiv, product, round_up
+from ....ir.dims import round_up
 from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
 from ....ops.quantized.blocks import Blocks as Rows
@@ -18,27 +18,28 @@ from ....ops.quantized.int4 import packed
 from ....ops.quantized.nbits import BLOCK, centre, fits, multiple
 from ..file import Blocks, Tensor
 from ..node import Importer, Node, Results, Unsupported
+from ..products import matrix_rows
 from ..value import CHANNELS_FIRST
 from ..windows import channels, convolution
 
 #: Importers of operators on floats with 8-bit weights.
-HYBRID: dict[str, Importer] = {}
+HYBRID_IMPORTERS: dict[str, Importer] = {}
 
 #: Sums of fewer products of int8 and 4 bits are exact in float32.
-_MOST_DEEP = 1 << 14
+_MAX_EXACT_DEPTH = 1 << 14
 
 #: The largest float32 and float64 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
 _HALF, _HALF64 = 0.49999997, 0.49999999999999994
 
 
-def hybrid(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
+def imports_hybrid(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
     """Returns a decorator that registers importers. fused: a fused activation is applied to the first result."""
     def add(function: Importer) -> Importer:
         def with_activation(node: Node) -> Results:
             first, *rest = function(node)
             return [node.with_activation(first), *rest]
 
-        HYBRID.update(dict.fromkeys(kinds, with_activation if fused else function))
+        HYBRID_IMPORTERS.update(dict.fromkeys(kinds, with_activation if fused else function))
         return function
     return add
 
@@ -46,7 +47,7 @@ def hybrid(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
 def is_hybrid(kind: str, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> bool:
     """Whether an operator has float operands and results, and quantised weights."""
     first = operands[0] if operands else None
-    return kind in HYBRID and first is not None and first.quantization is None \
+    return kind in HYBRID_IMPORTERS and first is not None and first.quantization is None \
         and first.dtype == ("int32" if kind == "EMBEDDING_LOOKUP" else "float32") \
         and any(tensor is not None and (tensor.quantization or tensor.blocks) for tensor in operands) \
         and all(tensor.dtype == "float32" for tensor in results)
@@ -73,21 +74,22 @@ def rounded(value: Expr, rounding: float = _HALF) -> Expr:
 def dynamically_quantised(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple[str, str, str]:
     """Quantises x dynamically, to int8 by its range along `axes`. Returns the int8 value, its scale and, if asymmetric,
     its zero point in float32 ("" for 0)."""
-    ends = {"axes": tuple(axes), "keepdims": True}
+    reduction = {"axes": tuple(axes), "keepdims": True}
     if not asymmetric:
-        size = node.emit("reduce_max", node.emit("abs", x), **ends)
+        size = node.emit("reduce_max", node.emit("abs", x), **reduction)
         scale = node.compute(call("if_lt", 0, X, X / 127, 1), size)
         real = X * call("if_lt", 0, arg(1), 127 / maximum(arg(1), float(np.float32(1e-38))), 0)
         expr = call("nearest", clip(rounded(real), -127, 127))
         return emit_broadcast(node.onnx_node(), "elementwise", (x, size), expr=expr, dtype="int8")[0], scale, ""
-    low, high = (node.emit("cast", node.compute(bound(X, 0), node.emit(kind, x, **ends)), dtype="float64")
-                 for kind, bound in (("reduce_min", minimum), ("reduce_max", maximum)))
-    step = node.compute(call("if_lt", X, arg(1), (arg(1) - X) / 255, 1), low, high)
+    smallest, largest = (
+        node.emit("cast", node.compute(bound(X, 0), node.emit(kind, x, **reduction)), dtype="float64")
+        for kind, bound in (("reduce_min", minimum), ("reduce_max", maximum)))
+    step = node.compute(call("if_lt", X, arg(1), (arg(1) - X) / 255, 1), smallest, largest)
     # The zero point is computed from the end of the range that has fewer steps to 0.
     below, above = X / arg(2), arg(1) / arg(2)
     point = call("if_lt", 128 + call("abs", below), 127 + call("abs", above), -128 - below, 127 - above)
     point = call("if_lt", X, arg(1), clip(rounded(point, _HALF64), -128, 127), 0)
-    zero = node.emit("cast", node.compute(point, low, high, step), dtype="float32")
+    zero = node.emit("cast", node.compute(point, smallest, largest, step), dtype="float32")
     scale = node.emit("cast", step, dtype="float32")
     expr = call("nearest", clip(rounded(arg(2) + X * (1 / arg(1))), -128, 127))
     return emit_broadcast(node.onnx_node(), "elementwise", (x, scale, zero), expr=expr, dtype="int8")[0], scale, zero
@@ -107,7 +109,7 @@ def _dequantized(node: Node, sums: str, scale: str, weight_scales: np.ndarray, b
     return emit_broadcast(node.onnx_node(), "elementwise", operands, expr=expr, dtype="float32")[0]
 
 
-@hybrid("CONV_2D", "DEPTHWISE_CONV_2D", fused=True)
+@imports_hybrid("CONV_2D", "DEPTHWISE_CONV_2D", fused=True)
 def conv(node: Node) -> Results:
     """Imports a convolution. Each image has a scale of its own, and a zero point too if it is grouped or the weights
     have scales per channel."""
@@ -125,7 +127,7 @@ def conv(node: Node) -> Results:
     return [node.as_value(_dequantized(node, sums, scale, weight_scales, node.optional(2), 2), CHANNELS_FIRST[4])]
 
 
-@hybrid("FULLY_CONNECTED", fused=True)
+@imports_hybrid("FULLY_CONNECTED", fused=True)
 def fully_connected(node: Node) -> Results:
     """Imports FULLY_CONNECTED. Each row of x has a scale of its own."""
     if node.option("WeightsFormat", 0):
@@ -136,13 +138,12 @@ def fully_connected(node: Node) -> Results:
     if node.type(1).rank != 2:
         raise ShapeError(f"weights {node.type(1)} are no matrix")
     outputs, inputs = node.type(1).shape
-    keeps = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
-    rows: Dim = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
+    rows, keeps_axes = matrix_rows(node, inputs)
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
     asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
     value = node.as_value(_product_in_blocks(node, matrix, blocks) if blocks else
                           product_of_rows(node, matrix, 1, weight_scales, asymmetric, node.optional(2)))
-    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
+    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps_axes else [value]
 
 
 def _weights_in_blocks(node: Node, blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
@@ -181,8 +182,8 @@ def _product_in_blocks(node: Node, matrix: str, blocks: Blocks) -> str:
     y = _sums_in_blocks(node, x, numbers, scale, size)
     columns = np.zeros(len(numbers), np.float32)
     for index in range(scale.shape[1]):
-        within = numbers[:, index * size:(index + 1) * size].sum(1, dtype=np.int32)
-        columns = columns + scale[:, index] * within.astype(np.float32)
+        bounds = numbers[:, index * size:(index + 1) * size].sum(1, dtype=np.int32)
+        columns = columns + scale[:, index] * bounds.astype(np.float32)
     expr = (X - arg(1) * arg(2)) * arg(3)
     operands = [y, zero, node.constant(columns, "float32"), factor]
     if node.has(2):
@@ -195,7 +196,7 @@ def product_of_rows(node: Node, matrix: str, index: int, weight_scales: np.ndarr
     """Multiplies a float matrix by operand `index` or its transpose. weight_scales: the scales of that operand."""
     tensor = node.tensors[index]
     small = tensor is not None and tensor.bits < 8 and transposed and len(tensor.shape) == 2 \
-        and tensor.shape[1] < _MOST_DEEP
+        and tensor.shape[1] < _MAX_EXACT_DEPTH
     weights = node.const(index, "weights") if asymmetric or small else None
     return multiplied(node, matrix, node.plain(index), weights, weight_scales, asymmetric, bias, transposed,
                       weights if small else None)
@@ -223,7 +224,7 @@ def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, w
     return _dequantized(node, sums, scale, weight_scales, bias, 0)
 
 
-@hybrid("BATCH_MATMUL")
+@imports_hybrid("BATCH_MATMUL")
 def batch_matmul(node: Node) -> Results:
     """Imports BATCH_MATMUL. Each row of the first operand has a scale; each column of the second one may have one."""
     weight_scales = scales(node, 1, node.type(1).rank - (2 if node.option("AdjY") else 1))
@@ -235,7 +236,7 @@ def batch_matmul(node: Node) -> Results:
     return [product_of_rows(node, matrix, 1, weight_scales, asymmetric, transposed=bool(node.option("AdjY")))]
 
 
-@hybrid("EMBEDDING_LOOKUP")
+@imports_hybrid("EMBEDDING_LOOKUP")
 def embedding_lookup(node: Node) -> Results:
     """Operands: indices of rows, table."""
     tensor = node.tensors[1]

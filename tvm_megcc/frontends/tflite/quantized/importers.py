@@ -16,13 +16,13 @@ from ..node import IMPORTERS, Importer, Node, Results, Unsupported
 from ..value import Order, Value
 from . import fixed_point
 from .fixed_point import Multiplier, Range
-from .hybrid import HYBRID, is_hybrid
+from .hybrid import HYBRID_IMPORTERS, is_hybrid
 
-BYTES = ("int8", "uint8")
-WIDTHS = (*BYTES, "int16")
+BYTE_DTYPES = ("int8", "uint8")
+QUANTISED_DTYPES = (*BYTE_DTYPES, "int16")
 #: Importers of operators with 8-bit operands or results, and of those that also have int16 ones.
-QUANTISED: dict[str, Importer] = {}
-WIDE: dict[str, Importer] = {}
+QUANTISED_IMPORTERS: dict[str, Importer] = {}
+INT16_IMPORTERS: dict[str, Importer] = {}
 
 #: Operators that move or select elements without regard to their scale.
 MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "UNPACK", "PACK", "SLICE", "TILE",
@@ -32,28 +32,29 @@ MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "
          "DYNAMIC_UPDATE_SLICE")
 
 #: Operators on weights with a scale for each block of a row.
-IN_BLOCKS = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
+BLOCKWISE = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
 
 
-def quantised(*kinds: str, any_width: bool = False) -> Callable[[Importer], Importer]:
-    """Returns a decorator that registers an importer of 8-bit operators. any_width: of int16 operators too."""
+def imports_quantised(*kinds: str, any_bits: bool = False) -> Callable[[Importer], Importer]:
+    """Returns a decorator that registers an importer of 8-bit operators. any_bits: also of int16 ones."""
     def add(function: Importer) -> Importer:
-        QUANTISED.update(dict.fromkeys(kinds, function))
-        if any_width:
-            WIDE.update(dict.fromkeys(kinds, function))
+        QUANTISED_IMPORTERS.update(dict.fromkeys(kinds, function))
+        if any_bits:
+            INT16_IMPORTERS.update(dict.fromkeys(kinds, function))
         return function
     return add
 
 
-def wide(*kinds: str) -> Callable[[Importer], Importer]:
+def imports_int16(*kinds: str) -> Callable[[Importer], Importer]:
     """Returns a decorator that registers an importer of int16 operators."""
     def add(function: Importer) -> Importer:
-        WIDE.update(dict.fromkeys(kinds, function))
+        INT16_IMPORTERS.update(dict.fromkeys(kinds, function))
         return function
     return add
 
 
-def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS, any_zero: bool = False) -> Quantization:
+def quantization_of(tensor: Tensor | None, dtypes: Sequence[str] = QUANTISED_DTYPES, any_zero: bool = False
+                    ) -> Quantization:
     """Returns the quantisation of an 8-bit or 16-bit tensor, which must be per tensor. any_zero: whether int16 may have
     a zero point other than 0."""
     if tensor is None or tensor.dtype not in dtypes or tensor.quantization is None:
@@ -61,8 +62,8 @@ def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS, any_zero: b
                           "ones is not supported")
     if len(tensor.quantization.scale) != 1 or not tensor.quantization.scale[0] > 0:
         raise Unsupported(f"{tensor.dtype} with {len(tensor.quantization.scale)} scales is not supported here")
-    low, high = fixed_point.integer_range(tensor.dtype)
-    if not low <= tensor.quantization.zero_point[0] <= high:
+    smallest, largest = fixed_point.integer_range(tensor.dtype)
+    if not smallest <= tensor.quantization.zero_point[0] <= largest:
         raise ShapeError(f"its zero point {tensor.quantization.zero_point[0]} is no {tensor.dtype}")
     if tensor.dtype == "int16" and tensor.quantization.zero_point[0] and not any_zero:
         raise Unsupported("numbers of 16 bits with a zero point are not supported")
@@ -70,14 +71,17 @@ def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS, any_zero: b
 
 
 def operand(node: Node, index: int) -> Quantization:
-    return of_tensor(node.tensors[index] if index < len(node.tensors) else None)
+    """Returns the quantisation of an operand."""
+    return quantization_of(node.tensors[index] if index < len(node.tensors) else None)
 
 
 def result(node: Node) -> Quantization:
-    return of_tensor(node.results[0])
+    """Returns the quantisation of the first result."""
+    return quantization_of(node.results[0])
 
 
 def zero(quantization: Quantization) -> int:
+    """Returns the zero point of a per-tensor quantisation."""
     return int(quantization.zero_point[0])
 
 
@@ -89,8 +93,8 @@ def activation(node: Node) -> Range:
     return found
 
 
-def typed(node: Node, expr: Expr, *names: str) -> str:
-    """Emits an expression over integers, converted to the result's dtype."""
+def emit_as_result(node: Node, expr: Expr, *names: str) -> str:
+    """Emits an expression over the values `names`, which are broadcast, converted to the result's dtype."""
     return emit_broadcast(node.onnx_node(), "elementwise", names, expr=expr, dtype=node.results[0].dtype)[0]
 
 
@@ -102,13 +106,14 @@ def requantize(expr: Expr, factor: Multiplier) -> Expr:
     return call("rescale_fixed", expr, factor.significand, factor.shift)
 
 
-def shortened(factor: Multiplier) -> Multiplier:
+def with_15_bit_significand(factor: Multiplier) -> Multiplier:
     """Returns the factor with a significand rounded to 15 bits, in the form that `rescale_once` takes."""
     significand = min((factor.significand + (1 << 15)) >> 16, 2**15 - 1)
     return Multiplier(significand, factor.shift + 16)
 
 
-def same_types(node: Node, supported: Sequence[str] = BYTES) -> str:
+def common_dtype(node: Node, supported: Sequence[str] = BYTE_DTYPES) -> str:
+    """Returns the dtype of all operands and results; raises Unsupported if there are several, or another one."""
     dtypes = {tensor.dtype for tensor in (*node.tensors, *node.results) if tensor is not None}
     if len(dtypes) != 1 or not dtypes <= {*supported}:
         raise Unsupported(f"{node.kind} of {', '.join(sorted(dtypes))} is not supported")
@@ -118,19 +123,20 @@ def same_types(node: Node, supported: Sequence[str] = BYTES) -> str:
 def require_same_scales(node: Node) -> None:
     """Raises Unsupported unless all quantised operands and results have the same scale and zero point."""
     found = [tensor for tensor in (*node.tensors, *node.results) if tensor is not None and tensor.quantization]
-    pairs = {(tensor.dtype, of_tensor(tensor).scale[0].item(), zero(of_tensor(tensor))) for tensor in found}
+    pairs = {(tensor.dtype, quantization_of(tensor).scale[0].item(), zero(quantization_of(tensor))) for tensor in found}
     if len(pairs) > 1:
         raise Unsupported("its operands and results have different scales")
 
 
 def elementwise(node: Node, expr: Expr) -> Value:
+    """Emits an expression over the operands, which are broadcast, converted to the result's dtype."""
     def make(names: list[str], order: Order) -> str:
-        return typed(node, expr, *names)
+        return emit_as_result(node, expr, *names)
 
     return node.in_common_order(node.values, make)
 
 
-def looked_up(node: Node, table: np.ndarray, value: Value) -> Value:
+def lookup(node: Node, table: np.ndarray, value: Value) -> Value:
     """Looks up each 8-bit number of a value in a table."""
     return node.as_value(node.emit("lookup", value.name, node.onnx_node().constant(table)), value.order)
 
@@ -141,32 +147,33 @@ def importer_of(kind: str, operands: Sequence[Tensor | None], results: Sequence[
     Raises:
         Unsupported: if there is none.
     """
-    if kind not in IMPORTERS and kind not in QUANTISED and kind not in HYBRID:
+    if kind not in IMPORTERS and kind not in QUANTISED_IMPORTERS and kind not in HYBRID_IMPORTERS:
         raise Unsupported("this operator is not supported")
     if is_hybrid(kind, operands, results):
-        return HYBRID[kind]
+        return HYBRID_IMPORTERS[kind]
     if any(tensor is not None and tensor.blocks is not None for tensor in operands):
         raise Unsupported("has a scale for each block of its numbers, which is supported for weights of "
-                          f"{' and '.join(IN_BLOCKS)} on float32")
-    present = [tensor for tensor in (*operands, *results)
-               if tensor is not None and tensor.bits < 8 and tensor.data is None]
-    if present and kind not in (*MOVES, "DEQUANTIZE"):
-        raise Unsupported(f"numbers of {present[0].bits} bits are supported as constants and where they are moved")
+                          f"{' and '.join(BLOCKWISE)} on float32")
+    narrow = [tensor for tensor in (*operands, *results)
+              if tensor is not None and tensor.bits < 8 and tensor.data is None]
+    if narrow and kind not in (*MOVES, "DEQUANTIZE"):
+        raise Unsupported(f"numbers of {narrow[0].bits} bits are supported as constants and where they are moved")
     if all(tensor is None or tensor.quantization is None for tensor in (*operands, *results)):
         if kind not in IMPORTERS:
             raise Unsupported("is supported for quantised numbers only")
         return IMPORTERS[kind]
     if kind in MOVES:
-        return _moved
+        return _import_move
     if any(tensor is not None and tensor.dtype == "int16" for tensor in (*operands, *results)):
-        if kind not in WIDE:
+        if kind not in INT16_IMPORTERS:
             raise Unsupported("is not supported for quantised numbers of 16 bits; convert it with int8 or float32")
-        return WIDE[kind]
-    if kind not in QUANTISED:
+        return INT16_IMPORTERS[kind]
+    if kind not in QUANTISED_IMPORTERS:
         raise Unsupported("is not supported for quantised numbers")
-    return QUANTISED[kind]
+    return QUANTISED_IMPORTERS[kind]
 
 
-def _moved(node: Node) -> Results:
+def _import_move(node: Node) -> Results:
+    """Imports one of `MOVES` as on numbers that are not quantised."""
     require_same_scales(node)
     return IMPORTERS[node.kind](node)

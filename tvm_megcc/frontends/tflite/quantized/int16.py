@@ -6,30 +6,30 @@ from __future__ import annotations
 import numpy as np
 
 from ....errors import ShapeError
-from ....ir.dims import floordiv, product
 from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
 from ....ops.nn.windows import padded
 from ....ops.quantized import softmax_int16
 from ..file import Quantization
 from ..node import Node, Results, Unsupported
+from ..products import matrix_rows
 from ..value import CHANNELS_FIRST
-from ..windows import channels, windows
+from ..windows import channels, group_count, windows
 from . import fixed_point
 from .fixed_point import Multiplier
 from .importers import (
-    QUANTISED,
+    QUANTISED_IMPORTERS,
     activation,
+    common_dtype,
     elementwise,
+    emit_as_result,
+    imports_int16,
     operand,
     requantize,
     result,
-    same_types,
-    shortened,
-    typed,
-    wide,
+    with_15_bit_significand,
 )
-from .products import spread, weights
+from .products import as_convolution, weights
 
 #: The number of bits by which the operands of a sum are shifted left, for precision.
 _LEFT_SHIFT = 15
@@ -41,94 +41,97 @@ _ROUNDED_UP = (0x80000000000000000000000000000080
          << 128 | 0x11009020440005c0467baefa7bd110)
 
 
-def _sums(node: Node, x: str, w: np.ndarray, weights_q: Quantization, index: int, groups: int, **attrs) -> str:
-    """Emits the int32 sums of products of a convolution, with the bias in operand `index`.
+def _sums(node: Node, x: str, w: np.ndarray, bias_index: int, groups: int, **attrs) -> str:
+    """Emits the int32 sums of products of a convolution.
+
+    Args:
+        x: int16 [N, inputs, H, W].
+        w: int8 [outputs, inputs of a group, height, width].
+        bias_index: the operand with the bias, if there is one.
+        attrs: strides, pads and dilations.
 
     Raises:
         Unsupported: if sums could overflow int32 for some input.
     """
-    bias = node.const(index, "bias").astype(object).reshape(-1) if node.has(index) else np.zeros(len(w), object)
-    most = np.abs(w.astype(np.int64)).reshape(len(w), -1).sum(1).astype(object) * 2**15 + abs(bias)
-    if (most >= 2**31).any():
-        raise Unsupported(f"its sums may need {int(max(most)).bit_length() + 1} bits, and 32 are supported; use int8 "
-                          "for the inputs of this operator")
+    has_bias = node.has(bias_index)
+    bias = node.const(bias_index, "bias").astype(object).reshape(-1) if has_bias else np.zeros(len(w), object)
+    largest = np.abs(w.astype(np.int64)).reshape(len(w), -1).sum(1).astype(object) * 2**15 + abs(bias)
+    if (largest >= 2**31).any():
+        raise Unsupported(f"its sums may need {int(max(largest)).bit_length() + 1} bits, and 32 are supported; use "
+                          "int8 for the inputs of this operator")
     constant = node.onnx_node().constant
-    operands = [x, constant(np.ascontiguousarray(w)), *([constant(bias.astype(np.int32))] if node.has(index) else [])]
+    operands = [x, constant(np.ascontiguousarray(w)), *([constant(bias.astype(np.int32))] if has_bias else [])]
     return node.emit("conv2d_integer", *operands, groups=groups, x_zero=0, w_zero=0, **attrs)
 
 
-def _results(node: Node, sums: str, weights_q: Quantization, x: Quantization, index: int) -> str:
+def _results(node: Node, sums: str, weights_q: Quantization, x: Quantization, bias_index: int) -> str:
     """Requantizes sums. With an int64 bias or none, LiteRT's multipliers have 15 bits and sums are rounded once."""
     y = result(node)
     if weights_q.zero_point.any():
         raise Unsupported("weights with a zero point are not supported with int16 operands")
-    factors, how = fixed_point.products(x, weights_q, y, True), "rescale_fixed"
-    if not (node.has(index) and node.type(index).dtype == "int32" and node.option("QuantizedBiasType", 0)):
-        factors, how = [shortened(factor) for factor in factors], "rescale_once"
-    within = activation(node)
+    factors, function = fixed_point.products(x, weights_q, y, True), "rescale_fixed"
+    has_int32_bias = node.has(bias_index) and node.type(bias_index).dtype == "int32"
+    if not (has_int32_bias and node.option("QuantizedBiasType", 0)):
+        factors, function = [with_15_bit_significand(factor) for factor in factors], "rescale_once"
+    bounds = activation(node)
     if max(factor.shift for factor in factors) > 30:
         raise Unsupported("its scales differ too much")
     parts = [np.array(part, np.int32).reshape(-1, 1, 1) for part in zip(*factors, strict=True)]
     names = [sums, *map(node.onnx_node().constant, parts)]
-    return typed(node, clip(call(how, X, arg(1), arg(2)), *within), *names)
+    return emit_as_result(node, clip(call(function, X, arg(1), arg(2)), *bounds), *names)
 
 
-@wide("CONV_2D", "DEPTHWISE_CONV_2D")
+@imports_int16("CONV_2D", "DEPTHWISE_CONV_2D")
 def conv(node: Node) -> Results:
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
     weights_q, image = weights(node, 3 if depthwise else 0), channels(node)
     w = node.const(1, "weights").transpose((3, 0, 1, 2) if depthwise else CHANNELS_FIRST[4])
-    inputs, group_inputs = node.type_of(image).shape[1], w.shape[1]
-    if not isinstance(inputs, int) or not inputs or not group_inputs or (
-            w.shape[0] % inputs or group_inputs != 1 if depthwise else inputs % group_inputs):
-        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
+    groups = group_count(node, node.type_of(image).shape[1], w.shape, depthwise)
     name = node.onnx_node().constant(np.ascontiguousarray(w))
     image, attrs = padded(node.onnx_node("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
     attrs.pop("kernel"), attrs.pop("ceil")
-    sums = _sums(node, image, w, weights_q, 2, inputs // group_inputs, **attrs)
+    sums = _sums(node, image, w, 2, groups, **attrs)
     return [node.as_value(_results(node, sums, weights_q, operand(node, 0), 2), CHANNELS_FIRST[4])]
 
 
-@wide("TRANSPOSE_CONV")
+@imports_int16("TRANSPOSE_CONV")
 def conv_transpose(node: Node) -> Results:
-    weights_q, (image, w, attrs) = weights(node, 0), spread(node, 0)
-    sums = _sums(node, image, w, weights_q, 3, 1, **attrs)
+    weights_q, (image, w, attrs) = weights(node, 0), as_convolution(node, 0)
+    sums = _sums(node, image, w, 3, 1, **attrs)
     return [node.as_value(_results(node, sums, weights_q, operand(node, 2), 3), CHANNELS_FIRST[4])]
 
 
-@wide("FULLY_CONNECTED")
+@imports_int16("FULLY_CONNECTED")
 def fully_connected(node: Node) -> Results:
     """Imports FULLY_CONNECTED as a convolution of images of one pixel."""
     weights_q, shape, w = weights(node, 0), node.type(0).shape, node.const(1, "weights")
     if node.option("WeightsFormat", 0) or w.ndim != 2:
         raise Unsupported(f"weights {node.type(1)}, or shuffled ones, are not supported")
     outputs, inputs = w.shape
-    keeps = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
-    rows = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
+    rows, keeps_axes = matrix_rows(node, inputs)
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs, 1, 1)))
-    sums = _sums(node, matrix, w[:, :, None, None], weights_q, 2, 1, strides=(1, 1), pads=(0, 0, 0, 0),
-                 dilations=(1, 1))
-    value = node.reshaped(node.as_value(_in_doubles(node, sums, weights_q)), (rows, outputs))
-    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
+    sums = _sums(node, matrix, w[:, :, None, None], 2, 1, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
+    value = node.reshaped(node.as_value(_requantize_in_float64(node, sums, weights_q)), (rows, outputs))
+    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps_axes else [value]
 
 
-def _in_doubles(node: Node, sums: str, weights_q: Quantization) -> str:
+def _requantize_in_float64(node: Node, sums: str, weights_q: Quantization) -> str:
     """Requantizes sums in float64, rounding to the nearest, ties away from zero."""
     if weights_q.zero_point.any():
         raise Unsupported("weights with a zero point are not supported with int16 operands")
     factors = fixed_point.scale(operand(node, 0)) * weights_q.scale.astype(np.float64) / fixed_point.scale(result(node))
     scales = node.onnx_node().constant(factors.reshape(-1, 1, 1))
     real = node.emit("mul", node.emit("cast", sums, dtype="float64"), scales)
-    size = call("floor", call("abs", X) + _HALF)
-    nearest = node.compute(clip(call("if_lt", X, 0, -size, size), *activation(node)), real)
+    magnitude = call("floor", call("abs", X) + _HALF)
+    nearest = node.compute(clip(call("if_lt", X, 0, -magnitude, magnitude), *activation(node)), real)
     return node.emit("cast", nearest, dtype="int16")
 
 
-@wide("ADD", "SUB")
+@imports_int16("ADD", "SUB")
 def sum_(node: Node) -> Results:
     """Imports ADD and SUB. If all scales are powers of two, one operand is shifted instead of multiplied, unless an
     option of the file forbids it."""
-    same_types(node, ("int16",))
+    common_dtype(node, ("int16",))
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     powers = [power for power in map(_power, (a, b, y)) if power is not None]
     twice = 2 * max(fixed_point.scale(a), fixed_point.scale(b))
@@ -155,10 +158,10 @@ def _power(quantization: Quantization) -> int | None:
     return int(np.rint(power)) if abs(power - np.rint(power)) < 1e-3 else None
 
 
-@wide("LEAKY_RELU")
+@imports_int16("LEAKY_RELU")
 def leaky_relu(node: Node) -> Results:
     """Imports LEAKY_RELU as a sum of two terms, for positive and negative numbers; one of them is always 0."""
-    same_types(node, ("int16",))
+    common_dtype(node, ("int16",))
     x, y, alpha = operand(node, 0), result(node), np.float32(node.option("Alpha"))
     if not alpha >= 0:
         raise Unsupported(f"alpha {alpha}, which is negative, is not supported")
@@ -168,11 +171,14 @@ def leaky_relu(node: Node) -> Results:
     return [elementwise(node, clip(total, -2**15, 2**15 - 1))]
 
 
-@wide("LOGISTIC", "TANH")
-def curve(node: Node) -> Results:
+@imports_int16("LOGISTIC", "TANH")
+def sigmoid_or_tanh(node: Node) -> Results:
     """Imports LOGISTIC and TANH: interpolates linearly in a table of 256 sigmoids at steps of 1 / 24, for tanh 1 / 48.
+
+    The fixed point is that of LiteRT's reference kernels. A number is an index into the table times 2^bits, plus the
+    position between two entries. Negative numbers use the symmetry of the functions.
     """
-    same_types(node, ("int16",))
+    common_dtype(node, ("int16",))
     if _power(result(node)) != -15:
         raise Unsupported("its result is not in steps of 2^-15")
     logistic, value = node.kind == "LOGISTIC", node.value(0)
@@ -185,18 +191,19 @@ def curve(node: Node) -> Results:
     (index,) = emit_broadcast(node.onnx_node(), "elementwise", (scaled,), expr=step, dtype="int32")
     table = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535).astype(np.int64)
     table += [_ROUNDED_UP >> entry & 1 for entry in range(256)]
-    base, rise = table << bits, np.append(np.diff(table), 0)
+    base, slope = table << bits, np.append(np.diff(table), 0)
     base[255] = 0x7FFF << 10 if logistic else 0xFFFF << 8
-    ends = [node.emit("gather", node.onnx_node().constant(part.astype(np.int32)), index, axis=0)
-            for part in (base, rise)]
-    height = arg(1) + (size - arg(3) * 2**bits) * arg(2)
-    (height_,) = emit_broadcast(node.onnx_node(), "elementwise", (scaled, *ends, index), expr=height, dtype="int32")
+    segment = [node.emit("gather", node.onnx_node().constant(part.astype(np.int32)), index, axis=0)
+               for part in (base, slope)]
+    height_expr = arg(1) + (size - arg(3) * 2**bits) * arg(2)
+    (height,) = emit_broadcast(node.onnx_node(), "elementwise", (scaled, *segment, index), expr=height_expr,
+                               dtype="int32")
     negative = minimum(maximum(arg(1), -1), 0)
     if logistic:  # by symmetry, a negative number gives 2^25 - 1 less the height; half a unit is added for rounding
         total = shifted(X + 512 + negative * (X * 2 - (2**25 - 1)), 10)
     else:
         total = shifted(X - 2**23 + 128 + negative * (X * 2 - (2**24 - 1)), 8)
-    return [node.as_value(typed(node, total, height_, scaled), value.order)]
+    return [node.as_value(emit_as_result(node, total, height, scaled), value.order)]
 
 
 def _scaled_operand(node: Node) -> Expr:
@@ -218,12 +225,12 @@ def shifted(value: Expr, bits: int) -> Expr:
     return call("rescale_once", value - 2**(bits - 1), 2**30, 1 - bits)
 
 
-@wide("SOFTMAX")
+@imports_int16("SOFTMAX")
 def softmax(node: Node) -> Results:
     """Imports SOFTMAX along the last axis. The scale of an int16 result is 2^-15."""
     if node.type(0).dtype != "int16":
-        return QUANTISED["SOFTMAX"](node)
-    same_types(node, ("int16",))
+        return QUANTISED_IMPORTERS["SOFTMAX"](node)
+    common_dtype(node, ("int16",))
     value = node.value(0)
     if _power(result(node)) != -15:
         raise Unsupported("its result is not in steps of 2^-15")

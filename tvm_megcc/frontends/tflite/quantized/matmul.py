@@ -8,13 +8,13 @@ from ....ir.expr import Expr, X, arg, call, clip
 from ....ops.elementwise import emit_broadcast
 from ..node import Node, Results, Unsupported
 from . import fixed_point
-from .importers import operand, result, shortened, wide, zero
+from .importers import imports_int16, operand, result, with_15_bit_significand, zero
 
 #: The most products of 8-bit parts whose sum cannot overflow int32.
-_MOST = 2**15
+_MAX_DEPTH = 2**15
 
 
-@wide("BATCH_MATMUL")
+@imports_int16("BATCH_MATMUL")
 def batch_matmul(node: Node) -> Results:
     """Imports BATCH_MATMUL. An int16 is split into 256 times its upper 8 bits plus its lower 8 bits. The sums of
     products of these parts fit in int32, and are combined in float64, exactly."""
@@ -26,7 +26,7 @@ def batch_matmul(node: Node) -> Results:
     if node.type(0).rank < 2:
         raise ShapeError(f"{node.type(0)} is no matrix")
     depth = node.type(0).shape[-2 if transposed["trans_a"] else -1]
-    if not isinstance(depth, int) or depth >= _MOST:
+    if not isinstance(depth, int) or depth >= _MAX_DEPTH:
         raise Unsupported(f"sums of {depth} products of 16 bits are not supported")
     total = None
     for left, upper in _bytes_of_int16(node, node.plain(0)):
@@ -35,7 +35,7 @@ def batch_matmul(node: Node) -> Results:
             part = node.compute(X * 2.0**(upper + more), node.emit("cast", sums, dtype="float64"))
             total = part if total is None else node.compute(X + arg(1), total, part)
     (factor,) = fixed_point.products(a, b, y, False)
-    significand, shift = shortened(factor)
+    significand, shift = with_15_bit_significand(factor)
     bits = 31 - shift  # the right shift after the product with the 15-bit significand
     if bits < 1 or (bits <= 20 and depth > 128):
         raise Unsupported(f"its scales differ by a factor of 2^{15 - bits}")

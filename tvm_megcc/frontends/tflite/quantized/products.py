@@ -8,35 +8,53 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....errors import ShapeError
-from ....ir.dims import floordiv, number, product
+from ....ir.dims import number
 from ....ir.expr import Expr, X, arg, call, clip, maximum
 from ..file import Quantization
 from ..moves import sliced
 from ..node import Node, Results, Unsupported
+from ..products import matrix_rows
 from ..value import CHANNELS_FIRST
 from ..windows import channels, convolution, transposed_shape, windows
 from . import fixed_point
 from .fixed_point import Multiplier
-from .importers import BYTES, activation, of_tensor, operand, quantised, requantize, result, same_types, typed, zero
+from .importers import (
+    BYTE_DTYPES,
+    activation,
+    common_dtype,
+    emit_as_result,
+    imports_quantised,
+    operand,
+    quantization_of,
+    requantize,
+    result,
+    zero,
+)
 
 
-def requantised(node: Node, sums: str, factors: Sequence[Multiplier], trailing_axes: int, how: str) -> str:
-    """Requantizes sums of products. Several factors are those of channels. how: the function that multiplies by a
-    factor; `rescale_once` rounds ties away from zero."""
-    within, end = activation(node), zero(result(node))
+def requantize_sums(node: Node, sums: str, factors: Sequence[Multiplier], trailing_axes: int, function: str) -> str:
+    """Requantizes int32 sums of products to the result's type, after the fused activation.
+
+    Args:
+        factors: one for all channels, or one for each.
+        trailing_axes: the number of axes after that of the channels.
+        function: the function that multiplies by a factor. With `rescale_once`, ties are rounded away from zero.
+    """
+    bounds, zero_point = activation(node), zero(result(node))
     if max(factor.shift for factor in factors) > 30:
         raise Unsupported("its scales differ too much")
-    both_sides = how == "rescale_once" and any(map(_has_ties, factors))
+    by_sign = function == "rescale_once" and any(map(_has_ties, factors))
 
     def scaled(*factor) -> Expr:
-        if both_sides:
-            return call(how, maximum(X, 0), *factor) - call(how, maximum(0 - X, 0), *factor)
-        return call(how, X, *factor)
+        if by_sign:
+            return call(function, maximum(X, 0), *factor) - call(function, maximum(0 - X, 0), *factor)
+        return call(function, X, *factor)
 
     if len(set(factors)) == 1:
-        return typed(node, clip(scaled(*factors[0]) + end, *within), sums)
+        return emit_as_result(node, clip(scaled(*factors[0]) + zero_point, *bounds), sums)
     parts = (np.array(part, np.int32).reshape(-1, *(1,) * trailing_axes) for part in zip(*factors, strict=True))
-    return typed(node, clip(scaled(arg(1), arg(2)) + end, *within), sums, *map(node.onnx_node().constant, parts))
+    expr = clip(scaled(arg(1), arg(2)) + zero_point, *bounds)
+    return emit_as_result(node, expr, sums, *map(node.onnx_node().constant, parts))
 
 
 def _has_ties(factor: Multiplier) -> bool:
@@ -50,17 +68,18 @@ def weights(node: Node, axis: int) -> Quantization:
     point."""
     tensor = node.tensors[1]
     quantization = None if tensor is None else tensor.quantization
-    if tensor is None or tensor.dtype not in BYTES or quantization is None:
+    if tensor is None or tensor.dtype not in BYTE_DTYPES or quantization is None:
         raise Unsupported("its weights are not quantised to 8 bits")
     several = len(quantization.scale) != 1
     if (several and (quantization.axis != axis or quantization.zero_point.any())) or not (quantization.scale > 0).all():
         raise Unsupported("its weights have scales or zero points that are not supported")
     if not several:
-        of_tensor(tensor)
+        quantization_of(tensor)
     return quantization
 
 
 def bias(node: Node, index: int) -> str:
+    """Returns the int32 bias in operand `index`; "" without one."""
     if not node.has(index):
         return ""
     if node.type(index).dtype != "int32":
@@ -68,7 +87,7 @@ def bias(node: Node, index: int) -> str:
     return node.plain(index)
 
 
-@quantised("CONV_2D", "DEPTHWISE_CONV_2D")
+@imports_quantised("CONV_2D", "DEPTHWISE_CONV_2D")
 def conv(node: Node) -> Results:
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
     x, weights_q = operand(node, 0), weights(node, 3 if depthwise else 0)
@@ -76,10 +95,10 @@ def conv(node: Node) -> Results:
     operands = [image, w, *filter(None, (bias(node, 2),))]
     sums = node.emit("conv2d_integer", *operands, **attrs, x_zero=zero(x), w_zero=zero(weights_q))
     factors = fixed_point.products(x, weights_q, result(node), node.type(0).dtype == "int8")
-    return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), CHANNELS_FIRST[4])]
+    return [node.as_value(requantize_sums(node, sums, factors, 2, "rescale_fixed"), CHANNELS_FIRST[4])]
 
 
-@quantised("FULLY_CONNECTED")
+@imports_quantised("FULLY_CONNECTED")
 def fully_connected(node: Node) -> Results:
     """Imports FULLY_CONNECTED. LiteRT's kernel multiplies in float64 and rounds once; its other kernels round twice,
     the high half of the product and the shift."""
@@ -89,40 +108,40 @@ def fully_connected(node: Node) -> Results:
     if node.type(1).rank != 2:
         raise ShapeError(f"weights {node.type(1)} are no matrix")
     outputs, inputs = node.type(1).shape
-    keeps = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
-    rows = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
+    rows, keeps_axes = matrix_rows(node, inputs)
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
     sums = node.emit("matmul_integer", matrix, node.plain(1), *filter(None, (bias(node, 2),)), trans_a=0, trans_b=1,
                      a_zero=zero(x), b_zero=zero(weights_q))
     factors = fixed_point.products(x, weights_q, result(node), True)
-    value = node.as_value(requantised(node, sums, factors, 0, "rescale_once"))
-    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
+    value = node.as_value(requantize_sums(node, sums, factors, 0, "rescale_once"))
+    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps_axes else [value]
 
 
-@quantised("BATCH_MATMUL")
+@imports_quantised("BATCH_MATMUL")
 def batch_matmul(node: Node) -> Results:
     a, b, y = operand(node, 0), operand(node, 1), result(node)
-    if same_types(node) != "int8":
+    if common_dtype(node) != "int8":
         raise Unsupported("products of matrices of uint8 are not supported")
     sums = node.emit("matmul_integer", node.plain(0), node.plain(1), trans_a=int(bool(node.option("AdjX"))),
                      trans_b=int(bool(node.option("AdjY"))), a_zero=zero(a), b_zero=zero(b))
     (factor,) = fixed_point.products(a, b, y, False)
-    return [typed(node, requantize(X, factor) + zero(y), sums)]
+    return [emit_as_result(node, requantize(X, factor) + zero(y), sums)]
 
 
-@quantised("TRANSPOSE_CONV")
+@imports_quantised("TRANSPOSE_CONV")
 def conv_transpose(node: Node) -> Results:
     x, weights_q = operand(node, 2), weights(node, 0)
-    image, w, attrs = spread(node, zero(x))
+    image, w, attrs = as_convolution(node, zero(x))
     operands = [image, node.onnx_node().constant(w), *filter(None, (bias(node, 3),))]
     sums = node.emit("conv2d_integer", *operands, **attrs, groups=1, x_zero=zero(x), w_zero=zero(weights_q))
     factors = fixed_point.products(x, weights_q, result(node), node.type(2).dtype == "int8")
-    return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), CHANNELS_FIRST[4])]
+    return [node.as_value(requantize_sums(node, sums, factors, 2, "rescale_fixed"), CHANNELS_FIRST[4])]
 
 
-def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
-    """Converts a transposed convolution to a convolution of the image with `fill` between its elements and flipped
-    weights. Returns image, weights and attributes."""
+def as_convolution(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
+    """Converts a transposed convolution to a convolution of the image, with stride - 1 elements `fill` between its
+    elements, and flipped weights. Returns the image with channels first, the weights [outputs, inputs, height, width],
+    and the attributes of our operator."""
     shape, image = transposed_shape(node), channels(node, 2)
     w, attrs = node.const(1, "weights").transpose(0, 3, 1, 2)[:, :, ::-1, ::-1], windows(node)
     strides = attrs["strides"]
@@ -138,10 +157,10 @@ def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
         starts[axis], ends[axis] = max(-before, 0), ends[axis] + min(after, 0)
         if ends[axis] <= starts[axis] or pads.max() >= 2**20:
             raise ShapeError(f"a result of {shape} for {node.type(2)}")
-    rows = node.type_of(value).shape
-    cut = sliced(node, node.as_value(value), (0, 0, *starts), (rows[0], rows[1], *ends), (1, 1, 1, 1)).name
-    return cut, np.ascontiguousarray(w), {"strides": (1, 1), "dilations": (1, 1),
-                                          "pads": (*pads[:, 0].tolist(), *pads[:, 1].tolist())}
+    batch, channel_count = node.type_of(value).shape[:2]
+    cropped = sliced(node, node.as_value(value), (0, 0, *starts), (batch, channel_count, *ends), (1, 1, 1, 1)).name
+    return cropped, np.ascontiguousarray(w), {"strides": (1, 1), "dilations": (1, 1),
+                                              "pads": (*pads[:, 0].tolist(), *pads[:, 1].tolist())}
 
 
 def _dilated(node: Node, image: str, strides: Sequence[int], fill: int) -> str:

@@ -14,7 +14,7 @@ from ..layer_states import clipping_bound, initial_state, is_kept, keep_state
 from ..node import Node, Results, Unsupported
 from . import fixed_point
 from .fixed_point import Multiplier
-from .importers import of_tensor, operand, quantised, result, zero
+from .importers import imports_quantised, operand, quantization_of, result, zero
 
 #: Operands of an LSTM, in our order of gates: i, f, c, o; peepholes in the order i, f, o.
 _INPUT, _RECURRENT, _PEEPHOLES, _BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
@@ -25,53 +25,55 @@ _ONE = np.float32(2**-12)
 _GUARD = np.float32(10000)
 
 
-@quantised("UNIDIRECTIONAL_SEQUENCE_LSTM", any_width=True)
+@imports_quantised("UNIDIRECTIONAL_SEQUENCE_LSTM", any_bits=True)
 def lstm(node: Node) -> Results:
     """Imports an int8 LSTM with an int16 cell state. One matrix product computes the inputs' part of the gates for all
     steps."""
     coupled, normalised, projects = not node.has(_INPUT[0]), any(map(node.has, _NORMS)), node.has(_PROJECTION[0])
     gates = range(1 if coupled else 0, 4)
-    x, cell = operand(node, 0), of_tensor(node.tensors[_CELL], ("int16",))
-    state = of_tensor(node.tensors[_STATE], ("int8",))
-    hidden = _between(node, 4, ("int8", "int16")) if len(node.intermediates) > 4 else result(node)
+    x, cell = operand(node, 0), quantization_of(node.tensors[_CELL], ("int16",))
+    state = quantization_of(node.tensors[_STATE], ("int8",))
+    hidden = _intermediate_quantization(node, 4, ("int8", "int16")) if len(node.intermediates) > 4 else result(node)
     bits = 15 + _power(cell)
     if not 0 <= bits <= MOST_BITS or node.type(0).dtype != "int8":
         raise Unsupported(f"cells of {bits} whole bits, or inputs that are not int8, are not supported")
-    ones = [_between(node, gate, ("int16",)).scale[0] if normalised else _ONE for gate in range(4)]
-    weights, recurrent = (_stacked(node, [operands[gate] for gate in gates]) for operands in (_INPUT, _RECURRENT))
+    ones = [_intermediate_quantization(node, gate, ("int16",)).scale[0] if normalised else _ONE for gate in range(4)]
+    weights, recurrent = (_concatenated(node, [operands[gate] for gate in gates]) for operands in (_INPUT, _RECURRENT))
     units, outputs = recurrent.shape[0] // len(gates), recurrent.shape[1]
-    from_inputs = [_factor(_scale(node, _INPUT[gate]) * x.scale[0] / ones[gate]) for gate in gates]
+    from_inputs = [_multiplier(_scale(node, _INPUT[gate]) * x.scale[0] / ones[gate]) for gate in gates]
     factors = np.zeros((FACTORS, 2), np.int32)
     for gate in gates:
-        factors[gate] = _factor(_scale(node, _RECURRENT[gate]) * state.scale[0] / ones[gate])
+        factors[gate] = _multiplier(_scale(node, _RECURRENT[gate]) * state.scale[0] / ones[gate])
     constant = node.onnx_node().constant
     peepholes = any(map(node.has, _PEEPHOLES))
     peeps = np.zeros((3, units), np.int16)
     for row, index in enumerate(_PEEPHOLES if peepholes else ()):
         if not (coupled and row == 0):
             peeps[row] = node.const(index, "peepholes").reshape(-1)
-            scale, gate = of_tensor(node.tensors[index], ("int16",)).scale[0], (0, 1, 3)[row]
-            factors[PEEPHOLES][row] = _factor(np.float32(2.0**(bits - 15) * float(scale) / float(ones[gate])))
-    factors[HIDDEN] = _factor(np.float32(2.0**-15 / float(hidden.scale[0]) * 2.0**-15))
+            scale, gate = quantization_of(node.tensors[index], ("int16",)).scale[0], (0, 1, 3)[row]
+            factors[PEEPHOLES][row] = _multiplier(np.float32(2.0**(bits - 15) * float(scale) / float(ones[gate])))
+    factors[HIDDEN] = _multiplier(np.float32(2.0**-15 / float(hidden.scale[0]) * 2.0**-15))
     norms, guards = ["", ""], (1, 1, 1, 1)
     if normalised:
-        scales = [of_tensor(node.tensors[_NORMS[gate]], ("int16",)).scale[0] if gate in gates else _ONE
+        scales = [quantization_of(node.tensors[_NORMS[gate]], ("int16",)).scale[0] if gate in gates else _ONE
                   for gate in range(4)]
         for gate in gates:
             significand, shift = fixed_point.multiplier(float(scales[gate]))
-            factors[NORMS][gate] = significand, _least(shift + 12)
+            factors[NORMS][gate] = significand, _require_shift(shift + 12)
         guards = tuple(max(1, int(_GUARD * scale)) for scale in scales)
-        norms = [constant(_stacked(node, [operands[gate] for gate in gates]).reshape(len(gates), -1).astype(dtype))
+        norms = [constant(_concatenated(node, [operands[gate] for gate in gates]).reshape(len(gates), -1).astype(dtype))
                  for operands, dtype in ((_NORMS, np.int16), (_BIAS, np.int32))]
     # TFLite subtracts the hidden state's zero point where it should be added; only saturated values show it.
-    projection, between = ["", ""], -zero(hidden)
+    projection, hidden_zero = ["", ""], -zero(hidden)
     if projects:
         projection_weights = node.const(_PROJECTION[0], "projection")
-        factors[PROJECTION] = _factor(_scale(node, _PROJECTION[0]) * hidden.scale[0] / state.scale[0])
-        bias = node.const(_PROJECTION[1], "bias").reshape(-1) if node.has(_PROJECTION[1]) else np.zeros(outputs,
-                                                                                                        np.int32)
-        projection = [constant(projection_weights), constant(_minus_zero_point(bias, projection_weights, between))]
-    sums = _inputs(node, weights, [] if normalised else [_BIAS[gate] for gate in gates], zero(x), from_inputs, units)
+        factors[PROJECTION] = _multiplier(_scale(node, _PROJECTION[0]) * hidden.scale[0] / state.scale[0])
+        bias = np.zeros(outputs, np.int32)
+        if node.has(_PROJECTION[1]):
+            bias = node.const(_PROJECTION[1], "bias").reshape(-1)
+        projection = [constant(projection_weights), constant(_minus_zero_point(bias, projection_weights, hidden_zero))]
+    biases = [] if normalised else [_BIAS[gate] for gate in gates]
+    sums = _input_sums(node, weights, biases, zero(x), from_inputs, units)
     operands = [sums, constant(recurrent), constant(_minus_zero_point(np.zeros(len(recurrent)), recurrent,
                                                                       zero(state))),
                 constant(factors), constant(peeps) if peepholes else "", *norms, *projection]
@@ -85,7 +87,7 @@ def lstm(node: Node) -> Results:
     y, *last = node.onnx_node().emit(
         "lstm_fixed", (*operands, *first), cell_bits=bits, cell_clip=_clip(node, "CellClip", cell, 2**15 - 1),
         projection_clip=_clip(node, "ProjClip", result(node), 127) if projects else 0,
-        zero=outputs_zero, hidden_zero=between, coupled=coupled, guards=guards,
+        zero=outputs_zero, hidden_zero=hidden_zero, coupled=coupled, guards=guards,
         batch_major=not node.option("TimeMajor", False),
         results=("Y", *(name for name, _ in kept)))
     for (_, index), value in zip(kept, last, strict=True):
@@ -93,11 +95,11 @@ def lstm(node: Node) -> Results:
     return [node.as_value(y, _order(node))]
 
 
-def _between(node: Node, index: int, dtypes: tuple[str, ...]) -> Quantization:
+def _intermediate_quantization(node: Node, index: int, dtypes: tuple[str, ...]) -> Quantization:
     """Returns the quantisation of one of the operator's intermediate tensors."""
     if index >= len(node.intermediates):
         raise ShapeError(f"has {len(node.intermediates)} intermediate tensors, and wants number {index}")
-    return of_tensor(node.intermediates[index], dtypes)
+    return quantization_of(node.intermediates[index], dtypes)
 
 
 def _clip(node: Node, option: str, of: Quantization, most: int) -> int:
@@ -111,14 +113,14 @@ def _minus_zero_point(bias: np.ndarray, weights: np.ndarray, zero_point: int) ->
     return (bias.astype(np.int64) - zero_point * weights.astype(np.int64).sum(1)).astype(np.int32)
 
 
-def _inputs(node: Node, weights: np.ndarray, biases: list[int], zero_point: int, factors: list[Multiplier],
+def _input_sums(node: Node, weights: np.ndarray, biases: list[int], zero_point: int, factors: list[Multiplier],
             units: int) -> str:
     """Computes the inputs' part of the gates for all steps, int16 [T, N, gates * units]."""
     x = node.checked_in_order(node.value(0), _order(node))
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))
     constant = node.onnx_node().constant
-    bias = constant(_stacked(node, biases).astype(np.int32)) if biases else ""
+    bias = constant(_concatenated(node, biases).astype(np.int32)) if biases else ""
     sums = node.emit("matmul_integer", rows, constant(weights), bias, trans_a=0, trans_b=1, a_zero=zero_point, b_zero=0)
     columns = [constant(np.repeat(np.array(part, np.int32), units)) for part in zip(*factors, strict=True)]
     expr = clip(call("rescale_fixed", X, arg(1), arg(2)), -2**15, 2**15 - 1)
@@ -127,23 +129,27 @@ def _inputs(node: Node, weights: np.ndarray, biases: list[int], zero_point: int,
 
 
 def _order(node: Node) -> tuple[int, ...]:
+    """Returns the permutation of a sequence's axes that puts time first."""
     return (0, 1, 2) if node.option("TimeMajor", False) else (1, 0, 2)
 
 
-def _stacked(node: Node, operands: list[int]) -> np.ndarray:
+def _concatenated(node: Node, operands: list[int]) -> np.ndarray:
+    """Returns constant operands concatenated along the first axis."""
     return np.concatenate([node.const(index, "weights") for index in operands])
 
 
 def _scale(node: Node, index: int) -> np.float32:
-    return of_tensor(node.tensors[index], ("int8",)).scale[0]
+    """Returns the scale of int8 weights."""
+    return quantization_of(node.tensors[index], ("int8",)).scale[0]
 
 
-def _factor(real: np.float32) -> Multiplier:
+def _multiplier(real: np.float32) -> Multiplier:
+    """Returns the fixed-point multiplier of a factor; raises Unsupported for one of 2^30 or more."""
     factor = fixed_point.multiplier(float(real))
-    return Multiplier(factor.significand, _least(factor.shift))
+    return Multiplier(factor.significand, _require_shift(factor.shift))
 
 
-def _least(shift: int) -> int:
+def _require_shift(shift: int) -> int:
     if shift > 30:
         raise Unsupported(f"its scales differ by a factor of 2^{shift}")
     return shift

@@ -13,28 +13,38 @@ from ....ops.quantized.lookup_table import BYTES
 from ..node import Node, Results, Unsupported
 from ..products import reduced
 from . import fixed_point
-from .importers import operand, quantised, requantize, require_same_scales, result, same_types, shortened, typed, zero
+from .importers import (
+    common_dtype,
+    emit_as_result,
+    imports_quantised,
+    operand,
+    requantize,
+    require_same_scales,
+    result,
+    with_15_bit_significand,
+    zero,
+)
 
 #: The largest float32 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
 _HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
 
 
-@quantised("MEAN", "SUM", any_width=True)
+@imports_quantised("MEAN", "SUM", any_bits=True)
 def mean(node: Node) -> Results:
     """Imports MEAN and SUM. SUM of int8 and int16 is computed as in LiteRT's optimised kernel, which rounds to the
     nearest; the reference kernel reads int8 as uint8."""
     value, x, y = node.value(0), operand(node, 0), result(node)
-    in_floats = node.kind == "SUM" and value.type.dtype != "uint8"
+    in_float32 = node.kind == "SUM" and value.type.dtype != "uint8"
     axes = node.axes(1, len(value.order))
     count = product(value.type.shape[axis] for axis in axes)
     if not isinstance(count, int) or not 0 < count < (2**15 if node.type(0).dtype == "int16" else 2**22):
         raise Unsupported(f"the {node.kind.lower()} of {count} numbers is not supported")
-    along = {"axes": tuple(sorted(value.order.index(axis) for axis in axes)), "keepdims": True}
+    reduction = {"axes": tuple(sorted(value.order.index(axis) for axis in axes)), "keepdims": True}
     if value.type.dtype in BYTES:
-        total = node.emit("reduce_sum_integer", value.name, x_zero=0 if in_floats else zero(x), **along)
+        total = node.emit("reduce_sum_integer", value.name, x_zero=0 if in_float32 else zero(x), **reduction)
     else:
-        total = node.emit("reduce_sum", node.emit("elementwise", value.name, expr=X, dtype="int32"), **along)
-    if in_floats:
+        total = node.emit("reduce_sum", node.emit("elementwise", value.name, expr=X, dtype="int32"), **reduction)
+    if in_float32:
         factor = x.scale[0] / y.scale[0]
         real = call("real", X) * float(factor) + float(np.float32(-zero(x)) * factor * np.float32(count))
         size = call("floor", call("abs", real) + _HALF)
@@ -42,11 +52,11 @@ def mean(node: Node) -> Results:
     else:
         expr = requantize(X, fixed_point.mean_multiplier(x, y, count) if node.kind == "MEAN" else
                         fixed_point.multiplier(fixed_point.scale(x) / fixed_point.scale(y))) + zero(y)
-    rounded_mean = node.as_value(typed(node, expr, total), value.order)
+    rounded_mean = node.as_value(emit_as_result(node, expr, total), value.order)
     return [rounded_mean if node.option("KeepDims") else node.without_axes(rounded_mean, axes)]
 
 
-@quantised("REDUCE_MAX", "REDUCE_MIN", any_width=True)
+@imports_quantised("REDUCE_MAX", "REDUCE_MIN", any_bits=True)
 def extreme(node: Node) -> Results:
     require_same_scales(node)
     value = node.value(0)
@@ -54,7 +64,7 @@ def extreme(node: Node) -> Results:
     return [reduced(node, value, node.kind.lower(), axes, bool(node.option("KeepDims")))]
 
 
-@quantised("REDUCE_PROD", any_width=True)
+@imports_quantised("REDUCE_PROD", any_bits=True)
 def product_along(node: Node) -> Results:
     """Imports REDUCE_PROD. As in LiteRT, each partial product is requantized by the n-th root of the whole factor."""
     value, x, y = node.value(0), operand(node, 0), result(node)
@@ -64,7 +74,7 @@ def product_along(node: Node) -> Results:
     count = product(shape[axis] for axis in axes)
     if not isinstance(count, int) or count < 1:
         raise Unsupported(f"the product of {count} numbers is not supported")
-    significand, shift = shortened(
+    significand, shift = with_15_bit_significand(
         fixed_point.multiplier(fixed_point.scale(x) / float(np.power(fixed_point.scale(y), 1.0 / count))))
     if not -31 <= shift <= 30:
         raise Unsupported(f"its scales differ by a factor of 2^{shift - 15}")
@@ -75,7 +85,7 @@ def product_along(node: Node) -> Results:
     return [node.reshaped(node.as_value(name), node.results[0].shape) if node.option("KeepDims") else name]
 
 
-@quantised("SOFTMAX")
+@imports_quantised("SOFTMAX")
 def softmax(node: Node) -> Results:
     """Imports SOFTMAX along the last axis. The scale of an 8-bit result is 1 / 256, of an int16 result 1 / 65536."""
     dtype, value, result = node.type(0).dtype, node.value(0), node.results[0]
@@ -91,10 +101,10 @@ def softmax(node: Node) -> Results:
                           value.order)]
 
 
-@quantised("L2_NORMALIZATION")
+@imports_quantised("L2_NORMALIZATION")
 def l2_normalization(node: Node) -> Results:
     """Imports L2_NORMALIZATION along the last axis. The scale of the result is 1 / 128."""
-    dtype, y, value = same_types(node), result(node), node.value(0)
+    dtype, y, value = common_dtype(node), result(node), node.value(0)
     if y.scale[0] != np.float32(1 / 128) or zero(y) != (0 if dtype == "int8" else 128):
         raise Unsupported("its result is not in steps of 1 / 128 above and below the middle")
     if node.option("FusedActivationFunction", 0):
@@ -103,11 +113,11 @@ def l2_normalization(node: Node) -> Results:
     return [node.as_value(node.emit("l2_fixed", value.name, axis=axis, zero=zero(operand(node, 0))), value.order)]
 
 
-@quantised("LOG_SOFTMAX")
+@imports_quantised("LOG_SOFTMAX")
 def log_softmax(node: Node) -> Results:
     """Imports LOG_SOFTMAX along the last axis. The scale of the result is 1 / 16."""
     y, value = result(node), node.value(0)
-    if y.scale[0] != np.float32(1 / 16) or zero(y) != fixed_point.integer_range(same_types(node)).maximum:
+    if y.scale[0] != np.float32(1 / 16) or zero(y) != fixed_point.integer_range(common_dtype(node)).maximum:
         raise Unsupported("its result is not in steps of 1 / 16 below the largest number")
     tables = log_softmax_fixed.tables(fixed_point.scale(operand(node, 0)))
     axis = value.order.index(len(value.order) - 1)

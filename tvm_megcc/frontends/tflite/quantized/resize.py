@@ -13,14 +13,15 @@ from ....ops.elementwise import emit_broadcast
 from ..node import Node, Results, Unsupported
 from ..value import CHANNELS_FIRST
 from ..windows import channels
-from .importers import quantised, require_same_scales, typed
+from .importers import emit_as_result, imports_quantised, require_same_scales
 
 #: Positions between two elements are multiples of 1 / 2^10.
 _STEPS = 1 << 10
 
 
-@quantised("RESIZE_BILINEAR", any_width=True)
+@imports_quantised("RESIZE_BILINEAR", any_bits=True)
 def bilinear(node: Node) -> Results:
+    """Operands: x, int32 [2] with height and width of the result, which have to be known."""
     require_same_scales(node)
     x, sizes, dtype = channels(node), node.dims(1, "size"), node.type(0).dtype
     if len(sizes) != 2:
@@ -33,41 +34,46 @@ def bilinear(node: Node) -> Results:
         if extent < 1 or size < 1:
             raise ShapeError(f"resizes {extent} elements to {size}")
         node.require_budget(size)
-    make = {"int8": _in_int8, "int16": _in_int16, "uint8": _real}[dtype]
+    make = {"int8": _bilinear_int8, "int16": _bilinear_int16, "uint8": _bilinear_uint8}[dtype]
     return [node.as_value(make(node, x, sizes, corners, half_pixel), CHANNELS_FIRST[4])]
 
 
-def _in_int8(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
+def _bilinear_int8(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
     """Resizes along rows, then columns, in int32. With weights in units of 2^-10, all sums of products are exact."""
     value = x
     for axis, size in enumerate(sizes):
         below, above, fraction = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half_pixel)
-        value = _between(node, value, 2 + axis, below, above, fraction, X * (_STEPS - arg(2)) + arg(1) * arg(2),
+        value = _interpolated(node, value, 2 + axis, below, above, fraction, X * (_STEPS - arg(2)) + arg(1) * arg(2),
                          "int32")
     # 1 is subtracted from negative numbers, so that ties round away from zero.
     expr = call("rescale_once", X + minimum(maximum(X, -1), 0), 2**30, -19)
-    return typed(node, expr, value)
+    return emit_as_result(node, expr, value)
 
 
-def _in_int16(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
+def _bilinear_int16(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
     """Resizes int16 in float64, which holds the sums exactly: their weights are in units of 2^-20."""
     value = node.emit("cast", x, dtype="float64")
     for axis, size in enumerate(sizes):
         below, above, fraction = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half_pixel)
-        value = _between(node, value, 2 + axis, below, above, fraction.astype(np.float64),
+        value = _interpolated(node, value, 2 + axis, below, above, fraction.astype(np.float64),
                          X * (_STEPS - arg(2)) + arg(1) * arg(2), "")
     steps = float(_STEPS * _STEPS)
     size = call("floor", (call("abs", X) + steps / 2) / steps)
     return node.emit("cast", node.compute(call("if_lt", X, 0, -size, size), value), dtype="int16")
 
 
-def _between(node: Node, value: str, axis: int, below, above, fraction, expr: Expr, dtype: str) -> str:
-    """Emits `expr` over the elements below and above each position along an axis, and the fraction of the way between
-    them. dtype: dtype of the result, "" for that of the operands."""
+def _interpolated(node: Node, value: str, axis: int, below, above, fraction, expr: Expr, dtype: str) -> str:
+    """Emits `expr` over three operands along an axis: the elements below and above each position, and the fraction of
+    the way between them.
+
+    Args:
+        below, above, fraction: for each position, the indices of both elements, and the fraction.
+        dtype: that of the result, "" for that of the operands.
+    """
     constant = node.onnx_node().constant
-    ends = [node.emit("gather", value, constant(index.astype(np.int32)), axis=axis) for index in (below, above)]
-    shares = constant(fraction.reshape(-1, *(1,) * (3 - axis)))
-    return emit_broadcast(node.onnx_node(), "elementwise", (*ends, shares), expr=expr,
+    neighbours = [node.emit("gather", value, constant(index.astype(np.int32)), axis=axis) for index in (below, above)]
+    fractions = constant(fraction.reshape(-1, *(1,) * (3 - axis)))
+    return emit_broadcast(node.onnx_node(), "elementwise", (*neighbours, fractions), expr=expr,
                           **({"dtype": dtype} if dtype else {}))[0]
 
 
@@ -83,7 +89,7 @@ def _neighbours(extent: int, size: int, corners: bool, half_pixel: bool) -> tupl
     return below, above, (coordinate - _STEPS * below).astype(np.int32)
 
 
-def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
+def _bilinear_uint8(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
     """Resizes uint8 in float32: four products of an element and both fractions, in LiteRT's order of operations, are
     summed and truncated."""
     tables = []
@@ -106,4 +112,4 @@ def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel:
     parts = [call("real", arg(index)) for index in range(4)]
     total = parts[0] * (1 - y) * (1 - x_) + parts[1] * y * (1 - x_) + parts[2] * (1 - y) * x_ + parts[3] * y * x_
     expr = call("nearest", call("floor", total + 0.5))
-    return typed(node, expr, *corner, down, right)
+    return emit_as_result(node, expr, *corner, down, right)

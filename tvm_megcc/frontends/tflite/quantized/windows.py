@@ -12,32 +12,32 @@ from ..value import CHANNELS_FIRST
 from ..windows import channels, windows
 from . import fixed_point
 from .fixed_point import Multiplier
-from .importers import activation, quantised, require_same_scales, typed
+from .importers import activation, emit_as_result, imports_quantised, require_same_scales
 
 
-@quantised("MAX_POOL_2D", any_width=True)
+@imports_quantised("MAX_POOL_2D", any_bits=True)
 def max_pool(node: Node) -> Results:
     require_same_scales(node)
     attrs = {**windows(node), "kernel_shape": [node.option("FilterHeight"), node.option("FilterWidth")]}
     (y,) = node.onnx("MaxPool", channels(node), **attrs)
-    within = activation(node)
-    if within != fixed_point.integer_range(node.results[0].dtype):
-        y = typed(node, clip(X, *within), y)
+    bounds = activation(node)
+    if bounds != fixed_point.integer_range(node.results[0].dtype):
+        y = emit_as_result(node, clip(X, *bounds), y)
     return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
 #: The largest window in elements. For 8 bits: the mean by a 31-bit multiplier (`_factor`) is exact. For int16: sums are
 #: exact in float32.
-_MOST_COUNTED = {"int8": 2**20, "uint8": 2**20, "int16": 2**8}
+_MAX_WINDOW_SIZE = {"int8": 2**20, "uint8": 2**20, "int16": 2**8}
 
 
-@quantised("AVERAGE_POOL_2D", any_width=True)
+@imports_quantised("AVERAGE_POOL_2D", any_bits=True)
 def average_pool(node: Node) -> Results:
     """Imports AVERAGE_POOL_2D: divides each sum by the number of elements in the window, ties away from zero."""
     require_same_scales(node)
     image, kernel = channels(node), (node.option("FilterHeight"), node.option("FilterWidth"))
     dtype, pool = node.type(0).dtype, node.onnx_node("AveragePool", (image,), windows(node))
-    if kernel[0] * kernel[1] > _MOST_COUNTED[dtype]:
+    if kernel[0] * kernel[1] > _MAX_WINDOW_SIZE[dtype]:
         raise Unsupported(f"windows of {kernel[0]} x {kernel[1]} are not supported")
     pads, extents = symbolic_pads(pool, kernel), node.type_of(image).shape[2:]
     image, attrs = padded(pool, image, kernel, 0)
@@ -68,7 +68,7 @@ def average_pool(node: Node) -> Results:
     if dtype != "uint8" and not (possible % 2).all():  # negative means may be ties
         mean = call("rescale_once", maximum(total, 0), *factor) - call("rescale_once", maximum(0 - total, 0), *factor)
     expr = clip(mean, *activation(node))
-    return [node.as_value(typed(node, expr, sums, *parts), CHANNELS_FIRST[4])]
+    return [node.as_value(emit_as_result(node, expr, sums, *parts), CHANNELS_FIRST[4])]
 
 
 def _factor(count: int) -> Multiplier:

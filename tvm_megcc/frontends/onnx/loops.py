@@ -93,8 +93,8 @@ def emit_loop(importer: Importer, node: Node, loop: LoopSpec, iteration: Iterati
     inputs = [*given, *(tensor for tensors in body_tensors for tensor in tensors)]
     body, captured = builder.body(first_op, inputs, [*conditions, *carried, *rows])
     types = [*map(node.type_of, starts), *(type_.with_shape((loop.capacity, *type_.shape)) for type_ in row_types)]
-    trip_count, _, *emitted = add_loop_operator(node, loop.max_trip_count, loop.condition, starts, body, captured, types,
-                                                ends_by_count)
+    trip_count, _, *emitted = add_loop_operator(node, loop.max_trip_count, loop.condition, starts, body, captured,
+                                                types, ends_by_count)
     remaining = iter(emitted)
     with builder.importing(node.name):
         final = [plan.unpack(node, builder.unbacked, [next(remaining) for _ in plan.types])

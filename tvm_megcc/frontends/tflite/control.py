@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import ShapeError, quoted
-from ..onnx.loops import ENDLESS, LOOP_TYPES, add_branch_operator, add_loop_operator, add_loop_input
+from ..onnx.loops import ENDLESS, LOOP_TYPES, add_branch_operator, add_loop_input, add_loop_operator
 from ..onnx.synthetic_node import SyntheticNode
 from .file import Operator
 from .node import Unsupported

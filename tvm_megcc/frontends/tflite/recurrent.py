@@ -78,8 +78,9 @@ def rnn(node: Node) -> Results:
     x = _time_first(node)
     initial = initial_state(node, 4, (1, node.type_of(x).shape[1], r.shape[0]))
     both_biases = node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype)
-    y, last = node.onnx("RNN", x, node.constant(w[None], dtype), node.constant(r[None], dtype), both_biases, "", initial,
-                        outputs=2, hidden_size=r.shape[0], activations=[_activation(node)])
+    weights, recurrent_weights = node.constant(w[None], dtype), node.constant(r[None], dtype)
+    y, last = node.onnx("RNN", x, weights, recurrent_weights, both_biases, "", initial, outputs=2,
+                        hidden_size=r.shape[0], activations=[_activation(node)])
     keep_state(node, 4, last)
     return [_without_directions(node, y)]
 

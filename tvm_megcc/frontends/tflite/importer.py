@@ -117,7 +117,7 @@ class _Importer:
     values: tensor -> its value; None if its operator could not be imported.
     counted_buffers: buffers of constants that are counted against the budget already.
     active_runs: result of an operator that not every run executes -> the bool value, whether this run does.
-    findings, unsupported: error texts: what is wrong with the file, and what this front end does not support.
+    findings, unsupported: error messages: what is wrong with the file, and what this front end does not support.
     externs: kind of a custom operator -> the user's C functions for it.
     has_custom, has_quantised: whether unsupported operators are custom, or have quantised operands.
     as_declared: whether all inputs have the file's shapes, so that inferred shapes must equal the file's.

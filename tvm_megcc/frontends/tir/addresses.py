@@ -45,7 +45,7 @@ class Addresses:
         self.helpers: dict[str, None] = {}
         #: Elements that a variable holds for the time being: (buffer, offset in C, variable).
         self.elements_in_variables: list[tuple[Var, str, Value]] = []
-        #: Of the statement that is printed; None where nothing is extracted.
+        #: Those of the statement that is printed; None where nothing is extracted.
         self.subexpressions: Subexpressions | None = None
 
     def use(self, name: str) -> str:

@@ -108,7 +108,7 @@ class Subexpressions:
         """Returns the definitions of what occurs at least twice in a statement, and the statement without placeholders.
 
         Args:
-            strings: the texts that the statement is made of, with placeholders.
+            strings: the strings that the statement is made of, with placeholders.
             new_name: returns an unused identifier for a suggested one.
         """
         uses = Counter(number for text in strings for number in _placeholder_numbers(text))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the printers of TIR share: expressions and buffers in C, and predicates on TIR expressions."""
+"""Expressions and buffers in C, and predicates on TIR expressions, which all printers of TIR share."""
 
 from __future__ import annotations
 

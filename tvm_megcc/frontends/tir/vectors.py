@@ -101,17 +101,17 @@ class Vectors(Expressions):
             a, b = self._vector_value(expr.a), self._vector_value(expr.b)
             return Value(f"{a.operand(level)} {symbol} {b.operand(level + 1)}", level, "float32")
         if kind in ("Max", "Min"):
-            return _vector_call(f"mgc_{kind.lower()}", *self._vector_texts(expr.a, expr.b))
+            return _vector_call(f"mgc_{kind.lower()}", *self._vector_strings(expr.a, expr.b))
         if kind == "Select" and type(expr.condition).__name__ in ("LT", "GT"):
-            sides = self._vector_texts(expr.condition.a, expr.condition.b)
+            sides = self._vector_strings(expr.condition.a, expr.condition.b)
             sides = sides if type(expr.condition).__name__ == "LT" else sides[::-1]
-            return _vector_call("mgc_if_lt", *sides, *self._vector_texts(expr.true_value, expr.false_value))
+            return _vector_call("mgc_if_lt", *sides, *self._vector_strings(expr.true_value, expr.false_value))
         short = expr.op.name.rpartition(".")[2] if kind == "Call" and isinstance(expr.op, ir.Op) else ""
         if short not in _FUNCTIONS:
             raise _NotVectorizable
-        return _vector_call(_FUNCTIONS[short], *self._vector_texts(*expr.args))
+        return _vector_call(_FUNCTIONS[short], *self._vector_strings(*expr.args))
 
-    def _vector_texts(self, *exprs) -> list[str]:
+    def _vector_strings(self, *exprs) -> list[str]:
         return [self._vector_value(expr).text for expr in exprs]
 
     def vector_loop(self, loop, store_of) -> bool:

@@ -69,7 +69,7 @@ class FunctionText(Vectors):
         self.lines.append("}")
 
     def extract_common(self, strings: list[str]) -> list[str]:
-        """Prints the definitions of common subexpressions; returns the strings of the statement without placeholders."""
+        """Prints the definitions of common subexpressions. Returns the statement's strings without placeholders."""
         lines, strings = self.subexpressions.extract_common(strings, self.name)
         self.subexpressions = None
         self.lines += lines

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model on a device: one session, after functions that TVM's RPC or a caller in the same process can call, with all
- * times taken here. Compiled with a generated folder into a shared library.
+ * A model on a device: functions over one session, which TVM's RPC or a caller in the same process calls. Times are
+ * taken here. The file is compiled with a generated folder into a shared library; device.py calls it.
  */
 #define _POSIX_C_SOURCE 200112L
 #include <stdlib.h>
@@ -13,11 +13,12 @@
 
 extern const megcc_module MEGCC_MODULE;
 
-enum { ALIGNMENT = 64, MOST_COUNTERS = 8 };
+enum { ALIGNMENT = 64, MAX_COUNTERS = 8 };
 
 static megcc_model model;
 static megcc_session *session;
-static double *seconds, begin; /* of each instruction of the present run; NULL: not taken */
+static double *seconds; /* of each instruction of the present run; NULL: they are not measured */
+static double begin;    /* of the present instruction */
 
 static double now(void)
 {
@@ -46,7 +47,8 @@ static int32_t fail(megcc_error *error, int32_t status, const ffi_span *text)
     return status;
 }
 
-/* (container, int32 CPU or 0; int32 CPU of the program that was taken, text) -> status. The container has to stay. */
+/* (container, int32 MEGCC_ISA_* or 0; result: int32 MEGCC_ISA_* of the program that was chosen, error text) -> status.
+ * The container has to stay in memory. */
 static int32_t open_session(const ffi_span *arguments)
 {
     const ffi_span *container = &arguments[0], *text = &arguments[3];
@@ -81,7 +83,7 @@ static int32_t open_session(const ffi_span *arguments)
     return status == MEGCC_OK ? status : fail(&error, status, text);
 }
 
-/* (megcc_shape of every input, room for those of the outputs, text) -> status */
+/* (megcc_shape of every input; results: megcc_shape of every output, error text) -> status */
 static int32_t set_shapes(const ffi_span *arguments)
 {
     const uint32_t inputs = megcc_model_inputs(&model), outputs = megcc_model_outputs(&model);
@@ -104,6 +106,7 @@ static int32_t set_shapes(const ffi_span *arguments)
     return MEGCC_OK;
 }
 
+/* Inputs, outputs and states are one after the other in a block of bytes, each at a multiple of ALIGNMENT. */
 static uint64_t aligned(uint64_t bytes)
 {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -117,7 +120,7 @@ static int32_t bind_inputs(const ffi_span *inputs)
         megcc_session_input(session, i, &tensor);
         if (position + tensor.bytes > inputs->bytes)
             return FFI_BAD_ARGUMENTS;
-        /* A state refuses: the session keeps it. */
+        /* A state cannot be bound, which is no error: the session keeps it. */
         (void)megcc_session_bind_input(session, i, inputs->data + position, (size_t)tensor.bytes);
         position += aligned(tensor.bytes);
     }
@@ -138,24 +141,25 @@ static int32_t save_outputs(const ffi_span *outputs)
     return MEGCC_OK;
 }
 
-/* Reads what the states count that lie at these inputs, or writes it back: runs that follow find as many rows. */
-static void counted(const int32_t *input, uint64_t count, int64_t *value, int write)
+/* Reads the row counts of KV caches, or, with `write`, writes them back, so that the next run begins with as many rows.
+ * input: the indices of the states that hold row counts. */
+static void copy_counters(const int32_t *input, uint64_t count, int64_t *value, int write)
 {
-    for (uint64_t i = 0; i < count && i < MOST_COUNTERS; i++) {
+    for (uint64_t i = 0; i < count && i < MAX_COUNTERS; i++) {
         void *place = megcc_session_input(session, (uint32_t)input[i], NULL);
         if (place != NULL)
             memcpy(write ? place : (void *)(value + i), write ? (const void *)(value + i) : place, sizeof *value);
     }
 }
 
-/* (inputs, int32 {runs, further runs, inputs that are states which count rows…}; outputs, double seconds of each run,
- * double seconds of each instruction of each further run, text) -> status. Inputs and outputs lie one after the other,
- * each at a multiple of 64 bytes. One run that is not timed comes first; all begin with as many rows as it did. */
+/* (inputs, int32 {timed runs, watched runs, indices of states that hold row counts…}; results: outputs, double seconds
+ * of each timed run, double seconds of each instruction of each watched run, error text) -> status. The first run is
+ * neither timed nor watched. All runs begin with the same row counts. */
 static int32_t run(const ffi_span *arguments)
 {
     const uint32_t instructions = model.program.rows[MEGCC_INSTRUCTIONS].count;
     int32_t counts[2];
-    int64_t rows[MOST_COUNTERS];
+    int64_t rows[MAX_COUNTERS];
     megcc_error error;
     memset(&error, 0, sizeof error);
     memcpy(counts, arguments[1].data, sizeof counts);
@@ -167,11 +171,11 @@ static int32_t run(const ffi_span *arguments)
         return FFI_BAD_ARGUMENTS;
     int32_t status = bind_inputs(&arguments[0]);
     seconds = NULL;
-    counted(counter, counters, rows, 0);
+    copy_counters(counter, counters, rows, 0);
     if (status == MEGCC_OK)
         status = megcc_session_run(session, &error);
     for (int32_t i = 0; i < counts[0] && status == MEGCC_OK; i++) {
-        counted(counter, counters, rows, 1);
+        copy_counters(counter, counters, rows, 1);
         const double start = now();
         status = megcc_session_run(session, &error);
         runs[i] = now() - start;
@@ -179,7 +183,7 @@ static int32_t run(const ffi_span *arguments)
     memset(calls, 0, (size_t)counts[1] * instructions * sizeof *calls);
     for (int32_t i = 0; i < counts[1] && status == MEGCC_OK; i++) {
         seconds = calls + (size_t)i * instructions;
-        counted(counter, counters, rows, 1);
+        copy_counters(counter, counters, rows, 1);
         status = megcc_session_run(session, &error);
     }
     seconds = NULL;
@@ -188,8 +192,8 @@ static int32_t run(const ffi_span *arguments)
     return status == MEGCC_OK ? save_outputs(&arguments[2]) : status;
 }
 
-/* (int32 {write, inputs that are states…; any further ones -1}, their values; room for them, text) -> status. Writing
- * first sets all states to zero. */
+/* (int32 {write, indices of states…, -1}, their values if `write` is not 0; results: their values, error text) ->
+ * status. Writing first sets all states to zero. */
 static int32_t states(const ffi_span *arguments)
 {
     const int32_t *index = (const int32_t *)(const void *)arguments[0].data;
@@ -210,8 +214,8 @@ static int32_t states(const ffi_span *arguments)
     return MEGCC_OK;
 }
 
-/* (double seconds; measured times) -> status. Waits repeatedly for that time and does nothing else: the machine took what
- * a measured time has above it. */
+/* (double seconds; results: double durations) -> status. Each duration is that of a loop that only waits for `seconds`:
+ * what is longer was a disturbance of the machine. */
 static int32_t idle(const ffi_span *arguments)
 {
     double least, *waits = (double *)(void *)arguments[1].data;

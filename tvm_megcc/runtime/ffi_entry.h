@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions for TVM's runtime, as an RPC server has it: a part of tvm/ffi/c_api.h and dlpack.h. The library that has
- * them needs nothing of TVM, so it loads without it as well.
+ * Exports functions for TVM's FFI, by which an RPC server calls them. The declarations are from tvm/ffi/c_api.h and
+ * dlpack.h, so a library needs nothing of TVM to compile and to load.
  */
 #ifndef MEGCC_FFI_ENTRY_H
 #define MEGCC_FFI_ENTRY_H

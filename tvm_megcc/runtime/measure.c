@@ -7,8 +7,8 @@
  * input, and the bytes of the inputs; a result is a `tail`, the nanoseconds of a call in each repeat as doubles, and the
  * bytes of the outputs.
  *
- * Every call reads the next copies of its inputs. So a weight comes from as far away as in a network, which reads all
- * its other weights before it reads this one again.
+ * Every call reads the next copies of its inputs. So a weight comes from the same cache or memory as in a network, which
+ * reads all other weights between two reads of one.
  */
 #define _POSIX_C_SOURCE 200112L
 #include <setjmp.h>
@@ -23,25 +23,25 @@
 #include "kernels_to_measure.h"
 
 enum { MAX_EXTENTS = 64, MAX_OUTPUTS = 16, GUARD = 64, ALIGNMENT = 64 };
-/* What `measure` returns; runtime/timing.py has their meaning in words. */
+/* The status of a measurement; runtime/timing.py has the messages. */
 enum { MEASURED, MALFORMED, NO_MEMORY, WRONG_CPU, CRASHED };
 
 typedef struct head {
     int32_t kernel, isa, extents, inputs, outputs, tasks, repeats;
-    int32_t least_us;           /* a repeat consists of as many calls as take this long */
-    int32_t most_us;            /* no further repeat is begun after this time */
-    int32_t warm_us;            /* calls before the first repeat: at least one, for this time */
+    int32_t min_repeat_us;      /* a repeat consists of as many calls as take this long */
+    int32_t max_total_us;       /* no further repeat begins after this time */
+    int32_t warm_up_us;         /* the duration of the calls before the first repeat; at least one call */
     int64_t shared, scratch;    /* bytes */
 } head;
 
 typedef struct tail {
     int32_t status;             /* of the kernel: 0, or a megcc_status */
-    int32_t repeats;            /* done */
-    int32_t overrun;            /* it wrote outside its outputs or its workspace */
+    int32_t repeats;            /* the number of repeats that were measured */
+    int32_t overrun;            /* 1: the kernel wrote outside its outputs or its workspace */
     int32_t zero;               /* padding */
 } tail;
 
-/* A block between guards. */
+/* A block of memory between guard bytes, by which writes outside it are found. */
 typedef struct block {
     unsigned char *whole, *data;
     size_t bytes;
@@ -66,7 +66,7 @@ static int is_intact(const block *b)
     return 1;
 }
 
-/* Equal copies of an input, one after the other. */
+/* Equal copies of an input at a distance of `step` bytes: the addresses of the first and the last one. */
 typedef struct copies {
     const unsigned char *first, *end;
     size_t step;
@@ -93,7 +93,8 @@ static double now_ns(void)
     return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
 }
 
-/* A kernel that crashes ends its measurement, not the server. Such a signal comes to the thread that caused it. */
+/* A kernel that crashes ends its measurement, not the server. The system sends such a signal to the thread that caused
+ * it. */
 static const int crashes[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE };
 enum { CRASHES = sizeof crashes / sizeof *crashes };
 static sigjmp_buf before_kernel;
@@ -119,7 +120,7 @@ static void release_crashes(const struct sigaction *old)
         sigaction(crashes[i], &old[i], NULL);
 }
 
-/* A call, the memory that its inputs `in` are copied to, and its scratch. */
+/* A call, the pointers to its inputs, which change from call to call, the copies that they point to, and its scratch. */
 typedef struct timed {
     megcc_call call;
     const void **in;
@@ -137,8 +138,8 @@ static int32_t run_once(const head *h, const timed *t)
     return status;
 }
 
-/* The nanoseconds of a call in each repeat, once the caches hold what they hold while a network runs again and again:
- * code, activations, and what they keep of more weights than fit. */
+/* Measures the nanoseconds of a call in each repeat, after a warm-up that brings the caches into the state in which they
+ * are while a network runs repeatedly. */
 static void repeat(const head *h, const timed *t, tail *result, double *ns)
 {
     const double start = now_ns();
@@ -146,17 +147,17 @@ static void repeat(const head *h, const timed *t, tail *result, double *ns)
     if (result->status != 0)
         return;
     int32_t warm = 1;
-    for (; now_ns() - start < 1e3 * (double)h->warm_us; warm++)
+    for (; now_ns() - start < 1e3 * (double)h->warm_up_us; warm++)
         run_once(h, t);
     const double once = (now_ns() - start + 1.0) / warm;
-    const double wanted = 1e3 * (double)h->least_us / once;
-    const int32_t calls = wanted < 1.0 ? 1 : wanted > 1e6 ? 1000000 : (int32_t)wanted;
+    const double needed_calls = 1e3 * (double)h->min_repeat_us / once;
+    const int32_t calls = needed_calls < 1.0 ? 1 : needed_calls > 1e6 ? 1000000 : (int32_t)needed_calls;
     while (result->repeats < h->repeats) {
         const double begin = now_ns();
         for (int32_t i = 0; i < calls; i++)
             run_once(h, t);
         ns[result->repeats++] = (now_ns() - begin) / calls;
-        if (now_ns() - start > 1e3 * (double)h->most_us)
+        if (now_ns() - start > 1e3 * (double)h->max_total_us)
             break;
     }
 }

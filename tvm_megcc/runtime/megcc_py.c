@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model and a session on the heap, after functions that are easy to call from Python: the sizes of the API's
- * structs stay on this side. Compiled into the shared library of a build.
+ * Functions over a model and a session on the heap for Python's ctypes, which so needs no sizes of the C API's structs.
+ * The file is compiled into the shared library of a build; native.py calls it.
  */
 #define _POSIX_C_SOURCE 200112L /* clock_gettime */
 #include <stdlib.h>
@@ -23,8 +23,8 @@ extern const megcc_module MEGCC_MODULE;
 
 typedef void (*observer_fn)(uint32_t instruction, const void *data, uint64_t bytes);
 
-/* PyArrayInterface: what the attribute __array_struct__ of an array leads to, by numpy's array interface protocol. It
- * costs Python a tenth of what asking for address, shape and type one after the other does. */
+/* PyArrayInterface of numpy's array interface protocol, to which the attribute __array_struct__ of an array leads. For
+ * Python it takes a tenth of the time of reading address, shape and type of an array. */
 typedef struct array_interface {
     int two, rank;
     char kind;
@@ -35,17 +35,17 @@ typedef struct array_interface {
 
 enum { C_CONTIGUOUS = 0x1, ALIGNED = 0x100, NOT_SWAPPED = 0x200, READABLE = C_CONTIGUOUS | ALIGNED | NOT_SWAPPED };
 
-/* The results of megcc_py_run, beside statuses, if an array is not what the input wants; nothing has been done then. */
+/* The status of megcc_py_run if an array does not fit its input; then nothing was run. */
 #define MISFIT (-1)
 
-/* Numpy's kind and bytes of an element, by the constants MEGCC_FLOAT32, …. 'S' stands for element types that numpy does
- * not have; for Python they are byte strings of this length. */
+/* Numpy's kind and the bytes of an element, in the order of the constants MEGCC_FLOAT32, …. 'S' stands for element types
+ * that numpy does not have; Python passes them as byte strings of this length. */
 static const struct { char kind; int bytes; } ELEMENTS[] = {
     {'f', 4}, {'f', 2}, {'f', 8}, {'i', 1}, {'u', 1}, {'i', 2}, {'u', 2}, {'i', 4}, {'u', 4}, {'i', 8}, {'u', 8},
     {'b', 1}, {'S', 2}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}
 };
 
-/* An input or output as Python sees it. dims: -1 where it changes and is not known yet. */
+/* An input or output for Python. dims: -1 for a dynamic extent until shapes are set. */
 typedef struct port {
     const char *name;
     int32_t dtype, rank, dims[MEGCC_MAX_RANK];
@@ -53,15 +53,15 @@ typedef struct port {
 
 typedef struct input {
     const array_interface *array;   /* set by Python before a run; NULL: a state, which the session keeps */
-    const void *bound;              /* what the session reads now; NULL: its own memory */
-    port is;
+    const void *bound;              /* the memory that is bound to the session; NULL: the session's own */
+    port port;
 } input;
 
 typedef struct output {
-    void *wanted;                   /* set by Python before a run: where to write; NULL: the session's memory */
-    const void *found;              /* where it is after the run */
-    void *bound;
-    port is;
+    void *wanted;                   /* set by Python before a run: the memory to write to; NULL: the session's own */
+    const void *found;              /* the address of the output after the run */
+    void *bound;                    /* the memory that is bound to the session; NULL: the session's own */
+    port port;
 } output;
 
 typedef struct handle {
@@ -72,12 +72,12 @@ typedef struct handle {
     void *pool_memory;
     input *inputs;
     output *outputs;
-    megcc_error error;          /* why the last call failed */
-    /* The actions of observe() during the present run; at most one of them is set. */
-    double *seconds;
-    observer_fn observer;
-    const uint32_t *operand;    /* of each instruction: which operand the observer gets */
-    double begin;
+    megcc_error error;          /* of the last call */
+    /* What observe() does during a run; at most one of the first two is set. */
+    double *seconds;            /* it adds the time of each instruction here */
+    observer_fn observer;       /* it calls this function after each instruction */
+    const uint32_t *operand;    /* for each instruction: the index of the operand that the observer gets */
+    double begin;               /* the time at which the present instruction began */
 } handle;
 
 static double now(void)
@@ -92,12 +92,12 @@ static int32_t observe(void *user, megcc_session *session, uint32_t instruction,
     handle *h = (handle *)user;
     if (h->seconds) {
         if (after)
-            h->seconds[instruction] += now() - h->begin; /* in a loop there are several */
+            h->seconds[instruction] += now() - h->begin; /* a loop runs an instruction several times */
         else
             h->begin = now();
     } else if (h->observer && after) {
         megcc_tensor tensor;
-        tensor.name = NULL;     /* and stays so where the instruction is no call */
+        tensor.name = NULL;     /* it stays NULL if the instruction is no call */
         const void *data = megcc_session_operand(session, instruction, h->operand[instruction], &tensor);
         if (tensor.name != NULL)
             h->observer(instruction, data, tensor.bytes);
@@ -126,18 +126,18 @@ static void describe(const megcc_tensor *tensor, port *result)
     memcpy(result->dims, tensor->dims, sizeof tensor->dims);
 }
 
-/* Inputs and outputs as they are now. Shapes are new, so nothing is bound. */
+/* Updates the descriptions of inputs and outputs after shapes were set, which removes all bindings. */
 static void describe_ports(handle *h)
 {
     megcc_tensor tensor;
     for (uint32_t i = 0; i < megcc_model_inputs(&h->model); i++) {
         megcc_session_input(h->session, i, &tensor);
-        describe(&tensor, &h->inputs[i].is);
+        describe(&tensor, &h->inputs[i].port);
         h->inputs[i].bound = NULL;
     }
     for (uint32_t i = 0; i < megcc_model_outputs(&h->model); i++) {
         megcc_session_output(h->session, i, &tensor);
-        describe(&tensor, &h->outputs[i].is);
+        describe(&tensor, &h->outputs[i].port);
         h->outputs[i].bound = NULL;
     }
 }
@@ -178,8 +178,8 @@ static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t 
     return status;
 }
 
-/* Opens a session on a container, for the CPU `cpu` (MEGCC_ISA_*; 0: this one). threads: the most threads; 0: as many as
- * it was compiled for. Returns NULL if that fails, with the reason in `text`. */
+/* Opens a session on a container for the CPU `cpu` (MEGCC_ISA_*; 0: this machine's). threads: the largest number of
+ * threads; 0: the number that the model was compiled for. Returns NULL on failure, with the reason in `text`. */
 EXPORT handle *megcc_py_open(const void *data, uint64_t size, uint32_t cpu, int32_t threads, char *text,
                              uint64_t text_size)
 {
@@ -192,13 +192,13 @@ EXPORT handle *megcc_py_open(const void *data, uint64_t size, uint32_t cpu, int3
     return h;
 }
 
-/* Why the last call failed. */
+/* Writes the reason why the last call failed to `text`. */
 EXPORT void megcc_py_error(const handle *h, char *text, uint64_t text_size)
 {
     megcc_error_text(&h->error, text, (size_t)text_size);
 }
 
-/* How many there are of inputs, outputs, states, instructions. */
+/* Writes the numbers of inputs, outputs, states and instructions to `counts`. */
 EXPORT void megcc_py_counts(const handle *h, uint32_t counts[4])
 {
     counts[0] = megcc_model_inputs(&h->model);
@@ -207,7 +207,7 @@ EXPORT void megcc_py_counts(const handle *h, uint32_t counts[4])
     counts[3] = h->model.program.rows[MEGCC_INSTRUCTIONS].count;
 }
 
-/* The rows of inputs and outputs: Python reads what they are, and says before a run where they lie. */
+/* Returns the rows of inputs and outputs: Python reads their descriptions, and sets their addresses before a run. */
 EXPORT input *megcc_py_inputs(handle *h)
 {
     return h->inputs;
@@ -218,7 +218,7 @@ EXPORT output *megcc_py_outputs(handle *h)
     return h->outputs;
 }
 
-/* The container that was compiled in and its size, or NULL. */
+/* Returns the container that is compiled into the library, and its size; NULL if there is none. */
 EXPORT const void *megcc_py_embedded(uint64_t *bytes)
 {
 #ifdef MEGCC_HEADER
@@ -230,13 +230,13 @@ EXPORT const void *megcc_py_embedded(uint64_t *bytes)
 #endif
 }
 
-/* MEGCC_ISA_* of the program that the session runs. */
+/* Returns MEGCC_ISA_* of the program that the session runs. */
 EXPORT uint32_t megcc_py_isa(const handle *h)
 {
     return h->model.program.isa;
 }
 
-/* Sets the shapes of all inputs; with `keep` states stay. Returns a status. */
+/* Sets the shapes of all inputs. keep: states keep their values. Returns a status. */
 EXPORT int32_t megcc_py_set_shapes(handle *h, const megcc_shape *shapes, int32_t keep)
 {
     const uint32_t count = megcc_model_inputs(&h->model);
@@ -247,20 +247,20 @@ EXPORT int32_t megcc_py_set_shapes(handle *h, const megcc_shape *shapes, int32_t
     return status;
 }
 
-/* States become zero. */
+/* Sets all states to zero. */
 EXPORT void megcc_py_reset(handle *h)
 {
     megcc_session_reset(h->session);
 }
 
-/* Where an input lies in the session that is not bound: a state. */
+/* Returns the address of a state in the session. */
 EXPORT void *megcc_py_input(handle *h, uint32_t index)
 {
     return megcc_session_input(h->session, index, NULL);
 }
 
-/* Says how to watch the following runs. `seconds`: the time of each instruction; `observer`: a call after each
- * instruction with its operand `operand[instruction]`; both NULL: nothing. */
+/* Watches the following runs. seconds: receives the time of each instruction. observer: is called after each instruction
+ * with its operand of the index `operand[instruction]`. Both NULL: runs are not watched. */
 EXPORT void megcc_py_watch(handle *h, double *seconds, observer_fn observer, const uint32_t *operand)
 {
     h->seconds = seconds;
@@ -268,22 +268,22 @@ EXPORT void megcc_py_watch(handle *h, double *seconds, observer_fn observer, con
     h->operand = operand;
 }
 
-static int fits(const array_interface *array, const port *is)
+static int fits(const array_interface *array, const port *expected)
 {
-    if (array->two != 2 || array->rank != is->rank || array->kind != ELEMENTS[is->dtype].kind
-        || array->item_bytes != ELEMENTS[is->dtype].bytes || (array->flags & READABLE) != READABLE)
+    if (array->two != 2 || array->rank != expected->rank || array->kind != ELEMENTS[expected->dtype].kind
+        || array->item_bytes != ELEMENTS[expected->dtype].bytes || (array->flags & READABLE) != READABLE)
         return 0;
-    for (int32_t i = 0; i < is->rank; i++)
-        if (array->shape[i] != is->dims[i])
+    for (int32_t i = 0; i < expected->rank; i++)
+        if (array->shape[i] != expected->dims[i])
             return 0;
     return 1;
 }
 
-static uint64_t bytes_of(const port *is)
+static uint64_t bytes_of(const port *expected)
 {
-    uint64_t bytes = (uint64_t)ELEMENTS[is->dtype].bytes;
-    for (int32_t i = 0; i < is->rank; i++)
-        bytes *= (uint64_t)is->dims[i];
+    uint64_t bytes = (uint64_t)ELEMENTS[expected->dtype].bytes;
+    for (int32_t i = 0; i < expected->rank; i++)
+        bytes *= (uint64_t)expected->dims[i];
     return bytes;
 }
 
@@ -294,24 +294,24 @@ static int32_t bind(handle *h)
         input *in = &h->inputs[i];
         if (in->array == NULL || in->array->data == in->bound)
             continue;
-        status = megcc_session_bind_input(h->session, i, in->array->data, (size_t)bytes_of(&in->is));
+        status = megcc_session_bind_input(h->session, i, in->array->data, (size_t)bytes_of(&in->port));
         in->bound = status ? NULL : in->array->data;
     }
     for (uint32_t i = 0; i < megcc_model_outputs(&h->model) && !status; i++) {
         output *out = &h->outputs[i];
         if (out->wanted == out->bound)
             continue;
-        status = megcc_session_bind_output(h->session, i, out->wanted, (size_t)bytes_of(&out->is));
+        status = megcc_session_bind_output(h->session, i, out->wanted, (size_t)bytes_of(&out->port));
         out->bound = status ? NULL : out->wanted;
     }
     return status;
 }
 
-/* One run on the rows of inputs and outputs. Returns a status, or MISFIT. */
+/* Runs the model once on the arrays in the rows of inputs and outputs. Returns a status, or MISFIT. */
 EXPORT int32_t megcc_py_run(handle *h)
 {
     for (uint32_t i = 0; i < megcc_model_inputs(&h->model); i++)
-        if (h->inputs[i].array != NULL && !fits(h->inputs[i].array, &h->inputs[i].is))
+        if (h->inputs[i].array != NULL && !fits(h->inputs[i].array, &h->inputs[i].port))
             return MISFIT;
     h->error.where = NULL;
     h->error.status = bind(h);
@@ -323,7 +323,7 @@ EXPORT int32_t megcc_py_run(handle *h)
     for (uint32_t i = 0; i < megcc_model_outputs(&h->model) && !status; i++) {
         h->outputs[i].found = megcc_session_output(h->session, i, counts ? &tensor : NULL);
         if (counts)
-            describe(&tensor, &h->outputs[i].is);
+            describe(&tensor, &h->outputs[i].port);
     }
     return status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program of several networks on the heap, for Python: the sizes of its structs stay on this side. Compiled into the
- * shared library of a build, with PROGRAM_HEADER and the names that it declares. */
+ * Functions over a program of several networks on the heap for Python's ctypes, which so needs no sizes of structs. The
+ * file is compiled into the shared library of a build; macros have the program's header and the names in it. program.py
+ * calls it. */
 #include <stdlib.h>
 
 #include PROGRAM_HEADER

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plugin of qemu (its API, version 1 and later) that counts how often each basic block of a firmware runs, and how
- * often the next block was not the one after it in memory, that is, a jump was taken. It counts for each of the model's
- * calls: a call begins with the block at address `begin`, the last one ends at `end`. `counting.py` builds the plugin
- * and reads what it writes:
+ * A plugin of qemu (version 1 and later of its API) that counts how often each basic block of a firmware runs, and how
+ * often it ended in a taken jump, that is, the next block was not the one after it in memory. It counts for each kernel
+ * call: a call begins with the block at the address `begin`; the last one ends at `end`. counting.py builds the plugin
+ * and reads its output:
  *
  *     a line for each block and call: call, address, instructions, executions, executions that ended in a jump
  */

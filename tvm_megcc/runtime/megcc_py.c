@@ -279,11 +279,11 @@ static int fits(const array_interface *array, const port *expected)
     return 1;
 }
 
-static uint64_t bytes_of(const port *expected)
+static uint64_t bytes_of(const port *p)
 {
-    uint64_t bytes = (uint64_t)ELEMENTS[expected->dtype].bytes;
-    for (int32_t i = 0; i < expected->rank; i++)
-        bytes *= (uint64_t)expected->dims[i];
+    uint64_t bytes = (uint64_t)ELEMENTS[p->dtype].bytes;
+    for (int32_t i = 0; i < p->rank; i++)
+        bytes *= (uint64_t)p->dims[i];
     return bytes;
 }
 

@@ -253,7 +253,7 @@ def test_go(tmp_path, monkeypatch):
                "--url", "https://example.com/net/digits/"]
     assert main(command) == 0
     said = ran("go", "test", "-v", "./...", cwd=made)
-    assert "PASS: Example" in said and "PASS: TestTwoModelsGiveTheSame" in said and "PASS: TestWhatIsRefused" in said
+    assert "PASS: Example" in said and "PASS: TestTwoModelsAgree" in said and "PASS: TestErrors" in said
     assert ran("go", "vet", "./...", cwd=made) == "" and ran("gofmt", "-l", ".", cwd=made) == ""
     without = subprocess.run(["go", "build", "./..."], cwd=made, capture_output=True, text=True, check=False,
                              env={**os.environ, "CGO_ENABLED": "0"})

@@ -14,8 +14,8 @@ from tvm_megcc.cli import main
 @pytest.mark.parametrize(("options", "command", "message"), [
     (["android"], ["cmake", "--preset", "arm64-v8a"], "ANDROID_NDK_HOME has to name the folder of the NDK"),
     (["cmake", "--target", "cortex-m4"], ["cmake", "--preset", "cortex-m4", "-DCMAKE_C_COMPILER=no-such-gcc"],
-     "there is no C compiler no-such-gcc: install it, or say another with -DCMAKE_C_COMPILER"),
-    (["swift"], ["sh", "xcframework/build.sh"], "no xcrun: install Xcode, or say with CLANG, AR and LIPO")],
+     "there is no C compiler no-such-gcc: install it, or name another one with -DCMAKE_C_COMPILER"),
+    (["swift"], ["sh", "xcframework/build.sh"], "no xcrun: install Xcode, or name the tools with CLANG, AR and LIPO")],
     ids=lambda value: value[0])
 def test_what_is_missing_is_said(options, command, message, tmp_path):
     if not shutil.which(command[0]) or shutil.which("xcrun"):

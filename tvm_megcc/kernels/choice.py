@@ -47,7 +47,7 @@ class Option:
     def outputs(self) -> tuple[Layout, ...]:
         return tuple(t.layout for t in self.site.outputs)
 
-    def among(self, accepted: Sequence[Option], refused: Refused) -> Choice:
+    def to_choice(self, accepted: Sequence[Option], refused: Refused) -> Choice:
         """Returns this option as the choice, with the reasons why other candidates do not work in its layouts."""
         accepting = {option.kernel.name for option in accepted if option.site.layouts == self.site.layouts}
         reason_of = {kernel.name: refused.get(kernel.name, {}).get(self.site.layouts, OTHER_LAYOUTS)
@@ -90,7 +90,7 @@ def choose(site: Site) -> Choice:
     if not found:
         detail = "; ".join(f"{name}: {reason}" for name, reason in reasons(refused).items()) or "it has no kernels"
         raise InternalError(f"no kernel for {site.kind} '{site.op.origin}': {detail}")
-    return min(found, key=lambda option: option.cost).among(found, refused)
+    return min(found, key=lambda option: option.cost).to_choice(found, refused)
 
 
 def variant_costs(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:

@@ -26,7 +26,7 @@ class ConvertParameters(UnitParameters):
     per_channel: each channel has its own mean and scale.
     run: pixels of a task.
     to, block: kind of the result's layout, and the channels in a block of it.
-    half: the input is float16.
+    is_float16: the input is float16.
     """
 
     channels_last: bool
@@ -35,7 +35,7 @@ class ConvertParameters(UnitParameters):
     run: int
     to: str
     block: int
-    half: bool
+    is_float16: bool
 
 
 class ConvertRuns(Kernel):

@@ -192,7 +192,7 @@ class Stream:
         floats = [site.values.get(index) for index in ((w + 1, w + 2) if offset == "real" else (w + 1,))]
         return Stream(attrs.bits, attrs.block, attrs.depth, round_up(attrs.depth, multiple(attrs.block)),
                       min(_tile(isa)[0], -(-columns // isa.lanes)) * isa.lanes, group,
-                      all(array is not None and _is_half(array) for array in floats), offset,
+                      all(array is not None and _fits_float16(array) for array in floats), offset,
                       attrs.bits == 8 and isa.lanes > 1 and isa.dot_dtype != "uint8")
 
     @property
@@ -279,7 +279,7 @@ def _tile(isa: Isa) -> tuple[int, int]:
     return (2, 4) if isa.registers > 16 else (2, 2)
 
 
-def _is_half(array: np.ndarray) -> bool:
+def _fits_float16(array: np.ndarray) -> bool:
     """Returns whether float16 represents all elements exactly."""
     with np.errstate(over="ignore"):
         return np.array_equal(array.astype(np.float16).astype(np.float32), array)

@@ -28,7 +28,7 @@ class Dots:
         x = [offset(f"x{row}", first) for row in range(p, p + self.rows)]
         if self.rows == 1:
             return f"const mgc_dots_of x{p}_0 = mgc_dots_x({x[0]});"
-        loads = (f"x{p}_{half} = mgc_dots_x_pair({x[0]}, {x[1]}, {half})" for half in range(2))
+        loads = (f"x{p}_{part} = mgc_dots_x_pair({x[0]}, {x[1]}, {part})" for part in range(2))
         return f"const int8x16_t {', '.join(loads)};"
 
     def add(self, p: int, v: int) -> str:

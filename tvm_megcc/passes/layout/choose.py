@@ -86,7 +86,7 @@ def choose_layouts(graph: Graph, context: Context) -> Placed:
             break
         unwanted |= over_limit
     placed, owners, chosen = best
-    choices = {name: chosen[owner].among(*options_of_ops[owner]) for name, owner in owners.items()}
+    choices = {name: chosen[owner].to_choice(*options_of_ops[owner]) for name, owner in owners.items()}
     choices.update((op.outputs[0], choose(Site.of(placed, op, context)))
                    for op in placed.ops if op.kind == "relayout")
     return Placed(placed, choices)

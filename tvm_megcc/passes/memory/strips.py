@@ -265,7 +265,7 @@ class _Cutter:
             others, refused = options(site, here=True) if op.kind == "conv2d_integer" else ([], {})
             if not others:
                 return False
-            choice = min(others, key=lambda option: option.cost).among(others, refused)
+            choice = min(others, key=lambda option: option.cost).to_choice(others, refused)
         self.choices[part.outputs[0]] = Choice(choice.kernel, choice.cost, choice.refused)
         self.part_of[part.outputs[0]] = op.outputs[0]
         return True

@@ -50,16 +50,10 @@ def matmul(node: TvmNode) -> Values:
 
 
 def _split_zero_point(node: TvmNode, value: str) -> tuple[str, str] | None:
-    """Returns the 8-bit value and the scalar zero point whose difference is the given int32 value; None for other
-    values."""
+    """Returns the 8-bit value and the scalar zero point whose difference is the given int32 value: that of a constant,
+    of cast(x), or of cast(x) - zero point. Returns None for other values."""
     if node.is_constant(value):
-        numbers = node.builder.constants[value]
-        minimum, maximum = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 256)  # 256 fits no byte
-        if -128 <= minimum and maximum <= 127:
-            return node.constant(numbers, "int8"), node.constant(0, "int8")
-        zero = max(-minimum, 0)  # as uint8, which begins at 0
-        return (node.constant(numbers + zero, "uint8"), node.constant(zero, "uint8")) \
-            if zero <= 255 and maximum + zero <= 255 else None
+        return _split_constant(node, value)
     producer = node.builder.producers.get(value)
     zero = ""
     if producer is not None and producer.kind == "sub":
@@ -68,17 +62,39 @@ def _split_zero_point(node: TvmNode, value: str) -> tuple[str, str] | None:
     if producer is None or producer.kind != "cast" or node.type_of(producer.inputs[0]).dtype not in ("int8", "uint8"):
         return None
     source = producer.inputs[0]
-    dtype = node.type_of(source).dtype
+    zero_point = _zero_point(node, zero, node.type_of(source).dtype)
+    return None if zero_point is None else (source, zero_point)
+
+
+def _split_constant(node: TvmNode, value: str) -> tuple[str, str] | None:
+    """Returns an int32 constant as int8 with the zero point 0, or as uint8 with the smallest possible zero point; None
+    if its values do not fit."""
+    numbers = node.builder.constants[value]
+    if not numbers.size:
+        return None
+    minimum, maximum = int(numbers.min()), int(numbers.max())
+    if -128 <= minimum and maximum <= 127:
+        return node.constant(numbers, "int8"), node.constant(0, "int8")
+    zero = max(-minimum, 0)
+    if zero > 255 or maximum + zero > 255:
+        return None
+    return node.constant(numbers + zero, "uint8"), node.constant(zero, "uint8")
+
+
+def _zero_point(node: TvmNode, zero: str, dtype: str) -> str | None:
+    """Returns a scalar int32 value, or "" for 0, as a value of an 8-bit type: a constant, or the operand of a cast.
+    Returns None for other values."""
     if not zero:
-        return source, node.constant(0, dtype)
+        return node.constant(0, dtype)
     if node.type_of(zero).size != 1:
         return None
     if node.is_constant(zero):
         number, limits = int(node.builder.constants[zero].reshape(())), np.iinfo(dtype)
-        return (source, node.constant(number, dtype)) if limits.min <= number <= limits.max else None
+        return node.constant(number, dtype) if limits.min <= number <= limits.max else None
     producer = node.builder.producers.get(zero)
-    is_same_dtype = producer is not None and producer.kind == "cast" and node.type_of(producer.inputs[0]).dtype == dtype
-    return (source, producer.inputs[0]) if is_same_dtype else None
+    if producer is None or producer.kind != "cast" or node.type_of(producer.inputs[0]).dtype != dtype:
+        return None
+    return producer.inputs[0]
 
 
 @imports("nn.softplus")

@@ -29,6 +29,7 @@ def restore_onnx_operators(graph: Graph) -> Graph:
 
 # --- indices -------------------------------------------------------------------------------------------------------
 
+# where(index < 0, index + count, index)
 _INDEX, _ZERO, _COUNT = wildcard(), is_const(1), is_const()
 _FROM_END = is_op("where", is_op("less", _INDEX, _ZERO), is_op("add", _INDEX, _COUNT), _INDEX)
 
@@ -63,6 +64,7 @@ _X = wildcard()
 
 
 def _sum_of(operand: Pattern, once: bool = False) -> Operation:
+    """Returns the pattern of a sum. once: whether only one operator may read it."""
     return is_op("reduce_sum", operand, once=once)
 
 
@@ -73,7 +75,8 @@ def _function_of_sum(function: str, sum_: Operation) -> tuple[tuple[Operation, O
 
 
 _SQUARES, _MAGNITUDES = is_op("mul", _X, _X), is_op("abs", _X)
-#: (kind of the reduction, pattern, the sum in it)
+#: (kind of the reduction, pattern, the sum in it):
+#: reduce_l2 = sqrt(sum(x * x)), reduce_log_sum = log(sum(x)), reduce_sum_square = sum(x * x), reduce_l1 = sum(|x|)
 _REDUCTIONS = (*(("reduce_l2", *patterns) for patterns in _function_of_sum("sqrt", _sum_of(_SQUARES, once=True))),
                *(("reduce_log_sum", *patterns) for patterns in _function_of_sum("log", _sum_of(_X, once=True))),
                *((kind, sum_, sum_) for kind, sum_ in (("reduce_sum_square", _sum_of(_SQUARES)),
@@ -99,6 +102,9 @@ def _restore_reductions(edit: Editor, op: Op) -> None:
 
 # --- DynamicQuantizeLinear -----------------------------------------------------------------------------------------
 
+# scale = (max(max(x), 0) - min(min(x), 0)) / 255
+# zero point = round(clip(0 - min(min(x), 0) / scale, 0, 255))
+# y = quantize_linear(x, scale, zero point)
 _MAX, _MIN = is_op("reduce_max", _X), is_op("reduce_min", _X)
 #: The constants in the formula: 0 three times, and 255.
 _CONSTANTS = tuple(is_const(1) for _ in range(4))
@@ -134,6 +140,7 @@ def _is_dynamic(edit: Editor, match: Match) -> bool:
 
 # --- convolutions of one axis --------------------------------------------------------------------------------------
 
+# reshape(conv2d(x, weight)) + bias
 _WEIGHT, _BIAS = wildcard(), is_const()
 _CONVOLUTION = is_op("conv2d", _X, _WEIGHT, once=True)
 _ONE_AXIS = is_op("reshape", _CONVOLUTION, once=True)

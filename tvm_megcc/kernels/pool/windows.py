@@ -39,14 +39,14 @@ class PlainPoolParameters(GlobalParameters):
     windows: (letter of the axis, extent, stride and dilation of the window) for each axis.
     order: order in which the indices of maxima count elements, "row" or "column"; "" if indices are not a result.
     unit: C type of an element.
-    least: C constant of the lowest value of the element type.
+    lowest: C constant of the lowest value of the element type.
     """
 
     count_pads: bool
     windows: tuple[tuple[str, int, int, int], ...]
     order: str
     unit: str
-    least: str
+    lowest: str
 
 
 def _mode(op) -> str:

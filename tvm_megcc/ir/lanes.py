@@ -223,8 +223,8 @@ def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> 
     if kind == "f":
         expr = vector_call(expr)
     function = FUNCTIONS[expr.fn]
-    strings = [_text(argument, names, kinds, wanted)
-             for argument, wanted in zip(expr.args, _argument_kinds(expr, kinds, kind), strict=True)]
+    strings = [_text(argument, names, kinds, argument_kind)
+             for argument, argument_kind in zip(expr.args, _argument_kinds(expr, kinds, kind), strict=True)]
     if kind == "f" and function.infix:
         return infix(strings[0], function.infix, strings[1])
     if kind == "i" and not function.takes:

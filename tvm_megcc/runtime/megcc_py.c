@@ -73,7 +73,7 @@ typedef struct handle {
     input *inputs;
     output *outputs;
     megcc_error error;          /* of the last call */
-    /* What observe() does during a run; at most one of the first two is set. */
+    /* The actions of observe() during a run; at most one of the first two is set. */
     double *seconds;            /* it adds the time of each instruction here */
     observer_fn observer;       /* it calls this function after each instruction */
     const uint32_t *operand;    /* for each instruction: the index of the operand that the observer gets */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves operators into the only branch that reads their results, so that a run that takes the other one does not
-compute them: code sinking (S. S. Muchnick, Advanced Compiler Design and Implementation, 1997, section 13.5)."""
+"""Code sinking: moves operators into the only branch of an If that reads their results, so that a run that takes the
+other branch does not compute them (S. S. Muchnick, Advanced Compiler Design and Implementation, 1997, section 13.5)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...ir.graph import EXTENT, Attrs, Body, Graph, Op, prune, unused
 
 
 def sink_into_branches(graph: Graph, context: Context) -> Graph:
-    """Moves what only one body of a branch reads into that body, for every branch of the graph, the last first: what
-    moves into one may be what another reads."""
+    """Moves operators whose results only one body of a branch reads into that body. The last branch of the graph comes
+    first, because an operator that moves into it may be the only reader of an earlier branch."""
     for branch in [op for op in reversed(graph.ops) if op.kind == "branch"]:
         for body in ("yes", "no"):
             (current,) = (op for op in graph.ops if op.outputs == branch.outputs)
@@ -32,23 +32,23 @@ def _sunk(graph: Graph, branch: Op, body: str) -> Graph:
     moved = _only_read_by(graph, branch, body)
     if not moved:
         return graph
-    own = _captured(branch, body)
+    captured_before = _captured(branch, body)
     inner = branch.attrs[body].graph
     produced = {name for op in moved for name in op.outputs if name}
-    captured = tuple(dict.fromkeys(name for name in (*own, *(name for op in moved for name in op.inputs))
+    captured = tuple(dict.fromkeys(name for name in (*captured_before, *(name for op in moved for name in op.inputs))
                                    if name and name not in produced and name not in graph.constants))
     # The body has names of its own: those of its inputs stand for the captured values.
-    name_of = dict(zip(own, inner.inputs, strict=True))
-    taken = dict(inner.types)
+    name_of = dict(zip(captured_before, inner.inputs, strict=True))
+    types = dict(inner.types)
     for name in (*captured, *produced, *(name for op in moved for name in op.inputs)):
         if name and name not in name_of:
-            name_of[name] = unused(name, taken)
+            name_of[name] = unused(name, types)
         if name:
-            taken[name_of[name]] = graph.types[name]
+            types[name_of[name]] = graph.types[name]
     ops = [op.with_(inputs=tuple(name and name_of[name] for name in op.inputs),
                     outputs=tuple(name and name_of[name] for name in op.outputs)) for op in moved]
     constants = {name_of[name]: graph.constants[name] for op in moved for name in op.inputs if name in graph.constants}
-    sunk = inner.with_(inputs=tuple(name_of[name] for name in captured), ops=(*ops, *inner.ops), types=taken,
+    sunk = inner.with_(inputs=tuple(name_of[name] for name in captured), ops=(*ops, *inner.ops), types=types,
                        constants={**inner.constants, **constants})
     reads = {"yes": _captured(branch, "yes"), "no": _captured(branch, "no"), body: captured}
     attrs = Attrs(branch.attrs, **{body: Body(prune(sunk)), "reads": len(reads["yes"])})

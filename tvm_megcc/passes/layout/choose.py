@@ -150,15 +150,15 @@ class _Chooser:
             if name and name not in self.graph.constants:
                 total += self._relayout(name, self._layout_of(name), layout)
         for name, layout in zip(op.outputs, option.outputs, strict=True):
-            target = {PLAIN} if name in self.graph.outputs else set()
+            read_layouts = {PLAIN} if name in self.graph.outputs else set()
             for reader, slot in self.readers.get(name, ()):
                 if self.chosen[reader] is not None:
-                    target.add(self.chosen[reader].inputs[slot])
-            total += sum(self._relayout(name, layout, w) for w in sorted(target, key=str))
+                    read_layouts.add(self.chosen[reader].inputs[slot])
+            total += sum(self._relayout(name, layout, read) for read in sorted(read_layouts, key=str))
         return total
 
-    def _relayout(self, name: str, source: Layout, wanted: Layout) -> float:
-        cost = relayout_cost(self.graph.types[name], source, wanted, self.context)
+    def _relayout(self, name: str, source: Layout, target: Layout) -> float:
+        cost = relayout_cost(self.graph.types[name], source, target, self.context)
         return cost + _UNWANTED if cost and name in self.unwanted else cost
 
     def _layout_of(self, name: str) -> Layout:

@@ -58,7 +58,7 @@ def _sunk(graph: Graph, branch: Op, body: str) -> Graph:
 
 
 def _only_read_by(graph: Graph, branch: Op, body: str) -> Sequence[Op]:
-    """Returns the operators all of whose results only this body reads, or others that only it reads, in their order."""
+    """Returns the operators whose results only this body reads, directly or through such operators, in order."""
     position = graph.ops.index(branch)
     other = "no" if body == "yes" else "yes"
     outside = {branch.inputs[0], *_captured(branch, other), *graph.outputs,
@@ -76,7 +76,7 @@ def _only_read_by(graph: Graph, branch: Op, body: str) -> Sequence[Op]:
 
 
 def _is_movable(op: Op, graph: Graph) -> bool:
-    """Says whether an operator may run later, or not at all: it neither checks something nor defines the extents of
-    other values."""
+    """Returns whether an operator may run later or not at all: it checks nothing, and defines no extents of other
+    values."""
     return not (op.kind in (EXTENT, "extern") or op.attrs.get("required")
                 or any(symbols(extent) for name in op.outputs if name for extent in graph.types[name].shape))

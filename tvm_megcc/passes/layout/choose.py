@@ -134,6 +134,7 @@ class _Chooser:
         self.chosen: list[Option | None] = [None] * len(graph.ops)
 
     def run(self) -> list[Option]:
+        """Returns the chosen option of each operator, in the graph's order."""
         for _ in range(_SWEEPS):
             changed = False
             for i, offered in enumerate(self.options):
@@ -145,6 +146,7 @@ class _Chooser:
         return self.chosen
 
     def _cost(self, i: int, option: Option) -> float:
+        """Returns the cost of an option of operator i, with the relayouts to and from the operators around it."""
         op, total = self.graph.ops[i], option.cost
         for name, layout in dict(zip(op.inputs, option.inputs, strict=True)).items():
             if name and name not in self.graph.constants:
@@ -158,10 +160,12 @@ class _Chooser:
         return total
 
     def _relayout(self, name: str, source: Layout, target: Layout) -> float:
+        """Returns the cost of a relayout of a value; 0 if both layouts are equal."""
         cost = relayout_cost(self.graph.types[name], source, target, self.context)
         return cost + _UNWANTED if cost and name in self.unwanted else cost
 
     def _layout_of(self, name: str) -> Layout:
+        """Returns the layout in which the chosen option computes a value; plain if none is chosen yet."""
         if name not in self.position:
             return PLAIN
         i = self.position[name]

@@ -14,12 +14,12 @@ from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import BYTES, CENTRED
 from ...target import Isa
 from ..base import Lowered, Operand, extent_symbols, present
-from ..conv2d.geometry import ConvParameters, Geometry
+from ..conv2d.geometry import ConvParameters, Extent, Geometry
 from ..packing import packer
 from ..parameters import Scope
 from ..site import Site
 from .dot_microkernel import DotMicrokernel
-from .products import IntegerConv, IntegerMatMul, IntegerProducts
+from .products import IntegerConv, IntegerMatMul, IntegerProducts, pixel_extents
 from .tiles import Tile, block
 
 
@@ -203,9 +203,40 @@ def with_sums(site: Site, operands: tuple[Operand, ...], weights: tuple[bool, in
     return (*operands, Operand("b", 1, size, ("dot_sums", *arguments), "int32"))
 
 
-def _prefetched(site: Site, form: PackedForm, tile: Tile, depth: int, s: Geometry) -> str:
+def _arm_sums(isa: Isa, form: PackedForm) -> str:
+    """Returns the instructions of Arm that sum products of packed x; "" if mgc_dot_ functions do."""
+    return isa.dot_product if form.dtype == isa.dot_dtype else ""
+
+
+def _packed_depth(s: Geometry, form: PackedForm) -> int:
+    """Returns the length of a channel's packed weights."""
+    runs, length = runs_of(s)
+    return runs * round_up(length, form.step)
+
+
+def _packed_steps(s: Geometry) -> tuple[int, int]:
+    """Returns (rows, columns) of packed x from one output to the next. Pixels between windows of one row or column are
+    not packed."""
+    return s.strides[0] if s.kh > 1 else 1, s.strides[1] if s.kw > 1 else 1
+
+
+def _packed_columns(s: Geometry, outputs: Extent) -> Extent:
+    """Returns the columns of packed x that a row of outputs reads."""
+    return (outputs - 1) * _packed_steps(s)[1] + s.columns_read(1)
+
+
+def _packed_elements(s: Geometry) -> Dim:
+    """Returns the elements of x that a task packs, over the extents."""
+    IC, OW, ROWS = extent_symbols("IC", "OW", "ROWS")
+    if s.is_pointwise:
+        return ROWS * IC
+    return ((ROWS - 1) * _packed_steps(s)[0] + s.rows_read(1)) * _packed_columns(s, OW) * IC
+
+
+def _prefetched(site: Site, form: PackedForm, tile: Tile, s: Geometry) -> str:
     """Returns what tiles prefetch: "" if L1 holds the weights, or if 8-bit dot products leave no time. The hardware
     prefetcher stops at pages and at the end of a short stream. A single pixel waits for its loads anyway."""
+    depth = _packed_depth(s, form)
     if not site.isa.prefetch_bytes or site.compact or form.dtype == site.isa.dot_dtype:
         return ""
     if s.g * s.oc * depth < _MAX_L1_WEIGHT_BYTES:
@@ -243,65 +274,56 @@ class DotProducts(IntegerProducts):
         return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), weights, form.zero, G * OC), {}
 
     def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
-        isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
+        w_zero, flat, form = zeros[1], s.is_pointwise, self.form(site, zeros[0])
         has_weight_zero = packed_zero(site.inputs[1].dtype, w_zero) != 0
-        form = self.form(site, x_zero)
-        runs, length = runs_of(s)
-        depth = runs * round_up(length, form.step)
-        flat, item = s.is_pointwise, DTYPES[form.dtype].bytes
         packs_x = not flat or form.dtype != site.x.dtype or bool(form.x_offset) or s.ic % form.step > 0
-        pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
-        sums = isa.dot_product if form.dtype == isa.dot_dtype else ""
-        product = "pmaddubsw" if self.is_pmaddubsw else sums
-        tile = Tile.of(site, product, depth // form.step, s.oc, pixels)
-        channels = block(target, tile, depth, s.oc)
-        rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels) if flat else 1
-        if rows == 0:
-            tile = Tile.of(site, product, depth // form.step, s.oc, pixels, may_balance=False)
-            channels = block(target, tile, depth, s.oc)
-            rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels)
-        N, G, IC, IH, IW, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW",
-                                                                      "ROWS", "CHANNELS")
-        packed_rows: Dim
-        if flat:
-            extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc, "ROWS": rows}
-            x_size, y_size, strips, packed_rows = N * G * IC, N * G * OC, ceildiv(N, ROWS), ROWS * IC
-        else:
-            # Pixels between windows of one row or column are not packed.
-            row_step, column_step = (stride if extent > 1 else 1 for stride, extent in
-                            zip(s.strides, (s.kh, s.kw), strict=True))
-            window_rows, window_columns = s.rows_read(1), s.columns_read(1)
-            row = item * s.ic * ((likely(s.ow) - 1) * column_step + window_columns)
-            extents = s.extents(s.oh, s.ow) | {
-                "ROWS": tile.rows(target, row, row_step, window_rows, likely(s.oh), channels < s.oc)}
-            x_size, y_size, strips = N * IH * IW * G * IC, N * OH * OW * G * OC, N * ceildiv(OH, ROWS)
-            packed_rows = ((ROWS - 1) * row_step + window_rows) * ((OW - 1) * column_step + window_columns) * IC
-        extents["CHANNELS"] = channels
-        operands, extra_extents = self.operands(
-            site, s, Operand("x", 0, x_size), (outputs_first, w_zero), form, tile.vectors)
-        extents |= extra_extents
+        tile, channels, rows = self.tile_of(site, s, form)
+        _, extents, x_size, y_size = pixel_extents(s)
+        operands, extra_extents = self.operands(site, s, Operand("x", 0, x_size), (outputs_first, w_zero), form,
+                                                tile.vectors)
         bias = any(operand.name == "b" for operand in operands)
         if has_weight_zero:
             operands += (Operand("zero", 1, 1, ("packed_zero", w_zero), "int32"),)
-        fill = 0 if flat else form.zero
+        sums, fill = _arm_sums(site.isa, form), 0 if flat else form.zero
         narrow = sums.startswith("smull") and is_narrow(site, w_zero)
         parameters = DotParameters(*s.window, bias, site.x.c_type, site.y.c_type, form.x_offset,
                                    DTYPES[form.dtype].c_type, form.step, fill, form.name or DTYPES[form.dtype].short,
                                    DTYPES[site.x.dtype].short, tile.vectors, tile.rest, tile.heights, tile.balanced,
-                                   flat, packs_x, sums, narrow, has_weight_zero,
-                                   _prefetched(site, form, tile, depth, s), self.is_pmaddubsw)
-        kind = "" if not flat else "_flat" if packs_x else "_there"
-        zero_sums = 4 * (ROWS if flat else ROWS * OW) if has_weight_zero else 0
+                                   flat, packs_x, sums, narrow, has_weight_zero, _prefetched(site, form, tile, s),
+                                   self.is_pmaddubsw)
+        name = self.name + ("" if not flat else "_flat" if packs_x else "_there") + "_weight_zero" * has_weight_zero
+        N, G, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "OC", "OH", "OW", "ROWS", "CHANNELS")
+        strips = ceildiv(N, ROWS) if flat else N * ceildiv(OH, ROWS)
+        zero_sums_bytes = 4 * (ROWS if flat else ROWS * OW) * has_weight_zero
+        packed_bytes = DTYPES[form.dtype].bytes * _packed_elements(s) + 16 if packs_x else 0
+        extents |= {"ROWS": rows, "CHANNELS": channels} | extra_extents
+        operation += "_bias" * bias + zero_name(form.x_offset or fill)
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
-                       strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(form.x_offset
-                                                                                                  or fill),
-                       f"{self.name}{kind}{'_weight_zero' * has_weight_zero}{'_narrow' * narrow}_{tile.name}",
-                       scratch=zero_sums + (item * packed_rows + 16 if packs_x else 0), channels=G * OC)
+                       strips * G * ceildiv(OC, CHANNELS), operation,
+                       f"{name}{'_narrow' * narrow}_{tile.name}", scratch=zero_sums_bytes + packed_bytes,
+                       channels=G * OC)
+
+    def tile_of(self, site: Site, s: Geometry, form: PackedForm) -> tuple[Tile, int, int]:
+        """Returns (tile, channels of a task, output rows of a task; if windows are 1x1, pixels of a task)."""
+        target, flat, depth = site.target, s.is_pointwise, _packed_depth(s, form)
+        sums = "pmaddubsw" if self.is_pmaddubsw else _arm_sums(site.isa, form)
+        pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
+        pixel_bytes = DTYPES[form.dtype].bytes * s.ic
+        for may_balance in (True, False):
+            tile = Tile.of(site, sums, depth // form.step, s.oc, pixels, may_balance)
+            channels = block(target, tile, depth, s.oc)
+            some_channels = channels < s.oc
+            if not flat:
+                row_bytes = pixel_bytes * _packed_columns(s, likely(s.ow))
+                rows = tile.rows(target, row_bytes, _packed_steps(s)[0], s.rows_read(1), likely(s.oh), some_channels)
+                break
+            if rows := tile.pixels(target, pixel_bytes, some_channels, pixels):
+                break
+        return tile, channels, rows
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         form = PackedForm.of(site.isa, site.x.dtype, 0)
-        runs, length = runs_of(s)
-        outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, form.step)
+        outputs, depth = product((s.n, s.g, s.oh, s.ow)), _packed_depth(s, form)
         if site.isa.dsp or site.isa.pairs:
             return 300 + outputs * s.oc * (4.0 * depth + 25)  # loads, products and sums one by one in C
         if site.isa.helium:

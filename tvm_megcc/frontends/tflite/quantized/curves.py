@@ -38,20 +38,20 @@ _SEGMENTS, _BITS = 512, 7
 def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Quantization) -> np.ndarray:
     """Returns the points of LiteRT's `LUTPopulateInt16`, in float32. Each point is moved by half of the error that the
     line has in its middle."""
-    low, high = np.float32(-2**15), np.float32(2**15 - 1)
-    first = x.scale[0] * low
-    step = (x.scale[0] * high - first) / np.float32(_SEGMENTS)
+    smallest, largest = np.float32(-2**15), np.float32(2**15 - 1)
+    first = x.scale[0] * smallest
+    step = (x.scale[0] * largest - first) / np.float32(_SEGMENTS)
     steps = np.arange(_SEGMENTS + 1, dtype=np.float32)
-    scale = np.float32(2**16) / (y.scale[0] * high - y.scale[0] * low)
+    scale = np.float32(2**16) / (y.scale[0] * largest - y.scale[0] * smallest)
     with np.errstate(all="ignore"):
         ends = function(first + steps * step).astype(np.float32) * scale
-        ends[_SEGMENTS] = function(x.scale[0] * high).astype(np.float32) * scale
+        ends[_SEGMENTS] = function(x.scale[0] * largest).astype(np.float32) * scale
         middle = function(first + steps[:-1] * step + step / np.float32(2)).astype(np.float32) * scale
     following = function(first + steps[1:] * step).astype(np.float32) * scale
     interpolated = rounded((following + rounded(ends[:-1])) / np.float32(2))
     corrected = rounded(ends)
     corrected[:-1] -= rounded((interpolated - rounded(middle)) / np.float32(2))
-    return np.clip(corrected, low, high).astype(np.int32)
+    return np.clip(corrected, smallest, largest).astype(np.int32)
 
 
 def _interpolated(node: Node, points: np.ndarray) -> Results:
@@ -68,17 +68,17 @@ def _interpolated(node: Node, points: np.ndarray) -> Results:
 
 
 def _reciprocal_root(x: np.ndarray, node: Node) -> np.ndarray:
-    most = np.float32(2**15 - 1) * result(node).scale[0]
-    return np.where(x > 0, np.float32(1) / np.sqrt(np.maximum(x, np.float32(1e-45))), most)
+    largest_real = np.float32(2**15 - 1) * result(node).scale[0]
+    return np.where(x > 0, np.float32(1) / np.sqrt(np.maximum(x, np.float32(1e-45))), largest_real)
 
 
-_WIDE = {**{kind: FUNCTIONS[kind] for kind in ("EXP", "LOG", "GELU")}, "RSQRT": _reciprocal_root}
+_TABULATED = {**{kind: FUNCTIONS[kind] for kind in ("EXP", "LOG", "GELU")}, "RSQRT": _reciprocal_root}
 
 
-@imports_int16(*_WIDE)
+@imports_int16(*_TABULATED)
 def function(node: Node) -> Results:
     common_dtype(node, ("int16",))
-    return _interpolated(node, _points(lambda x: _WIDE[node.kind](x, node), operand(node, 0), result(node)))
+    return _interpolated(node, _points(lambda x: _TABULATED[node.kind](x, node), operand(node, 0), result(node)))
 
 
 @imports_int16("ABS")
@@ -92,17 +92,17 @@ def absolute(node: Node) -> Results:
 
 
 @imports_quantised("SQRT", any_bits=True)
-def root(node: Node) -> Results:
+def square_root(node: Node) -> Results:
     """Computes the root in float32 and rounds towards zero. LiteRT aborts on a negative number; here the result is
     0."""
     dtype, x, y = common_dtype(node, QUANTISED_DTYPES), operand(node, 0), result(node)
-    low, high = fixed_point.integer_range(dtype)
+    smallest, largest = fixed_point.integer_range(dtype)
     if dtype == "int16":
         real = call("sqrt", maximum(call("real", X), 0) * float(x.scale[0])) / float(y.scale[0])
-        return [elementwise(node, call("nearest", minimum(call("floor", real), high)))]
+        return [elementwise(node, call("nearest", minimum(call("floor", real), largest)))]
     real = x.scale[0] * np.maximum(fixed_point.codes(dtype) - np.int32(x.zero_point[0]), 0).astype(np.float32)
     truncated = np.trunc(np.sqrt(real) / y.scale[0]) + np.float32(y.zero_point[0])
-    return [lookup(node, np.clip(truncated, low, high).astype(dtype), node.value(0))]
+    return [lookup(node, np.clip(truncated, smallest, largest).astype(dtype), node.value(0))]
 
 
 #: Operators that LiteRT computes on the integers, ignoring their scales.

@@ -79,8 +79,8 @@ def _gelu(x: np.ndarray, approximate: bool) -> np.ndarray:
 def _log(x: np.ndarray, node: Node) -> np.ndarray:
     """Computes the logarithm; numbers ≤ 0 give the smallest result."""
     y = result(node)
-    least = np.float32(fixed_point.integer_range(node.results[0].dtype).minimum - zero(y)) * y.scale[0]
-    return np.where(x > 0, np.log(np.maximum(x, np.float32(1e-45))), least)
+    smallest_real = np.float32(fixed_point.integer_range(node.results[0].dtype).minimum - zero(y)) * y.scale[0]
+    return np.where(x > 0, np.log(np.maximum(x, np.float32(1e-45))), smallest_real)
 
 
 FUNCTIONS: dict[str, Callable[[np.ndarray, Node], np.ndarray]] = {
@@ -172,37 +172,43 @@ def comparison(node: Node) -> Results:
 @imports_int16("DIV")
 @imports_quantised("DIV")
 def div(node: Node) -> Results:
-    """Imports DIV: multiplies by the reciprocal of the divisor's absolute value, with as many bits as the dividend
-    leaves."""
+    """Imports DIV: multiplies by the reciprocal of the divisor's absolute value, in fixed point, with as many bits as
+    the dividend leaves.
+
+    The reciprocal is a significand and a shift. Those of 8-bit divisors come from tables of 256 entries by the divisor,
+    those of int16 from a table by its absolute value.
+    """
     dtype = common_dtype(node, QUANTISED_DTYPES)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     bounds, factor = activation(node), fixed_point.multiplier(float(a.scale[0] / (b.scale[0] * y.scale[0])))
-    most = 255 if dtype in BYTE_DTYPES else 2**15
+    largest_dividend = 255 if dtype in BYTE_DTYPES else 2**15
     constant = node.onnx_node().constant
 
     def integers(expr: Expr, *names: str) -> str:
         return emit_broadcast(node.onnx_node(), "elementwise", names, expr=expr, dtype="int32")[0]
 
-    def of_bytes(over: str, under: str) -> tuple[str, str, str]:
+    def reciprocal_of_bytes(dividend: str, divisor: str) -> tuple[str, str, str]:
         sign = np.where(fixed_point.codes(dtype) < zero(b), -1, 1).astype(np.int8)
-        signs, *inverse = (node.emit("lookup", under, constant(table))
+        signs, *inverse = (node.emit("lookup", divisor, constant(table))
                            for table in (sign, *reciprocals(sizes(b, dtype))))
-        return (integers((X - zero(a)) * arg(1), over, signs), *inverse)
+        return (integers((X - zero(a)) * arg(1), dividend, signs), *inverse)
 
-    def of_int16(over: str, under: str) -> tuple[str, str, str]:
-        size = integers(maximum(X, 0) - minimum(X, 0), under)
+    def reciprocal_of_int16(dividend: str, divisor: str) -> tuple[str, str, str]:
+        size = integers(maximum(X, 0) - minimum(X, 0), divisor)
         inverse, _ = reciprocals(np.arange(2**15 + 1))
-        signed = integers(X * (2 * minimum(maximum(arg(1), -1), 0) + 1), over, under)
+        signed = integers(X * (2 * minimum(maximum(arg(1), -1), 0) + 1), dividend, divisor)
         return signed, node.emit("gather", constant(inverse), size, axis=0), integers(_bits(X) - 1, size)
 
     def make(names: list[str], order: Order) -> str:
-        over, under = names
-        if node.type_of(under).rank < len(order):
-            under = node.emit("reshape", under, shape=(1,) * (len(order) - node.type_of(under).rank)
-                              + node.type_of(under).shape)
-        signed, inverses, shifts = (of_bytes if dtype in BYTE_DTYPES else of_int16)(over, under)
+        dividend, divisor = names
+        if node.type_of(divisor).rank < len(order):
+            divisor = node.emit("reshape", divisor, shape=(1,) * (len(order) - node.type_of(divisor).rank)
+                              + node.type_of(divisor).shape)
+        reciprocal = reciprocal_of_bytes if dtype in BYTE_DTYPES else reciprocal_of_int16
+        signed, inverses, shifts = reciprocal(dividend, divisor)
         if dtype in BYTE_DTYPES:
-            headroom = node.emit("gather", constant(leading_sign_bits(most)), integers(X + most, signed), axis=0)
+            table = constant(leading_sign_bits(largest_dividend))
+            headroom = node.emit("gather", table, integers(X + largest_dividend, signed), axis=0)
         else:
             headroom = integers(31 - _bits(maximum(X, -1 - X)), signed)
         doubled = call("rescale_fixed", X * 2, arg(1), arg(3) - 1)  # shifts end at 30: X * 2 gives one more

@@ -18,6 +18,8 @@ from .importers import imports_quantised, operand, quantization_of, result, zero
 
 #: Operands of an LSTM, in our order of gates: i, f, c, o; peepholes in the order i, f, o.
 _INPUT, _RECURRENT, _PEEPHOLES, _BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
+#: The gate of each peephole.
+_PEEPHOLE_GATES = (0, 1, 3)
 _PROJECTION, _STATE, _CELL, _NORMS = (16, 17), 18, 19, (20, 21, 22, 23)
 #: The scale of the gates' sums, the inputs of sigmoid and tanh.
 _ONE = np.float32(2**-12)
@@ -28,7 +30,11 @@ _GUARD = np.float32(10000)
 @imports_quantised("UNIDIRECTIONAL_SEQUENCE_LSTM", any_bits=True)
 def lstm(node: Node) -> Results:
     """Imports an int8 LSTM with an int16 cell state. One matrix product computes the inputs' part of the gates for all
-    steps."""
+    steps.
+
+    bits is the number of integer bits of the cell state: its scale is 2^(bits - 15). `factors` are the fixed-point
+    multipliers that the operator `lstm_fixed` documents.
+    """
     coupled, normalised, projects = not node.has(_INPUT[0]), any(map(node.has, _NORMS)), node.has(_PROJECTION[0])
     gates = range(1 if coupled else 0, 4)
     x, cell = operand(node, 0), quantization_of(node.tensors[_CELL], ("int16",))
@@ -37,21 +43,24 @@ def lstm(node: Node) -> Results:
     bits = 15 + _power(cell)
     if not 0 <= bits <= MOST_BITS or node.type(0).dtype != "int8":
         raise Unsupported(f"cells of {bits} whole bits, or inputs that are not int8, are not supported")
-    ones = [_intermediate_quantization(node, gate, ("int16",)).scale[0] if normalised else _ONE for gate in range(4)]
+    gate_scales = [_intermediate_quantization(node, gate, ("int16",)).scale[0] if normalised else _ONE
+                   for gate in range(4)]
     weights, recurrent = (_concatenated(node, [operands[gate] for gate in gates]) for operands in (_INPUT, _RECURRENT))
     units, outputs = recurrent.shape[0] // len(gates), recurrent.shape[1]
-    from_inputs = [_multiplier(_scale(node, _INPUT[gate]) * x.scale[0] / ones[gate]) for gate in gates]
+    from_inputs = [_multiplier(_scale(node, _INPUT[gate]) * x.scale[0] / gate_scales[gate]) for gate in gates]
     factors = np.zeros((FACTORS, 2), np.int32)
     for gate in gates:
-        factors[gate] = _multiplier(_scale(node, _RECURRENT[gate]) * state.scale[0] / ones[gate])
+        factors[gate] = _multiplier(_scale(node, _RECURRENT[gate]) * state.scale[0] / gate_scales[gate])
     constant = node.onnx_node().constant
     peepholes = any(map(node.has, _PEEPHOLES))
-    peeps = np.zeros((3, units), np.int16)
+    peephole_weights = np.zeros((3, units), np.int16)
     for row, index in enumerate(_PEEPHOLES if peepholes else ()):
-        if not (coupled and row == 0):
-            peeps[row] = node.const(index, "peepholes").reshape(-1)
-            scale, gate = quantization_of(node.tensors[index], ("int16",)).scale[0], (0, 1, 3)[row]
-            factors[PEEPHOLES][row] = _multiplier(np.float32(2.0**(bits - 15) * float(scale) / float(ones[gate])))
+        if coupled and row == 0:  # there is no input gate
+            continue
+        peephole_weights[row] = node.const(index, "peepholes").reshape(-1)
+        scale = float(quantization_of(node.tensors[index], ("int16",)).scale[0])
+        gate_scale = float(gate_scales[_PEEPHOLE_GATES[row]])
+        factors[PEEPHOLES][row] = _multiplier(np.float32(2.0**(bits - 15) * scale / gate_scale))
     factors[HIDDEN] = _multiplier(np.float32(2.0**-15 / float(hidden.scale[0]) * 2.0**-15))
     norms, guards = ["", ""], (1, 1, 1, 1)
     if normalised:
@@ -76,21 +85,21 @@ def lstm(node: Node) -> Results:
     sums = _input_sums(node, weights, biases, zero(x), from_inputs, units)
     operands = [sums, constant(recurrent), constant(_minus_zero_point(np.zeros(len(recurrent)), recurrent,
                                                                       zero(state))),
-                constant(factors), constant(peeps) if peepholes else "", *norms, *projection]
+                constant(factors), constant(peephole_weights) if peepholes else "", *norms, *projection]
     batch = node.type_of(sums).shape[1]
-    first = [initial_state(node, index, (batch, size)) for index, size in ((_STATE, outputs), (_CELL, units))]
+    initial_states = [initial_state(node, index, (batch, size)) for index, size in ((_STATE, outputs), (_CELL, units))]
     outputs_zero = zero(state if projects else hidden)
-    if not first[0] and zero(state) != outputs_zero:
+    if not initial_states[0] and zero(state) != outputs_zero:
         # The initial state is the state's own zero point, which may differ from the results'.
-        first[0] = node.emit("expand", node.constant([[zero(state)]], "int8"), shape=(batch, outputs))
-    kept = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if is_kept(node, row[1])]
+        initial_states[0] = node.emit("expand", node.constant([[zero(state)]], "int8"), shape=(batch, outputs))
+    kept_states = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if is_kept(node, row[1])]
     y, *last = node.onnx_node().emit(
-        "lstm_fixed", (*operands, *first), cell_bits=bits, cell_clip=_clip(node, "CellClip", cell, 2**15 - 1),
+        "lstm_fixed", (*operands, *initial_states), cell_bits=bits, cell_clip=_clip(node, "CellClip", cell, 2**15 - 1),
         projection_clip=_clip(node, "ProjClip", result(node), 127) if projects else 0,
         zero=outputs_zero, hidden_zero=hidden_zero, coupled=coupled, guards=guards,
         batch_major=not node.option("TimeMajor", False),
-        results=("Y", *(name for name, _ in kept)))
-    for (_, index), value in zip(kept, last, strict=True):
+        results=("Y", *(name for name, _ in kept_states)))
+    for (_, index), value in zip(kept_states, last, strict=True):
         keep_state(node, index, value)
     return [node.as_value(y, _order(node))]
 
@@ -102,10 +111,10 @@ def _intermediate_quantization(node: Node, index: int, dtypes: tuple[str, ...]) 
     return quantization_of(node.intermediates[index], dtypes)
 
 
-def _clip(node: Node, option: str, of: Quantization, most: int) -> int:
-    """Returns a clipping bound in units of the clipped tensor's scale; 0 for none."""
+def _clip(node: Node, option: str, quantization: Quantization, bound: int) -> int:
+    """Returns a clipping bound in units of the clipped tensor's scale, at most `bound`; 0 for none."""
     limit = clipping_bound(node, option)
-    return int(min(np.float32(limit) / of.scale[0], most)) if limit > 0 else 0
+    return int(min(np.float32(limit) / quantization.scale[0], bound)) if limit > 0 else 0
 
 
 def _minus_zero_point(bias: np.ndarray, weights: np.ndarray, zero_point: int) -> np.ndarray:

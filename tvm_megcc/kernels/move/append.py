@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...ir.dims import Dim, product
-from ...ir.types import TensorType
+from ...ir.dims import product
 from ...ops.cache_rows import SCALE
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
@@ -19,7 +17,7 @@ from .copies import copy_cost
 class CacheParameters(UnitParameters):
     """Parameters of `append.c.j2` and `widen.c.j2`.
 
-    cache: the dtype of the cache, if rows are float32 and it is not; "" if elements are only moved.
+    cache: the dtype of the cache, if rows of float32 are converted to it; "" if elements are only copied.
     """
 
     cache: str
@@ -38,27 +36,19 @@ class AppendRows(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         x, rows, _ = site.inputs
-        axis = site.attrs.axis
-        extents = {"OUTER": product(x.shape[:axis]), "CAPACITY": x.shape[axis], "COUNT": rows.shape[axis],
-                   "RUN": product(rows.shape[axis + 1:])}
-        stored = x.dtype if x.dtype != rows.dtype else ""
-        if stored == "int8":
-            extents |= {"LINES": product(rows.shape[axis + 1:-1]), "RUN": rows.shape[-1]}
-            return self._quantized(x, extents)
-        outer, capacity, count, run = extent_symbols(*extents)
-        operands = (Operand("x", 0, outer * capacity * run), Operand("rows", 1, outer * count * run),
-                    Operand("at", 2, 1))
-        return Lowered("move/append", CacheParameters(site.x.c_type, stored), extents, operands,
-                       (Operand("y", 0, outer * capacity * run),), outer, "append" + f"_{stored}" * bool(stored),
-                       self.name, in_place=((0, 0),))
-
-    def _quantized(self, x: TensorType, extents: Mapping[str, Dim]) -> Lowered:
-        """Returns the call for a cache of int8: RUN numbers and a scale in each of LINES lines of a row."""
-        outer, capacity, count, run, lines = extent_symbols(*extents)
-        room = outer * capacity * lines * (run + SCALE)
-        operands = Operand("x", 0, room), Operand("rows", 1, outer * count * lines * run), Operand("at", 2, 1)
-        return Lowered("move/append", CacheParameters(x.c_type, x.dtype), extents, operands, (Operand("y", 0, room),),
-                       outer, "append_int8", self.name, in_place=((0, 0),))
+        axis, converted_to = site.attrs.axis, x.dtype if x.dtype != rows.dtype else ""
+        extents = {"OUTER": product(x.shape[:axis]), "CAPACITY": x.shape[axis], "COUNT": rows.shape[axis]}
+        if converted_to == "int8":
+            extents |= {"GROUPS": product(rows.shape[axis + 1:-1]), "RUN": rows.shape[-1]}
+        else:
+            extents |= {"RUN": product(rows.shape[axis + 1:])}
+        outer, capacity, count, *row = extent_symbols(*extents)
+        stored_row = row[0] * (row[1] + SCALE) if converted_to == "int8" else row[0]
+        operands = (Operand("x", 0, outer * capacity * stored_row), Operand("rows", 1, outer * count * product(row)),
+                    Operand("start", 2, 1))
+        return Lowered("move/append", CacheParameters(x.c_type, converted_to), extents, operands,
+                       (Operand("y", 0, outer * capacity * stored_row),), outer,
+                       "append" + f"_{converted_to}" * bool(converted_to), self.name, in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.inputs[1], 1.0)

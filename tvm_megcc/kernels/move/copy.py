@@ -9,7 +9,7 @@ from ...ir.types import TensorType
 from ...ops.memory import memory_axes
 from ..base import possible_layouts
 from ..site import Site
-from .strided import Strided, Walk, strides
+from .strided import Strided, StridedAxis, strides
 
 
 class StridedCopy(Strided):
@@ -19,6 +19,6 @@ class StridedCopy(Strided):
         for layout in possible_layouts(site.x, site.target):
             yield (layout,), (layout,)
 
-    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
-        steps = strides(memory_axes(x))
-        return [Walk(extent, steps[axis, part]) for axis, part, extent in memory_axes(y)], 0
+    def strided_axes(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[StridedAxis], Dim]:
+        x_strides = strides(memory_axes(x))
+        return [StridedAxis(extent, x_strides[axis, part]) for axis, part, extent in memory_axes(y)], 0

@@ -35,35 +35,38 @@ class StridedParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class TransposeParameters(UnitParameters):
-    """Parameters of `transpose.c.j2`. columns: columns of a task."""
+    """Parameters of `transpose.c.j2`. columns: the number of columns that a task transposes."""
 
     columns: int
 
 
 @dataclass(frozen=True)
-class Walk:
-    """An axis of the result in memory: its extent, the distance in the operand from one index to the next (in
-    elements), and whether the operand is read backwards (a negative stride)."""
+class StridedAxis:
+    """An axis of the result in memory, and how the operand is read along it.
+
+    stride: the distance in the operand from one index to the next, in elements.
+    backwards: whether the operand is read backwards (a negative stride).
+    """
 
     extent: Dim
     stride: Dim
     backwards: bool = False
 
 
-def merged(walks: Sequence[Walk]) -> list[Walk]:
+def merge_axes(strided_axes: Sequence[StridedAxis]) -> list[StridedAxis]:
     """Returns the axes without those of extent 1. Neighbouring axes that are contiguous in the operand become one
     axis."""
-    result: list[Walk] = []
-    for walk in walks:
-        if walk.extent == 1:
+    result: list[StridedAxis] = []
+    for axis in strided_axes:
+        if axis.extent == 1:
             continue
         previous = result[-1] if result else None
-        if previous and not previous.backwards and not walk.backwards \
-                and previous.stride == walk.stride * walk.extent:
-            result[-1] = Walk(previous.extent * walk.extent, walk.stride)
+        if previous and not previous.backwards and not axis.backwards \
+                and previous.stride == axis.stride * axis.extent:
+            result[-1] = StridedAxis(previous.extent * axis.extent, axis.stride)
         else:
-            result.append(walk)
-    return result or [Walk(1, 1)]
+            result.append(axis)
+    return result or [StridedAxis(1, 1)]
 
 
 def strides(axes: Sequence[MemoryAxis]) -> dict[tuple[int, str], Dim]:
@@ -77,38 +80,38 @@ def strides(axes: Sequence[MemoryAxis]) -> dict[tuple[int, str], Dim]:
 
 
 class Strided(Kernel):
-    """Any copy that reads the operand at regular strides, such as a transpose, a slice or a repetition."""
+    """The base class of copies that read the operand at regular strides, such as a transpose, a slice or a tile."""
 
     name = "strided"
 
-    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
+    def strided_axes(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[StridedAxis], Dim]:
         """Returns (the result's axes in memory, offset of the first element that is read)."""
         raise NotImplementedError
 
     def lower(self, site: Site) -> Lowered:
-        walks, base = self.walks(site.op, site.x, site.y)
-        walks = merged(walks)
+        strided_axes, base = self.strided_axes(site.op, site.x, site.y)
+        strided_axes = merge_axes(strided_axes)
         extents: dict[str, Dim] = {"BASE": base}
-        for index, walk in enumerate(walks):
-            extents[f"D{index}"], extents[f"S{index}"] = walk.extent, walk.stride
-        d, s = ([Symbol(f"{letter}{index}") for index in range(len(walks))] for letter in "DS")
-        unit_stride = walks[-1].stride == 1 and not walks[-1].backwards
-        if len(walks) == 1:
+        for index, axis in enumerate(strided_axes):
+            extents[f"D{index}"], extents[f"S{index}"] = axis.extent, axis.stride
+        d, s = ([Symbol(f"{letter}{index}") for index in range(len(strided_axes))] for letter in "DS")
+        unit_stride = strided_axes[-1].stride == 1 and not strided_axes[-1].backwards
+        if len(strided_axes) == 1:
             tasks = ceildiv(d[0], CHUNK)
         else:
-            columns = walks[-1].extent
+            columns = strided_axes[-1].extent
             extents["ROWS"] = max(1, CHUNK // columns) if isinstance(columns, int) and columns else 16
             tasks = product(d[:-2]) * ceildiv(d[-2], Symbol("ROWS"))
-        size = Symbol("BASE") + 1 + sum(((d_ - 1) * s_ for d_, s_ in zip(d, s, strict=True)), start=0)
-        backwards = tuple(walk.backwards for walk in walks)
-        params = StridedParameters(site.x.c_type, len(walks), backwards, unit_stride, CHUNK)
+        size = Symbol("BASE") + 1 + sum(((extent - 1) * stride for extent, stride in zip(d, s, strict=True)), start=0)
+        backwards = tuple(axis.backwards for axis in strided_axes)
+        params = StridedParameters(site.x.c_type, len(strided_axes), backwards, unit_stride, CHUNK)
         pattern = "".join("b" if flag else "a" for flag in backwards) + ("1" if unit_stride else "")
         return Lowered("move/strided", params, extents, (Operand("x", 0, size),), (Operand("y", 0, product(d)),),
                        tasks, f"{site.kind}_{pattern}", self.name)
 
     def cost(self, site: Site) -> float:
         # Contiguous runs are copied by vectors, other elements one by one.
-        run = merged(self.walks(site.op, site.x, site.y)[0])[-1].stride == 1
+        run = merge_axes(self.strided_axes(site.op, site.x, site.y)[0])[-1].stride == 1
         return copy_cost(site.y, 1.0 if run else 4.0)
 
 
@@ -121,26 +124,30 @@ class StridedTranspose(Strided):
                 if "nchwc" not in (source.kind, result.kind):
                     yield (source,), (result,)
 
-    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
-        steps = strides(memory_axes(x))
-        return [Walk(extent, steps[op.attrs.perm[axis], ""]) for axis, _, extent in memory_axes(y)], 0
+    def strided_axes(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[StridedAxis], Dim]:
+        x_strides = strides(memory_axes(x))
+        return [StridedAxis(extent, x_strides[op.attrs.perm[axis], ""]) for axis, _, extent in memory_axes(y)], 0
 
 
 class StridedExpand(Strided):
-    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
+    """Repeats the operand along axes of extent 1, which get stride 0."""
+
+    def strided_axes(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[StridedAxis], Dim]:
         shape = (1,) * (y.rank - x.rank) + x.shape
-        steps = strides(memory_axes(x.with_shape(shape)))
-        return [Walk(extent, 0 if shape[axis] == 1 else steps[axis, ""])
+        x_strides = strides(memory_axes(x.with_shape(shape)))
+        return [StridedAxis(extent, 0 if shape[axis] == 1 else x_strides[axis, ""])
                 for axis, _, extent in memory_axes(y)], 0
 
 
 class StridedTile(Strided):
-    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
-        steps = strides(memory_axes(x))
-        walks = []
+    """Repeats the operand along any axis: each axis becomes two, the repeats with stride 0."""
+
+    def strided_axes(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[StridedAxis], Dim]:
+        x_strides = strides(memory_axes(x))
+        strided_axes = []
         for axis, part, extent in memory_axes(x):
-            walks += [Walk(op.attrs.repeats[axis], 0), Walk(extent, steps[axis, part])]
-        return walks, 0
+            strided_axes += [StridedAxis(op.attrs.repeats[axis], 0), StridedAxis(extent, x_strides[axis, part])]
+        return strided_axes, 0
 
 
 class StridedSlice(Strided):
@@ -150,28 +157,28 @@ class StridedSlice(Strided):
         for layout in possible_layouts(site.x, site.target):
             if layout.kind == "nchwc" and 1 in site.attrs.axes:
                 first, count, step = slice_axes(site.attrs, site.x.shape)[1]
-                whole = isinstance(first, int) and isinstance(count, int) and step == 1
-                if not whole or first % layout.block or (count % layout.block
+                is_known_range = isinstance(first, int) and isinstance(count, int) and step == 1
+                if not is_known_range or first % layout.block or (count % layout.block
                                                          and first + count != site.x.shape[1]):
                     continue
             yield (layout,), (layout,)
 
-    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
+    def strided_axes(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[StridedAxis], Dim]:
         cuts = slice_axes(op.attrs, x.shape)
-        walks, base = [], 0
+        strided_axes, base = [], 0
         axes = memory_axes(x)
-        steps = strides(axes)
+        x_strides = strides(axes)
         for (axis, part, extent), (_, _, result) in zip(axes, memory_axes(y), strict=True):
-            stride = steps[axis, part]
+            stride = x_strides[axis, part]
             if axis not in cuts or part == "lane":
-                walks.append(Walk(extent, stride))
+                strided_axes.append(StridedAxis(extent, stride))
                 continue
             first, count, step = cuts[axis]
             first = first // x.layout.block if part == "block" else first
-            lowest = first if step > 0 else first + (count - 1) * step
-            base = base + lowest * stride
-            walks.append(Walk(result, stride * abs(step), step < 0))
-        return walks, base
+            first_read = first if step > 0 else first + (count - 1) * step
+            base = base + first_read * stride
+            strided_axes.append(StridedAxis(result, stride * abs(step), step < 0))
+        return strided_axes, base
 
 
 class TransposeMatrix(Kernel):
@@ -186,12 +193,12 @@ class TransposeMatrix(Kernel):
     @staticmethod
     def _matrices(op: Op, x: TensorType, y: TensorType) -> tuple[Dim, Dim, Dim] | None:
         """Returns (matrices, rows, columns) of the operand; None if it is no transpose of matrices."""
-        walks = merged(StridedTranspose().walks(op, x, y)[0])
-        if len(walks) == 2:
-            walks = [Walk(1, walks[0].extent * walks[1].extent), *walks]
-        if len(walks) != 3:
+        strided_axes = merge_axes(StridedTranspose().strided_axes(op, x, y)[0])
+        if len(strided_axes) == 2:
+            strided_axes = [StridedAxis(1, strided_axes[0].extent * strided_axes[1].extent), *strided_axes]
+        if len(strided_axes) != 3:
             return None
-        batch, columns, rows = walks
+        batch, columns, rows = strided_axes
         is_matrix = columns.stride == 1 and rows.stride == columns.extent \
             and batch.stride == columns.extent * rows.extent
         return (batch.extent, rows.extent, columns.extent) if is_matrix else None

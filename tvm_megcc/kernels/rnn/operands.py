@@ -17,7 +17,8 @@ def operand_names(site: Site) -> dict[int, str]:
     return {index: name.removesuffix("?") for index, name in enumerate(names) if site.has(index)}
 
 
-def operands_of(site: Site, sizes: Mapping[str, Dim], pack: tuple = ()) -> tuple[tuple[Operand, ...], ...]:
+def operands_of(site: Site, sizes: Mapping[str, Dim], pack: tuple[object, ...] = ()) \
+        -> tuple[tuple[Operand, ...], ...]:
     """Returns the operands and the results that the operator has.
 
     Args:

@@ -7,31 +7,29 @@ SIGIR 2015, and for several rows at a time T. Ye et al., "RapidScorer", KDD 2018
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.expr import c_float
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..packing import packer
-from ..parameters import Parameters
 from ..site import Site
+from .walk import AggregateParameters, aggregate_values, tree_extents
 
-#: Most leaves of a tree: bits of a mask.
-MOST_LEAVES = 64
-#: Rows that are evaluated together.
-TOGETHER = 16
+#: The maximum number of leaves of a tree: the bits of a mask.
+MAX_LEAVES = 64
+#: The number of rows that are evaluated together.
+ROWS_TOGETHER = 16
 
 
 @dataclass(frozen=True)
 class Forest:
     """Trees in which each node and each leaf is reached once.
 
-    leaves: numbers of the leaves, tree by tree, each from left to right.
-    base: index of each tree's first leaf, and the number of leaves.
-    tree: for each inner node, the index of its tree.
-    masks: for each inner node, bits of the leaves outside its first branch.
+    leaves: int32 [leaves], the numbers of the leaves, tree by tree, each from left to right.
+    base: int32 [trees + 1], the index in `leaves` of each tree's first leaf, and the number of leaves.
+    tree: int32 [inner nodes], the index of a node's tree.
+    masks: uint64 [inner nodes], the bits of the leaves outside a node's first branch.
     """
 
     leaves: np.ndarray
@@ -41,7 +39,7 @@ class Forest:
 
     @staticmethod
     def of(nodes: np.ndarray, roots: np.ndarray, leaf_count: int) -> Forest | None:
-        """Returns the trees as a forest; None if a node is shared or a tree has more than `MOST_LEAVES`."""
+        """Returns the trees as a forest; None if a node is shared or a tree has more than `MAX_LEAVES`."""
         inner, leaves, base = len(nodes), [], [0]
         tree, masks = np.full(inner, -1, np.int32), np.zeros(inner, np.uint64)
         children = nodes[:, :2].tolist()
@@ -49,13 +47,13 @@ class Forest:
             start = len(leaves)
             waiting = [(root, False)]
             begins = {}
-            while waiting:      # visits a node again when its first branch is done
-                node, seen = waiting.pop()
+            while waiting:  # visits a node again when its first branch is done
+                node, has_first_branch = waiting.pop()
                 if node >= inner:
                     leaves.append(node - inner)
-                    if len(leaves) - start > MOST_LEAVES:
+                    if len(leaves) - start > MAX_LEAVES:
                         return None
-                elif seen:
+                elif has_first_branch:
                     begin, end = begins[node], len(leaves) - start
                     masks[node] = np.uint64(2**64 - 1 - ((1 << end) - (1 << begin)))
                 elif tree[node] != -1:
@@ -64,12 +62,12 @@ class Forest:
                     tree[node], begins[node] = number, len(leaves) - start
                     waiting += [(children[node][1], False), (node, True), (children[node][0], False)]
             base.append(len(leaves))
-        once = len(leaves) == leaf_count and len(set(leaves)) == leaf_count and (tree >= 0).all()
-        return Forest(np.array(leaves, np.int32), np.array(base, np.int32), tree, masks) if once else None
+        is_forest = len(leaves) == leaf_count and len(set(leaves)) == leaf_count and (tree >= 0).all()
+        return Forest(np.array(leaves, np.int32), np.array(base, np.int32), tree, masks) if is_forest else None
 
 
-def _order(nodes: np.ndarray) -> np.ndarray:
-    """Sorts inner nodes by feature, then by threshold."""
+def _sorted_order(nodes: np.ndarray) -> np.ndarray:
+    """Returns the indices of inner nodes, sorted by feature, then by threshold."""
     dtype = np.float32 if nodes.shape[1] == 4 else np.float64
     thresholds = np.ascontiguousarray(nodes[:, 3:]).view(dtype).reshape(-1)
     return np.lexsort((thresholds, nodes[:, 2] >> 1))
@@ -77,35 +75,39 @@ def _order(nodes: np.ndarray) -> np.ndarray:
 
 @packer("tree_begins")
 def begins(nodes: np.ndarray, features: int) -> np.ndarray:
-    """Returns where the nodes of each feature begin, and the end of the last ones."""
+    """Returns int32 [features + 1]: the index of each feature's first node in the sorted nodes, and their number."""
     return np.searchsorted(np.sort(nodes[:, 2] >> 1), np.arange(features + 1)).astype(np.int32)
 
 
 @packer("tree_thresholds")
 def thresholds(nodes: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(nodes[_order(nodes), 3:]).view(np.float32 if nodes.shape[1] == 4 else np.float64)
+    """Returns the thresholds of the sorted nodes."""
+    return np.ascontiguousarray(nodes[_sorted_order(nodes), 3:]).view(np.float32 if nodes.shape[1] == 4 else np.float64)
 
 
 @packer("tree_numbers")
 def numbers(nodes: np.ndarray, roots: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Returns, for each node, twice its tree, plus 1 if NaN takes the second branch."""
+    """Returns, for each of the sorted nodes, twice its tree, plus 1 if NaN takes the second branch."""
     forest = Forest.of(nodes, roots, len(first) - 1)
-    return (2 * forest.tree + (nodes[:, 2] & 1))[_order(nodes)].astype(np.int32)
+    return (2 * forest.tree + (nodes[:, 2] & 1))[_sorted_order(nodes)].astype(np.int32)
 
 
 @packer("tree_masks")
 def masks(nodes: np.ndarray, roots: np.ndarray, first: np.ndarray, bits: int) -> np.ndarray:
-    found = Forest.of(nodes, roots, len(first) - 1).masks[_order(nodes)]
+    """Returns `Forest.masks` of the sorted nodes, of 32 or 64 bits."""
+    found = Forest.of(nodes, roots, len(first) - 1).masks[_sorted_order(nodes)]
     return found.astype(np.uint32) if bits == 32 else found
 
 
 @packer("tree_bases")
 def bases(roots: np.ndarray, nodes: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Returns `Forest.base`."""
     return Forest.of(nodes, roots, len(first) - 1).base
 
 
 @packer("tree_leaves")
 def leaves(roots: np.ndarray, nodes: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Returns `Forest.leaves`."""
     return Forest.of(nodes, roots, len(first) - 1).leaves
 
 
@@ -116,22 +118,16 @@ def weights(values: np.ndarray, nodes: np.ndarray, roots: np.ndarray, first: np.
 
 
 @dataclass(frozen=True)
-class MaskParameters(Parameters):
+class MaskParameters(AggregateParameters):
     """Parameters of `masks.c.j2`.
 
-    unit: C type of a feature.
-    bits: number of bits of a mask.
-    together: rows that are evaluated together.
-    fold: as in the operator.
-    start: C literal, initial value of the fold.
-    single: each leaf has one weight, and there is one target.
+    bits: the number of bits of a mask.
+    together: the number of rows that are evaluated together.
+    single: whether each leaf has one weight, and there is one target.
     """
 
-    unit: str
     bits: int
     together: int
-    fold: str
-    start: str
     single: bool
 
 
@@ -155,7 +151,7 @@ class TreeMasks(Kernel):
         if not {1, 2, 3} <= set(site.values):
             return "the trees are not known"
         if self._forest(site) is None:
-            return f"a tree has more than {MOST_LEAVES} leaves, or shares nodes with another"
+            return f"a tree has more than {MAX_LEAVES} leaves, or shares nodes with another"
         return None
 
     def _forest(self, site: Site) -> Forest | None:
@@ -164,12 +160,10 @@ class TreeMasks(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         x, attrs = site.x, site.attrs
-        N, F, inner, R, L, W, T = extent_symbols("N", "F", "INNER", "ROOTS", "LEAVES", "WEIGHTS", "TARGETS")
-        _, nodes, roots, first, targets, _ = site.inputs
-        extents = {"N": x.shape[0], "F": x.shape[1], "INNER": nodes.shape[0], "ROOTS": roots.shape[0],
-                   "LEAVES": first.shape[0] - 1, "WEIGHTS": targets.shape[0], "TARGETS": attrs.targets}
+        extents = tree_extents(site)
+        N, F, inner, R, L, W, T = extent_symbols(*extents)
         bits = 32 if np.diff(self._forest(site).base).max() <= 32 else 64
-        single = attrs.targets == 1 and targets.shape[0] == first.shape[0] - 1 \
+        single = attrs.targets == 1 and extents["WEIGHTS"] == extents["LEAVES"] \
             and bool((np.diff(site.values[3]) == 1).all())
         operands = [Operand("x", 0, N * F), Operand("begins", 1, F + 1, ("tree_begins", x.shape[1])),
                     Operand("thresholds", 1, inner, ("tree_thresholds",), dtype=x.dtype),
@@ -179,12 +173,11 @@ class TreeMasks(Kernel):
         operands += [Operand("weights", 5, L, ("tree_weights",), also=(1, 2, 3))] if single else [
             Operand("leaves", 2, L, ("tree_leaves",), also=(1, 3)), Operand("first", 3, L + 1),
             Operand("targets", 4, W), Operand("weights", 5, W)]
-        start = c_float({"sum": 0.0, "min": math.inf, "max": -math.inf}[attrs.fold])
-        parameters = MaskParameters(x.c_type, bits, TOGETHER, attrs.fold, start, single)
+        parameters = MaskParameters(*aggregate_values(site), bits, ROWS_TOGETHER, single)
         return Lowered("tree/masks", parameters, extents, tuple(operands), (Operand("y", 0, N * T),), N,
                        f"trees_{attrs.fold}" + "_single" * single, f"masks{bits}",
-                       scratch=TOGETHER * (R * (bits // 8) + F * (4 if x.dtype == "float32" else 8)))
+                       scratch=ROWS_TOGETHER * (R * (bits // 8) + F * (4 if x.dtype == "float32" else 8)))
 
     def cost(self, site: Site) -> float:
         rows, nodes = site.likely.x.shape[0], site.inputs[1].shape[0]
-        return nodes * (0.15 * (rows - rows % TOGETHER) + 0.4 * (rows % TOGETHER))
+        return nodes * (0.15 * (rows - rows % ROWS_TOGETHER) + 0.4 * (rows % ROWS_TOGETHER))

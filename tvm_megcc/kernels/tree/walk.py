@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.dims import Dim
 from ...ir.expr import c_float
 from ...ops.ml.trees import WORDS
 from ..base import Kernel, Lowered, Operand, extent_symbols
@@ -26,21 +27,42 @@ def with_leaves(nodes: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class TreeParameters(Parameters):
-    """Parameters of `walk.c.j2`.
+class AggregateParameters(Parameters):
+    """Parameters of `aggregate.c.j2`.
 
-    unit: C type of a feature.
-    words: int32 words of a node.
-    walks: rows that are evaluated at the same time.
-    fold: as in the operator.
-    start: C literal, initial value of the fold.
+    unit: the C type of a feature and of a weight.
+    fold: how the weights of a target are aggregated: "sum", "min" or "max".
+    identity: the result of no weights, as a C literal.
     """
 
     unit: str
+    fold: str
+    identity: str
+
+
+def aggregate_values(site: Site) -> tuple[str, str, str]:
+    """Returns the values of `AggregateParameters`."""
+    fold = site.attrs.fold
+    return site.x.c_type, fold, c_float({"sum": 0.0, "min": math.inf, "max": -math.inf}[fold])
+
+
+def tree_extents(site: Site) -> dict[str, Dim]:
+    """Returns the extents of both kernels: rows, features, inner nodes, trees, leaves, weights and targets."""
+    _, nodes, roots, first, targets, _ = site.inputs
+    return {"N": site.x.shape[0], "F": site.x.shape[1], "INNER": nodes.shape[0], "ROOTS": roots.shape[0],
+            "LEAVES": first.shape[0] - 1, "WEIGHTS": targets.shape[0], "TARGETS": site.attrs.targets}
+
+
+@dataclass(frozen=True)
+class WalkParameters(AggregateParameters):
+    """Parameters of `walk.c.j2`.
+
+    words: the number of int32 words of a node.
+    walks: the number of walks that advance together.
+    """
+
     words: int
     walks: int
-    fold: str
-    start: str
 
 
 class TreeWalk(Kernel):
@@ -54,20 +76,16 @@ class TreeWalk(Kernel):
     dtypes = (("float32", "float64"), ("int32",), ("int32",), ("int32",), ("int32",), ("float32", "float64"))
 
     def lower(self, site: Site) -> Lowered:
-        x, attrs = site.x, site.attrs
-        N, F, inner, R, L, W, T = extent_symbols("N", "F", "INNER", "ROOTS", "LEAVES", "WEIGHTS", "TARGETS")
-        _, nodes, roots, first, targets, _ = site.inputs
-        extents = {"N": x.shape[0], "F": x.shape[1], "INNER": nodes.shape[0], "ROOTS": roots.shape[0],
-                   "LEAVES": first.shape[0] - 1, "WEIGHTS": targets.shape[0], "TARGETS": attrs.targets}
-        words = WORDS[x.dtype]
+        extents = tree_extents(site)
+        N, F, inner, R, L, W, T = extent_symbols(*extents)
+        words = WORDS[site.x.dtype]
         operands = (Operand("x", 0, N * F), Operand("nodes", 1, (inner + L) * words, ("leaf_rows",), also=(3,)),
                     Operand("roots", 2, R), Operand("first", 3, L + 1), Operand("targets", 4, W),
                     Operand("weights", 5, W))
-        start = c_float({"sum": 0.0, "min": math.inf, "max": -math.inf}[attrs.fold])
         walks = 8 if site.isa.registers >= 16 else 4
-        parameters = TreeParameters(x.c_type, words, walks, attrs.fold, start)
+        parameters = WalkParameters(*aggregate_values(site), words, walks)
         return Lowered("tree/walk", parameters, extents, operands, (Operand("y", 0, N * T),), N,
-                       f"trees_{attrs.fold}", f"walk{walks}")
+                       f"trees_{site.attrs.fold}", f"walk{walks}")
 
     def cost(self, site: Site) -> float:
         return 20.0 * site.likely.x.shape[0] * site.inputs[2].shape[0]

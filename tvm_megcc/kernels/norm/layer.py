@@ -22,7 +22,7 @@ class LayerNormParameters(Parameters):
     """Parameters of `layer.c.j2`.
 
     epsilon: C literal.
-    weight, bias: the operator has one.
+    weight, bias: whether the operator has one.
     """
 
     epsilon: str
@@ -54,19 +54,19 @@ class LayerNormBytesParameters(LayerNormParameters):
     """Parameters of `layer_bytes.c.j2`.
 
     unit, result_unit: the C types of an element of x and of the result.
-    short, result_short: the suffixes of mgc functions for their dtypes.
-    x_zero, zero: the zero points of x and of the result.
-    low, high: the limits of the result's dtype.
+    x_suffix, result_suffix: the suffixes of mgc functions for their dtypes.
+    x_zero, result_zero: the zero points of x and of the result.
+    minimum, maximum: the limits of the result's dtype.
     """
 
     unit: str
-    short: str
+    x_suffix: str
     x_zero: int
     result_unit: str
-    result_short: str
-    zero: int
-    low: int
-    high: int
+    result_suffix: str
+    result_zero: int
+    minimum: int
+    maximum: int
 
 
 class LayerNormBytes(Kernel):

@@ -18,14 +18,14 @@ class ProductParameters(Parameters):
     """Parameters of `products.c.j2`.
 
     unit: the C type of an element.
-    low, high: the limits of its dtype.
+    minimum, maximum: the limits of its dtype.
     zero, result_zero: the zero points of x and of the result.
     significand, bits: each product is requantized by significand / 2^bits.
     """
 
     unit: str
-    low: int
-    high: int
+    minimum: int
+    maximum: int
     zero: int
     result_zero: int
     significand: int

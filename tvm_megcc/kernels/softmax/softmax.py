@@ -15,16 +15,16 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class SoftmaxParameters(Parameters):
-    """Parameters of `rows.c.j2` and `columns.c.j2`. log: the result is log-softmax."""
+    """Parameters of `rows.c.j2` and `columns.c.j2`. log: whether the result is log-softmax."""
 
     log: bool
 
 
 @dataclass(frozen=True)
 class ShortParameters(SoftmaxParameters):
-    """Parameters of `short.c.j2`. longest: most elements of a row."""
+    """Parameters of `short.c.j2`. max_length: the maximum number of elements of a row."""
 
-    longest: int
+    max_length: int
 
 
 class SoftmaxRows(AlongAxis):
@@ -37,9 +37,10 @@ class SoftmaxRows(AlongAxis):
         return site.x.layout != PLAIN
 
     def refuse(self, site: Site):
-        return self.wrong_axis(self.extents(site)["INNER"] == 1)
+        return self.axis_refusal(self.extents(site)["INNER"] == 1)
 
-    def wrong_axis(self, last: bool) -> str | None:
+    def axis_refusal(self, last: bool) -> str | None:
+        """Returns why the kernel refuses the axis, if it does. last: whether it is the last one in memory."""
         return None if last else "not the last axis in memory"
 
     def lower(self, site: Site) -> Lowered:
@@ -64,20 +65,20 @@ class SoftmaxShortRows(SoftmaxRows):
     """Softmax of rows with few elements. A task transposes as many rows as a vector has lanes."""
 
     name = "short"
-    LONGEST = 8
+    MAX_LENGTH = 8
 
     def reorders_sums(self, site: Site) -> bool:
         return True
 
     def refuse(self, site: Site):
         n = self.extents(site)["N"]
-        if site.isa.lanes == 1 or not isinstance(n, int) or n > self.LONGEST:
-            return f"only vectors of rows of at most {self.LONGEST}"
+        if site.isa.lanes == 1 or not isinstance(n, int) or n > self.MAX_LENGTH:
+            return f"only vectors of rows of at most {self.MAX_LENGTH}"
         return super().refuse(site)
 
     def lower(self, site: Site) -> Lowered:
         lowered = super().lower(site)
-        params = ShortParameters(site.kind == "log_softmax", self.LONGEST)
+        params = ShortParameters(site.kind == "log_softmax", self.MAX_LENGTH)
         return replace(lowered, params=params, tasks=ceildiv(Symbol("OUTER"), site.isa.lanes))
 
     def cost(self, site: Site) -> float:
@@ -89,5 +90,5 @@ class SoftmaxColumns(SoftmaxRows):
 
     name = "columns"
 
-    def wrong_axis(self, last: bool) -> str | None:
+    def axis_refusal(self, last: bool) -> str | None:
         return "the last axis in memory" if last else None

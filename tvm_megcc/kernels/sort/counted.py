@@ -14,7 +14,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class NonZeroParameters(Parameters):
-    """Parameters of `nonzero.c.j2`. rank: axes of the operand."""
+    """Parameters of `nonzero.c.j2`. rank: the number of axes of the operand."""
 
     rank: int
 
@@ -33,13 +33,8 @@ class NonZeroCount(Kernel):
                        (Operand("y", 0, 1),), 1, site.kind, self.name)
 
 
-class NonZeroScan(Kernel):
+class NonZeroScan(NonZeroCount):
     """Lists the indices of the elements that are not 0, in one task."""
-
-    name = "scan"
-
-    def refuse(self, site: Site):
-        return f"not on {site.x.dtype}" if DTYPES[site.x.dtype].carrier else None
 
     def lower(self, site: Site) -> Lowered:
         x, rank = site.x, site.x.rank
@@ -52,9 +47,12 @@ class NonZeroScan(Kernel):
 
 @dataclass(frozen=True)
 class NonMaxParameters(Parameters):
-    """Parameters of `non_max.c.j2`. counted: the number of boxes is a result; otherwise it must be COUNT, or the call
-    fails. is_vectorised: corner coordinates and areas of accepted boxes are copied to five arrays, which are compared
-    by vectors."""
+    """Parameters of `non_max.c.j2`.
+
+    counted: whether the number of boxes is a result; otherwise it must be COUNT, or the call fails.
+    is_vectorised: whether corner coordinates and areas of accepted boxes are copied to five arrays, which are compared
+        by vectors.
+    """
 
     counted: bool
     is_vectorised: bool
@@ -74,8 +72,9 @@ class NonMaxSearch(Kernel):
         counted = len(site.outputs) == 2
         B, C, N, count = extent_symbols("B", "C", "N", "COUNT")
         extents = {"B": batch, "C": site.inputs[1].shape[1], "N": boxes, "COUNT": attrs.count}
-        operands = (Operand("boxes", 0, 4 * B * N), Operand("scores", 1, B * C * N), Operand("most", 2, 1),
-                    Operand("overlap", 3, 1), Operand("least", 4, 1))
+        operands = (Operand("boxes", 0, 4 * B * N), Operand("scores", 1, B * C * N), Operand("max_boxes", 2, 1),
+                    Operand("overlap_threshold", 3, 1),
+                    Operand("score_threshold", 4, 1))
         results = (Operand("y", 0, 3 * count), *((Operand("count", 1, 1),) if counted else ()))
         lanes = site.isa.lanes
         is_vectorised = lanes > 1 and not site.compact

@@ -15,16 +15,16 @@ from ..site import Site
 class DetectionsParameters(Parameters):
     """Parameters of `detections.c.j2`.
 
-    count, classes, per_class, background: as in the operator.
-    least, overlap: C literals of the score and overlap thresholds.
+    count, classes, per_class, background: attributes of the operator.
+    score_threshold, overlap_threshold: C literals.
     """
 
     count: int
     classes: int
     per_class: int
     background: int
-    least: str
-    overlap: str
+    score_threshold: str
+    overlap_threshold: str
 
 
 class DetectionsSearch(Kernel):
@@ -39,12 +39,10 @@ class DetectionsSearch(Kernel):
         rows = attrs.count * attrs.classes
         parameters = DetectionsParameters(attrs.count, attrs.classes, attrs.per_class, attrs.background,
                                           c_float(attrs.least), c_float(attrs.overlap))
-        sizes = (4 * rows, rows, rows, 1)
-        names = ("where", "which", "how", "many")
+        results = {"result_boxes": 4 * rows, "result_classes": rows, "result_scores": rows, "result_count": 1}
         return Lowered("sort/detections", parameters, {"B": site.x.shape[0], "C": site.inputs[1].shape[1]},
                        (Operand("boxes", 0, 4 * B), Operand("scores", 1, B * C)),
-                       tuple(Operand(name, index, size) for index, (name, size) in enumerate(zip(names, sizes,
-                                                                                                 strict=True))),
+                       tuple(Operand(name, index, size) for index, (name, size) in enumerate(results.items())),
                        1, f"detections_{attrs.count}x{attrs.classes}" + "_each" * bool(attrs.per_class), self.name,
                        scratch=4 * B + B)
 

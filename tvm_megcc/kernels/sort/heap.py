@@ -11,13 +11,17 @@ from ..parameters import UnitParameters
 from ..reduce.along_axis import AlongAxis
 from ..site import Site
 
-#: Most K, because the heap lies in a worker's scratch.
-MOST = 1 << 16
+#: The maximum of K, because the heap lies in a worker's scratch.
+MAX_K = 1 << 16
 
 
 @dataclass(frozen=True)
 class TopKParameters(UnitParameters):
-    """Parameters of `top_k.c.j2`. is_float: elements may be NaN. largest: takes the largest, not the smallest."""
+    """Parameters of `top_k.c.j2`.
+
+    is_float: whether elements may be NaN.
+    largest: whether the largest elements are the best, not the smallest.
+    """
 
     is_float: bool
     largest: bool
@@ -33,8 +37,8 @@ class TopKHeap(AlongAxis):
         yield (PLAIN,), (PLAIN, PLAIN)
 
     def refuse(self, site: Site):
-        most = site.attrs.k
-        return f"more than the best {MOST}" if isinstance(most, int) and most > MOST else None
+        k = site.attrs.k
+        return f"more than the best {MAX_K}" if isinstance(k, int) and k > MAX_K else None
 
     def lower(self, site: Site) -> Lowered:
         x = site.x

@@ -19,9 +19,9 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LinearParameters(Parameters):
-    """Parameters of `resize_linear.c.j2`. two: two axes are resized, not one."""
+    """Parameters of `resize_linear.c.j2`. is_2d: whether two axes are resized, not one."""
 
-    two: bool
+    is_2d: bool
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class TablesParameters(Parameters):
     mode, coordinates: ONNX's attributes `mode` and `coordinate_transformation_mode`.
     rounding: ONNX's `nearest_mode` for mode "nearest"; otherwise "".
     cubic_a: ONNX's `cubic_coeff_a` for mode "cubic"; otherwise 0.
-    excludes, antialias: ONNX's attributes `exclude_outside` and `antialias`.
-    taps: whether each result is a weighted sum of several taps.
+    exclude_outside, antialias: ONNX's attributes `exclude_outside` and `antialias`.
+    has_taps: whether each result is a weighted sum of several taps.
     """
 
     mode: str
     coordinates: str
     rounding: str
     cubic_a: float
-    excludes: bool
+    exclude_outside: bool
     antialias: bool
-    taps: bool
+    has_taps: bool
 
 
 class TablesKernel(Kernel):
@@ -59,7 +59,7 @@ class TablesKernel(Kernel):
     def lower(self, site: Site) -> Lowered:
         attrs, windows = site.attrs, not interpolation(site.attrs).by_tables
         names = ("index",) if attrs.mode == "nearest" else ("first", "weight") if windows else ("lower", "weight")
-        names += ("beside",) if attrs.coordinates == CROP else ()
+        names += ("outside",) if attrs.coordinates == CROP else ()
         out, taps = extent_symbols("OUT", "TAPS")
         params = TablesParameters(attrs.mode, attrs.coordinates, attrs.rounding if attrs.mode == "nearest" else "",
                                   attrs.cubic_a if attrs.mode == "cubic" else 0.0, attrs.excludes and windows,
@@ -73,8 +73,9 @@ class TablesKernel(Kernel):
 
 def _tables_name(params: TablesParameters) -> str:
     return "_".join(filter(None, (
-        "tables", params.mode, params.coordinates, params.rounding, "windows" * params.taps, "inside" * params.excludes,
-        "antialias" * params.antialias, f"a{digest(repr(params.cubic_a), 4)}" if params.mode == "cubic" else "")))
+        "tables", params.mode, params.coordinates, params.rounding, "windows" * params.has_taps,
+        "inside" * params.exclude_outside, "antialias" * params.antialias,
+        f"a{digest(repr(params.cubic_a), 4)}" if params.mode == "cubic" else "")))
 
 
 class ResizeNearest(Kernel):
@@ -106,25 +107,25 @@ class ResizeNearest(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         source, result = ([extent for _, _, extent in memory_axes(t)] for t in (site.x, site.y))
-        position, two = self._position(site.op, site.x), len(site.attrs.axes) == 2
-        last = position + two
+        position, is_2d = self._position(site.op, site.x), len(site.attrs.axes) == 2
+        last = position + is_2d
         extents: dict[str, Dim] = {"OUTER": product(source[:position]), "W": source[last], "OW": result[last],
                                    "INNER": product(source[last + 1:])}
-        if two:
+        if is_2d:
             extents.update(H=source[position], OH=result[position])
         outer, w, ow, inner, h, oh = extent_symbols("OUTER", "W", "OW", "INNER", "H", "OH")
-        rows, result_rows = (outer * h, outer * oh) if two else (outer, outer)
-        names = ("row", "column") if two else ("column",)
+        rows, result_rows = (outer * h, outer * oh) if is_2d else (outer, outer)
+        names = ("row", "column") if is_2d else ("column",)
         if site.attrs.mode == "linear":
             names = tuple(name for axis in names for name in (axis, f"{axis}_weight"))
         tables = [Operand(name, index, oh if name.startswith("row") else ow) for index, name in enumerate(names, 1)]
-        return Lowered(f"resize/resize_{self.name}", self.parameters(two, site.x), extents,
+        return Lowered(f"resize/resize_{self.name}", self.parameters(is_2d, site.x), extents,
                        (Operand("x", 0, rows * w * inner), *tables),
-                       (Operand("y", 0, result_rows * ow * inner),), result_rows, f"resize{1 + two}d", self.name,
-                       scratch=4 * (w + 2 * site.isa.lanes) if two and site.attrs.mode == "linear" else 0)
+                       (Operand("y", 0, result_rows * ow * inner),), result_rows, f"resize{1 + is_2d}d", self.name,
+                       scratch=4 * (w + 2 * site.isa.lanes) if is_2d and site.attrs.mode == "linear" else 0)
 
-    def parameters(self, two: bool, type_: TensorType) -> Parameters:
-        return NearestParameters(two, type_.c_type)
+    def parameters(self, is_2d: bool, type_: TensorType) -> Parameters:
+        return NearestParameters(is_2d, type_.c_type)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 1.0)
@@ -139,5 +140,5 @@ class ResizeLinear(ResizeNearest):
     def refuse(self, site: Site):
         return None if site.attrs.mode == "linear" else "is not linear"
 
-    def parameters(self, two: bool, type_: TensorType) -> Parameters:
-        return LinearParameters(two)
+    def parameters(self, is_2d: bool, type_: TensorType) -> Parameters:
+        return LinearParameters(is_2d)

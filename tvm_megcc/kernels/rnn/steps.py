@@ -28,8 +28,8 @@ from ..tiling import BLOCK
 from .operands import operand_names, operands_of
 from .steps_tile import StepsTile
 
-#: Most bytes of scratch for the sequences of a task.
-SCRATCH = 128 << 10
+#: The maximum number of bytes of scratch for the sequences of a task.
+MAX_SCRATCH = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Steps(Kernel):
         gates = sum(cell.products)
         sequences, vectors = self.sizes(cell, units, site.target)
         scratch_of_one = 4 * cell.vectors * round_up(H, lanes)
-        too_large = isinstance(units, int) and sequences * 4 * cell.vectors * (units + lanes) > SCRATCH
+        too_large = isinstance(units, int) and sequences * 4 * cell.vectors * (units + lanes) > MAX_SCRATCH
         if batch == 1 or too_large:
             sequences = 1
         present = tuple(operand_names(site).values())

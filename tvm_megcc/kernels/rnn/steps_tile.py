@@ -55,14 +55,14 @@ class StepsTile:
                     c(f"r += (ptrdiff_t){p.products[number - 1]} * H * {self.weights_of_unit};", "unit = 0;")
                 if S == 1 and p.vectors > 1:
                     with c.block(f"for (; unit + {p.vectors * L} <= units; unit += {p.vectors * L})"):
-                        c(f"tile_{number}_1x{p.vectors}({joined(['at, r, unit, H', *self.operands])});")
+                        c(f"tile_{number}_1x{p.vectors}({joined(['seq, r, unit, H', *self.operands])});")
                 with c.block(f"for (; unit < units; unit += {L})"):
-                    c(f"tile_{number}_{S}x1({joined(['at, r, unit, H', *self.operands])});")
+                    c(f"tile_{number}_{S}x1({joined(['seq, r, unit, H', *self.operands])});")
 
     def parameters(self, extents: str) -> str:
         """Returns the C parameters of a step or a tile. extents: those of its extents."""
         operands = [f"const float *{name}" for name in self.operands]
-        return joined([f"const sequence *at, const {self.weight_type} *r", extents, *operands])
+        return joined([f"const sequence *seq, const {self.weight_type} *r", extents, *operands])
 
     def tile(self, c: Printer, number: int, S: int, V: int) -> None:
         """Prints the function of a tile of product `number`: it sums, then calls `finish_{number}` for each vector."""
@@ -78,14 +78,14 @@ class StepsTile:
                 unit = offset("unit", v * self.lanes)
                 sums = [self.scaled(f"s{s}_{v}_{gate}", sum(self.p.products[:number]) + gate, unit)
                         if self.p.packed else f"mgc_load(sums[{gate}])" for gate in range(gates)]
-                c(f"finish_{number}({joined([offset('at', s), unit, 'H', *sums, self.cell_operand])});")
+                c(f"finish_{number}({joined([offset('seq', s), unit, 'H', *sums, self.cell_operand])});")
 
     def dots(self, c: Printer, gates: int, x: str) -> None:
         """Prints the sums of unpacked weights."""
         c(f"float sums[{gates}][{self.lanes}] = {{ {{ 0 }} }};")
         with c.block(f"for (int32_t gate = 0; gate < {gates}; gate++)"), \
                 c.block(f"for (int32_t lane = 0; lane < {self.lanes} && unit + lane < H; lane++)"):
-            c(f"sums[gate][lane] = dot(r + (gate * (ptrdiff_t)H + unit + lane) * H, at->{x}, H);")
+            c(f"sums[gate][lane] = dot(r + (gate * (ptrdiff_t)H + unit + lane) * H, seq->{x}, H);")
 
     def begin(self, c: Printer, gates: int, S: int, V: int, x: str) -> None:
         """Declares the pointers to weights and operands, and sums of 0. x: the field of a sequence to multiply by."""
@@ -98,7 +98,7 @@ class StepsTile:
         for v in self.blocks(V):
             block = f"({offset('block', 16 * v)})" if v else "block"
             c(f"const {self.weight_type} *w{v} = r + {block} * {gates} * H + (unit - block);")
-        c(*(f"const float *x{s} = at[{s}].{x};" for s in range(S)))
+        c(*(f"const float *x{s} = seq[{s}].{x};" for s in range(S)))
         for letter, s, v in product(self.letters, range(S), range(V)):
             c(f"mgc_v {', '.join(f's{s}_{v}_{gate}{letter} = mgc_zero()' for gate in range(gates))};")
 
@@ -156,7 +156,7 @@ class StepsTile:
                          self.cell_operand and f"const float *{self.cell_operand}"])
         return f"""\
 /* Applies the products of {gates} gates to one vector of units. */
-static MGC_INLINE void finish_{number}(const sequence *at, int32_t unit, int32_t H, {values})
+static MGC_INLINE void finish_{number}(const sequence *seq, int32_t unit, int32_t H, {values})
 {{
 const int32_t n = H - unit < {self.lanes} ? H - unit : {self.lanes};"""
 

@@ -14,9 +14,9 @@ from ..conv2d.geometry import ConvParameters, window_name
 class DeformParameters(ConvParameters):
     """Parameters of `deform_conv.c.j2`.
 
-    groups: groups of channels.
-    offset_groups: groups of channels that share offsets.
-    mask: there is a mask.
+    groups: the number of groups of channels.
+    offset_groups: the number of groups of channels that share offsets.
+    mask: whether there is a mask.
     """
 
     groups: int

@@ -17,9 +17,9 @@ from ..site import Site
 class GridParameters(Parameters):
     """Parameters of `grid.c.j2`.
 
-    axes: letters of the image's axes.
-    mode, padding, align: as in the operator.
-    blocked: the image has a blocked layout.
+    axes: the letters of the image's axes, "HW" or "DHW".
+    mode, padding, align: attributes of the operator.
+    blocked: whether the image has a blocked layout.
     """
 
     axes: str
@@ -48,12 +48,13 @@ class GridPixels(Kernel):
         extents: dict[str, Dim] = {"N": n, "C": c, "P": product(site.y.shape[2:])}
         extents.update((f"I{axis}", extent) for axis, extent in zip(axes, spatial, strict=True))
         N, C, P, *source = extent_symbols(*extents)
-        slots = C if layout == PLAIN else round_up(C, site.isa.lanes)
+        padded_c = C if layout == PLAIN else round_up(C, site.isa.lanes)
         a = site.attrs
         return Lowered("sample/grid",
                        GridParameters(axes, a.mode, a.padding, bool(a.align), layout != PLAIN),
-                       extents, (Operand("x", 0, N * slots * product(source)), Operand("grid", 1, N * P * len(axes))),
-                       (Operand("y", 0, N * slots * P),), N * P,
+                       extents,
+                       (Operand("x", 0, N * padded_c * product(source)), Operand("grid", 1, N * P * len(axes))),
+                       (Operand("y", 0, N * padded_c * P),), N * P,
                        f"grid_sample_{a.mode}{len(axes)}d_{a.padding}" + "_align" * bool(a.align), self.name)
 
     def cost(self, site: Site) -> float:

@@ -24,9 +24,9 @@ class RoiParameters(Parameters):
 class RoiAlignParameters(RoiParameters):
     """Parameters of `roi_align.c.j2`.
 
-    mode: avg or max.
-    half_pixel: coordinates refer to the centres of pixels.
-    samples: samples of a bin along an axis; 0: as many as the bin has pixels.
+    mode: "avg" or "max".
+    half_pixel: whether coordinates refer to the centres of pixels.
+    samples: the number of samples of a bin along an axis; 0: as many as the bin has pixels.
     """
 
     mode: str
@@ -43,30 +43,35 @@ class _RoiBins(Kernel):
     def layouts(self, site: Site):
         yield layout_pair(site, blocked(site.target))
 
-    def _lowered(self, template: str, params: RoiParameters, site: Site, operands, what: str) -> Lowered:
+    def _lowered(self, template: str, params: RoiParameters, site: Site, operands, operation: str) -> Lowered:
         extents: dict[str, Dim] = dict(zip(("N", "C", "IH", "IW"), site.x.shape, strict=True))
         extents.update(R=site.y.shape[0], OH=site.y.shape[2], OW=site.y.shape[3])
         N, C, IH, IW, R, OH, OW = extent_symbols(*extents)
-        slots = round_up(C, site.isa.lanes)
+        padded_c = round_up(C, site.isa.lanes)
         return Lowered(template, params, extents,
-                       (Operand("x", 0, N * slots * IH * IW), *operands(R)), (Operand("y", 0, R * slots * OH * OW),),
-                       R * OH * OW, what + constant_name(params.scale), self.name)
+                       (Operand("x", 0, N * padded_c * IH * IW), *operands(R)),
+                       (Operand("y", 0, R * padded_c * OH * OW),),
+                       R * OH * OW, operation + constant_name(params.scale), self.name)
 
     def cost(self, site: Site) -> float:
         return 20.0 * site.y.stored / site.isa.lanes
 
 
 class RoiAlignBins(_RoiBins):
+    """Averages, or takes the maximum of, the samples of a bin."""
+
     def lower(self, site: Site) -> Lowered:
         a = site.attrs
         params = RoiAlignParameters(c_constant(a.scale, "float32"), a.mode, bool(a.half_pixel), a.samples)
-        what = f"roi_align_{a.mode}" + f"_{a.samples}" * (a.samples > 0) + "_half" * bool(a.half_pixel)
+        operation = f"roi_align_{a.mode}" + f"_{a.samples}" * (a.samples > 0) + "_half" * bool(a.half_pixel)
         return self._lowered("sample/roi_align", params, site,
                              lambda regions: (Operand("rois", 1, regions * 4), Operand("image", 2, regions)),
-                             f"{what}_{site.inputs[2].dtype[3:]}")
+                             f"{operation}_{site.inputs[2].dtype[3:]}")
 
 
 class RoiPoolBins(_RoiBins):
+    """Takes the maximum of the pixels of a bin."""
+
     def lower(self, site: Site) -> Lowered:
         return self._lowered("sample/roi_pool", RoiParameters(c_constant(site.attrs.scale, "float32")), site,
                              lambda regions: (Operand("rois", 1, regions * 5),), "roi_max_pool")

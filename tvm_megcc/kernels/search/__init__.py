@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of searches over what a network says of each frame."""
+"""Kernels of CTC: searches over the scores of a network for each frame, and the text of the tokens found."""

@@ -12,10 +12,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LabelsParameters(Parameters):
-    """Parameters of `labels.c.j2`.
-
-    strip: whether a space that a text begins with is left out.
-    """
+    """Parameters of `labels.c.j2`. strip: whether a space at the beginning of a string is left out."""
 
     strip: bool
 

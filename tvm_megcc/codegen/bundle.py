@@ -34,7 +34,7 @@ from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
 from .strings import strings_context
 
-#: Headers of C, of POSIX and of what C libraries include from these.
+#: Names, without `.h`, of headers of C and POSIX, and of headers that C libraries include from these.
 _HEADERS = frozenset(
     "alloca assert availability complex ctype dlfcn endian errno fcntl features fenv float inttypes iso646 limits "
     "locale math newlib pthread reent runetype sched setjmp signal stdalign stdarg stdatomic stdbool stddef stdint "
@@ -42,19 +42,19 @@ _HEADERS = frozenset(
     "arm_acle arm_bf16 arm_fp16 arm_mve arm_neon arm_sve cpuid intrin mm_malloc riscv_vector wasm_simd128 "
     "megcc_cv".split())
 #: Suffixes of the macros of an input or output, in lower case.
-ENDINGS = ("_elements", "_scale", "_zero_point")
+MACRO_SUFFIXES = ("_elements", "_scale", "_zero_point")
 #: The subfolder with the results of a build, which is kept when the folder is replaced.
 BUILD = "build"
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program in place of the example.
+    """A program that the folder has instead of the example.
 
-    name: of the program that is built.
-    sources: its files by their names in the folder, among them main.c, and what it needs beside the network.
-    container: the containers of all models in one file, NAME.megcc, in place of one for each.
-    facts: of a program of several networks, for the manifest.
+    name: the name of the executable.
+    sources: its files by their names in the folder, among them main.c, and further files that it needs.
+    container: the containers of all models in one file, NAME.megcc; empty: each model has a file of its own.
+    facts: the facts about a program of several networks, for the manifest.
     """
 
     name: str
@@ -130,7 +130,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
     if program and is_header(program.name):
         raise MegccError(f"a program cannot be called '{program.name}': that is a C header; give it another name")
     written = sources(artifacts)
-    models = [_View.of(a) for a in artifacts]
+    models = [_ModelView.of(a) for a in artifacts]
     if embed == AUTO:
         embed = INCBIN if sum(len(part) for model in models for part in model.parts) > AUTO_TEXT_BYTES else TEXT
     targets = list(dict.fromkeys(t for a in artifacts for t in a.targets))
@@ -181,7 +181,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
 
 def port_macros(artifact: Compiled) -> tuple[list[str], list[str]]:
     """Returns the macros of the model's header with the indices of its inputs, and of its outputs."""
-    view = _View.of(artifact)
+    view = _ModelView.of(artifact)
     return [port.macro for port in view.inputs], [port.macro for port in view.outputs]
 
 
@@ -253,9 +253,10 @@ class _Port:
     macro: `<MODEL>_IN_<NAME>`.
     variable: its name in C, `in_<name>`.
     least: its smallest shape.
-    state: the port that it becomes or comes from in another run.
-    given: the form in which the caller gives an input that the model converts.
-    strings: the header with the strings for its codes.
+    direction: "input" or "output".
+    state: of a state's input, the output that it comes from; of a state's output, the input that it becomes.
+    given: the type and layout in which the caller gives an input that the model converts.
+    strings: of a port of strings, the header with the strings for its codes.
     """
 
     name: str
@@ -315,8 +316,8 @@ class _Port:
 
 @dataclass(frozen=True)
 class _Region:
-    """A memory region as the templates see it. bytes: the size of the block in it, for the program that needs most.
-    size: the macro with it."""
+    """A memory region as the templates see it. bytes: the size of the session's block in it, for the program that needs
+    most; 1 for the first region, whose size only the macro has. size: C that defines the macro with the size."""
 
     name: str
     bytes: int
@@ -328,7 +329,7 @@ class _Region:
 
 
 @dataclass(frozen=True)
-class _View:
+class _ModelView:
     """A model as the templates see it."""
 
     artifact: Compiled
@@ -338,7 +339,7 @@ class _View:
     outputs: tuple[_Port, ...]
 
     @classmethod
-    def of(cls, artifact: Compiled) -> _View:
+    def of(cls, artifact: Compiled) -> _ModelView:
         macro = c_name(artifact.name).upper()
         ports = {}
         states, given = artifact.manifest["states"], artifact.manifest["model"].get("inputs", {})
@@ -449,9 +450,9 @@ class _View:
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """Returns a name that is not taken, neither itself nor with a suffix of `ENDINGS`."""
+    """Returns a name that is not taken, neither itself nor with a suffix of `MACRO_SUFFIXES`."""
     candidate, count = name, 1
-    while not taken.isdisjoint(spellings := {candidate + ending for ending in ("", *ENDINGS)}):
+    while not taken.isdisjoint(spellings := {candidate + ending for ending in ("", *MACRO_SUFFIXES)}):
         count += 1
         candidate = f"{name}_{count}"
     taken |= spellings

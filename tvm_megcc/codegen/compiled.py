@@ -26,7 +26,7 @@ class Compiled:
             an input whose shape changes also has `least`, its shape where every symbol is least;
         alignment: that of container and memory, in bytes;
         programs: [{target, tensors, instructions, workers, arena_bytes, lower_bound, weight_bytes, unpacked_bytes,
-        calls: [{kernel, kind, origin, output, macs}]}], a row for each target;
+        calls: [{kernel, kind, origin, output, macs}]}], a row for each target (all of it in facts.py);
         weights: [{targets, bytes, weights}], what is stored, by the targets that read it.
     report: a text for people that says how the model was compiled.
     memory: a picture of the arena, an SVG.

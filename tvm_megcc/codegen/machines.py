@@ -13,6 +13,7 @@ from typing import Any
 
 from ..target import TARGETS, Target
 
+#: The guard, a preprocessor condition, of portable C: any CPU.
 _ANY = "1"
 #: The flag for models without loops, branches and extents that are known only when the model runs.
 NO_DYNAMIC = "-DMEGCC_NO_DYNAMIC"
@@ -21,8 +22,6 @@ NO_DYNAMIC = "-DMEGCC_NO_DYNAMIC"
 STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", NO_DYNAMIC, "-DMEGCC_NO_THREADS")
 #: The flag for memory that is one block.
 ONE_REGION = "-DMEGCC_NO_REGIONS"
-
-
 #: The flag for containers that are part of the program: they are as trusted as its code.
 EMBEDDED = "-DMEGCC_TRUSTED_DATA"
 
@@ -117,8 +116,8 @@ def make_commands(targets: Sequence[Target], left_out: Sequence[str]) -> list[tu
 
 
 def refusal(name: str, targets: Sequence[Target]) -> list[str]:
-    """Returns #error lines for a CPU that the model was not compiled for, and for a compiler that does not know any ISA
-    level of the CPU."""
+    """Returns the lines of C that stop the compilation (#error) for a CPU that the model was not compiled for, and for
+    a compiler that supports none of the model's ISA levels of the CPU."""
     found, lines = machines(targets), []
     if found[-1].guard != _ANY:
         flags = "; ".join(f"{target.name} wants {' '.join(target.cflags)}" for target in targets if target.cflags)
@@ -134,13 +133,14 @@ def refusal(name: str, targets: Sequence[Target]) -> list[str]:
             compilers = dict.fromkeys(f"!({target.isa.compiler})" for target in machine.targets)
             lines += [f"#if {machine.guard} && {' && '.join(compilers)}",
                       f'#error "{name}: {wanted}; for other compilers compile the model with a level besides that they '
-                      f'know, such as --target {_plainer(machine)}"',
+                      f'know, such as --target {_with_lowest_level(machine)}"',
                       "#endif", ""]
     return lines
 
 
-def _plainer(machine: Machine) -> str:
-    """Returns the targets of the machine, and its lowest ISA level, which all compilers know."""
+def _with_lowest_level(machine: Machine) -> str:
+    """Returns the value of --target with the machine's targets and its lowest ISA level, which every compiler
+    supports."""
     level = next((target for target in TARGETS.values() if target.isa.guard == machine.guard
                   and not target.isa.compiler), None)
     return ",".join([*(target.name for target in machine.targets), level.name if level else "c"])

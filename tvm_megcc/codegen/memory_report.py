@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows a memory plan as text, and as a picture of time × address."""
+"""Reports memory plans: as text (report.txt), and as a picture of time and addresses (memory.svg)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ COLOURS = {
     "constant": "#f2e394",
 }
 
-WIDTH, HEIGHT = 1100, 520  # of the plot, in pixels
-LEFT, TOP, BOTTOM = 90, 64, 56  # margins
+#: Size and margins of the plot, in pixels.
+WIDTH, HEIGHT = 1100, 520
+LEFT, TOP, BOTTOM = 90, 64, 56
 
 
 def plans_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: int) -> str:
-    """Returns the memory plans as text. unordered: bytes of activations alive at once in the model's own order."""
+    """Returns the memory plans of one target as text. unordered: the most bytes of activations that are alive at once
+    if operators run in the model's own order."""
     steps = [step.spec.symbol for step in plan.steps]
     parts = "".join((f"bucket: {printable(planned.bucket)}\n" if planned.bucket.bounds else "")
                    + text(planned.buffers, planned.plan, steps) for planned in memories)
@@ -43,10 +45,10 @@ def regions_text(plan: KernelPlan, planned: PlannedMemory) -> str:
     for (name, size), used in zip(plan.context.regions.ram, planned.plan.regions, strict=True):
         constants = [b.bytes for b in planned.buffers
                      if b.kind == "constant" and begin <= planned.plan.offsets[b.name] < begin + used]
-        copied_bytes = 0 if begin or lines else own_bytes(plan)
+        session_bytes = 0 if begin or lines else own_bytes(plan)
         begin += used
-        session = f", {copied_bytes:,} the session itself" if copied_bytes else ""
-        lines.append(f"region {name:12} {copied_bytes + used:12,} of {size:,} bytes, {sum(constants):,} of them "
+        session = f", {session_bytes:,} the session itself" if session_bytes else ""
+        lines.append(f"region {name:12} {session_bytes + used:12,} of {size:,} bytes, {sum(constants):,} of them "
                      f"{len(constants)} constants{session}\n")
     return "".join(lines)
 
@@ -78,7 +80,8 @@ def text(buffers: Sequence[Buffer], plan: MemoryPlan, steps: Sequence[str] = ())
 
 
 def svg(buffers: Sequence[Buffer], plan: MemoryPlan, title: str = "", steps: Sequence[str] = ()) -> str:
-    """Returns the picture: instructions to the right, addresses upwards; hovering over a rectangle names it."""
+    """Returns the picture as SVG: instructions to the right, addresses upwards, a rectangle for each buffer, whose tooltip
+    names it. steps: a name for each instruction."""
     last = max((b.last for b in buffers), default=0)
     dx = WIDTH / (last + 1)
     dy = HEIGHT / max(plan.arena_bytes, 1)
@@ -150,23 +153,24 @@ def _live_line(live: Sequence[int], dx: float, dy: float) -> list[str]:
             'pointer-events="none"/>']
 
 
-def _tick(extent: int, most: int) -> int:
-    """Returns a round step (1, 2 or 5 times a power of ten; powers of two for sizes above 1 KB) with at most `most`
-    ticks."""
+def _tick(extent: int, max_ticks: int) -> int:
+    """Returns the step between at most `max_ticks` ticks on an axis: 1, 2 or 5 times a power of ten or, for extents above
+    1024, 1 KB times a power of two."""
     if extent > 1024:
         step = 1024
-        while extent / step > most:
+        while extent / step > max_ticks:
             step *= 2
         return step
     step = 1
     for factor in (2, 2.5, 2) * 4:
-        if extent / step <= most:
+        if extent / step <= max_ticks:
             break
         step = int(step * factor)
     return step
 
 
 def _size(count: int) -> str:
+    """Returns bytes as text in a unit that fits."""
     if count >= 1 << 20 and count % (1 << 18) == 0:
         return f"{count / (1 << 20):g} MB"
     return f"{count / 1024:g} KB" if count >= 1024 else f"{count} B"

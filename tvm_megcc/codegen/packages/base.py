@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages a generated folder for a build system or language. All packages have the same layout of sources. The files
-of each system are the templates in `templates/export/<system>/`, which get `context` of `package`; a test in
-tests/compiled/packages/test_export.py builds the example as the system would. Another system needs its templates, a row
-in `SYSTEMS` of systems.py, and one in docs/packages.md.
+"""Makes a package for a build system or a programming language of a generated folder (`megcc export`).
 
-The sources have one include folder, `src`, and need no flags: what a microcontroller leaves out of the runtime is in
+All packages have the same layout of C sources. The other files of a system are the templates in
+`templates/export/<system>/`, whose variables `_context` gives; a test in tests/compiled/packages/test_export.py builds
+the example as the system would. Another system needs its templates, a row in `SYSTEMS` of systems.py, and one in
+docs/packages.md.
+
+The sources have one include folder, `src`, and need no flags: the macros that leave out parts of the runtime are in
 `src/megcc_config.h`. So they also build where flags cannot be given, as in an Arduino library.
 """
 
@@ -44,10 +46,12 @@ from .languages import (
 from .mobile import abis, check_parameters, slices
 from .systems import SYSTEMS
 
-#: Files of the runtime that need an operating system, or that verify separate containers.
+#: Files of the runtime that packages do not have: they need an operating system, or verify signatures of containers.
 _LEFT_OUT = ("runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/")
-#: The header that all sources include first, and the line in it after which the configuration is included.
+#: The header that all sources include first, and the line in it that the include of the configuration follows.
 _FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
+#: An upper bound of the size of a model's C structs, in pointers.
+_BLOCK_POINTERS = 80
 #: The path of the configuration, and the line that includes it.
 _CONFIG, _INCLUDE = "src/megcc_config.h", '\n#include "megcc_config.h"\n'
 
@@ -83,7 +87,8 @@ _BENCHMARKS = {benchmark.elements: benchmark for benchmark in (
 
 @dataclass(frozen=True)
 class _Tensor:
-    """An output as the templates see it. is_bits: C has no numbers of the type, such as float16."""
+    """An output as the templates see it. is_bits: C has no arithmetic type for its elements, as for float16, so that
+    c_type is an integer with the same bits."""
 
     index: int
     dtype: str
@@ -134,28 +139,13 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     package_version(version)
     web = package_address(url)
     manifest = read_manifest(folder)
-    models, targets = manifest["models"], _targets(folder, manifest, system)
+    targets = _targets(folder, manifest, system)
     sources = _sources(folder, manifest, system)
-    name = package_name(name or "_".join(model["name"] for model in models), system)
-    benchmark = _benchmark(folder, models) if system == "mlperf-tiny" else None
-    context = {"name": name, "place": printable(folder_name or name), "benchmark": benchmark,
-               "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
-               "models": [model_view(row) for row in models], "model": model_view(models[0]), "targets": targets,
-               "target": targets[0], "sources": sorted(sources),
-               "profile": [flag[2:] for flag in profile(models, embedded=True, shared=SYSTEMS[system].shares)],
-               "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
-               "boards": boards_of(targets), "helium": any(target.isa.helium for target in targets),
-               "web": web, "url": bool(url)}
-    if SYSTEMS[system].language:
-        context |= _language(folder, models, sources, system)
+    name = package_name(name or "_".join(model["name"] for model in manifest["models"]), system)
+    context = _context(folder, manifest["models"], targets, sources, system, name)
+    context |= {"version": version, "web": web, "url": bool(url), "place": printable(folder_name or name)}
     if system == "go":
         context["module"] = go_module(name, web[1].rstrip("/") if url else "")
-    elif system == "android":
-        check_parameters(len(context["inputs"]) + len(context["outputs"])
-                         + sum(port.dynamic for port in context["inputs"]))
-        context |= {"abis": abis(targets), "jni": name.replace("_", "_1")}
-    elif system == "swift":
-        context["slices"] = slices(targets)
     files = {**sources, _CONFIG: _render("config.h", context)}
     for template in environment().list_templates(filter_func=lambda path: path.startswith(f"export/{system}/")):
         path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
@@ -166,6 +156,28 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     if system == "cmsis-pack":
         files[f"tvm_megcc.{name}.{version}.pack"] = zipped(files)
     return files
+
+
+def _context(folder: Path, models: Sequence[dict], targets: Sequence[Target], sources: Mapping[str, bytes],
+             system: str, name: str) -> dict:
+    """Returns the variables of the templates that follow from the folder. helium: whether a CPU has Helium. profile: the
+    macros of `src/megcc_config.h`. folders: those with C files. jni: the package's name in names of JNI functions."""
+    context = {"name": name, "macro": c_name(name).upper(), "generator": f"tvm_megcc {VERSION}",
+               "models": [model_view(row) for row in models], "model": model_view(models[0]),
+               "benchmark": _benchmark(folder, models) if system == "mlperf-tiny" else None,
+               "targets": targets, "target": targets[0], "sources": sorted(sources),
+               "profile": [flag[2:] for flag in profile(models, embedded=True, shared=SYSTEMS[system].shares)],
+               "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
+               "boards": boards_of(targets), "helium": any(target.isa.helium for target in targets)}
+    if SYSTEMS[system].language:
+        context |= _language(folder, models, sources, system)
+    if system == "android":
+        check_parameters(len(context["inputs"]) + len(context["outputs"])
+                         + sum(port.dynamic for port in context["inputs"]))
+        context |= {"abis": abis(targets), "jni": name.replace("_", "_1")}
+    elif system == "swift":
+        context["slices"] = slices(targets)
+    return context
 
 
 def package_name(name: str, system: str) -> str:
@@ -193,6 +205,7 @@ def package_address(url: str) -> tuple[str, str]:
 
 
 def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
+    """Returns the targets of the folder that the system has; raises MegccError if there are none."""
     targets = [TARGETS[name] for name in manifest["models"][0]["targets"]]
     if SYSTEMS[system].hosted:
         return targets
@@ -211,14 +224,17 @@ def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
 
 
 def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes], language: str) -> dict:
-    """Returns the values that only templates of languages need: ports, and the memory of a session. head: an upper
-    bound of the size of a model's C structs, in pointers. align: the largest alignment of all machines."""
+    """Returns the variables that only templates of languages need: ports, and the memory of a session.
+
+    head: an upper bound of the size of `struct block` (templates/export/block.c.j2), in pointers; the templates check
+    it. align: the largest alignment of all machines, in bytes.
+    """
     if len(models) != 1:
         raise MegccError(f"{folder} has {len(models)} models, of which each is a package of its own: compile them into "
                          "folders of their own")
     name = models[0]["name"]
     inputs, outputs = ports(models[0], language)
-    return {"inputs": inputs, "outputs": outputs, "strings": known_strings(models[0]), "head": 80,
+    return {"inputs": inputs, "outputs": outputs, "strings": known_strings(models[0]), "head": _BLOCK_POINTERS,
             "statuses": statuses(), "align": max(models[0]["alignment"], 8),
             "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
 
@@ -229,6 +245,7 @@ def known_strings(row: Mapping) -> list[str] | None:
 
 
 def _benchmark(folder: Path, models: Sequence[dict]) -> _Benchmark:
+    """Returns the network of MLPerf Tiny that the folder has; raises MegccError if it has another."""
     ports = [*models[0]["inputs"], *models[0]["outputs"]]
     dynamic = any(isinstance(extent, str) for port in ports for extent in port["shape"])
     found = None if dynamic else _BENCHMARKS.get(math.prod(ports[0]["shape"]))

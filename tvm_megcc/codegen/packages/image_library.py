@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints image operators as C functions for one CPU: resizing, rotating, warping, colours, blur (`templates/cv/`)."""
+"""Prints a library of image operators in C for one CPU: resizing, rotating, flipping, cropping, warping, colour
+conversion and Gaussian blur (`templates/cv/`). `megcc cv` and programs of several networks use it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from ..headers import INCLUDE, without_unneeded
 
 #: Element types as (suffix of functions, C type).
 TYPES = (("u8", "uint8_t"), ("f32", "float"))
-#: Headers of the C runtime that files for some CPU include, directly or not.
+#: Headers of the C runtime that the files include for some CPU, directly or indirectly.
 HEADERS = ("megcc_simd.h", "megcc_math.h", "megcc_double.h", "megcc_small.h", "megcc_integer.h", "simd/*.h")
 
 

@@ -15,7 +15,7 @@ from ...foreign import identifier, printable
 from ...ir.types import DTYPES
 
 #: Reserved words of any of the languages, which are avoided in all.
-WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break
+RESERVED_WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break
     case catch char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn
     dynamic_cast else enum explicit export extern false final float fn for friend gen goto if impl import in inline int
     let long loop macro match mod module move mut mutable namespace new noexcept not not_eq nullptr operator or or_eq
@@ -23,9 +23,9 @@ WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto awai
     static static_assert static_cast struct super switch template this thread_local throw trait true try type typedef
     typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while xor xor_eq
     yield arena model outputs reset run ok status block main std core""".split())
-#: Further reserved words of some languages, for names of packages and ports. Java's include Kotlin's, and existing
-#: names of packages and modules.
-WORDS_OF = {
+#: Further reserved words by language, for names of packages and ports. Java's include Kotlin's, and existing names of
+#: packages and modules.
+MORE_RESERVED_WORDS = {
     "cpp": {"reshape"},
     "go": set("chan defer fallthrough func go init interface internal map package range select var vendor".split()),
     "android": set("""android assert boolean byte extends finally fun implements instanceof interface is java javax
@@ -47,8 +47,8 @@ def statuses() -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Element:
-    """The equivalents of a C type in other languages. array: JavaScript's typed array. Java lacks unsigned integers, so
-    the signed type with the same bits is used."""
+    """The element types of other languages for a C type. array: JavaScript's typed array. Java has no unsigned integers;
+    the signed type with the same bits stands for them."""
 
     array: str
     rust: str
@@ -74,12 +74,12 @@ ELEMENTS = {
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output.
+    """An input or output as the templates see it.
 
-    word: its name as an identifier.
+    word: its name as an identifier of the language.
     least: the smallest shape of an input.
     kept: whether the session keeps it from run to run.
-    is_string: whether its numbers are codes of strings.
+    is_string: whether its elements are codes of strings (int64).
     """
 
     index: int
@@ -104,6 +104,7 @@ class Port:
 
     @property
     def text(self) -> str:
+        """Its type for comments and READMEs, such as `float32[1,3,N]`."""
         kind = f"{self.dtype}, numbers of strings" if self.is_string else self.dtype
         return f"{kind}[{','.join(map(printable, self.shape))}]"
 
@@ -156,7 +157,7 @@ class Port:
 
 def words(language: str) -> set[str]:
     """Returns the words that must not be names in the language."""
-    return WORDS | WORDS_OF.get(language, set())
+    return RESERVED_WORDS | MORE_RESERVED_WORDS.get(language, set())
 
 
 def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
@@ -168,19 +169,19 @@ def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
     check_bounds(row)
     taken = words(language)
     found: tuple[list[Port], list[Port]] = ([], [])
-    for to, end in zip(found, ("input", "output"), strict=True):
-        for index, port in enumerate(row[f"{end}s"]):
+    for ports_found, direction in zip(found, ("input", "output"), strict=True):
+        for index, port in enumerate(row[f"{direction}s"]):
             name, shape = port["name"], tuple(port["shape"])
-            kept = name in {state[end] for state in row["states"]}
+            kept = name in {state[direction] for state in row["states"]}
             least = tuple(port.get("least", (extent if isinstance(extent, int) else 1 for extent in shape)))
             if kept and any(isinstance(extent, str) for extent in shape):
                 raise MegccError(f"the shape of the state '{printable(name)}' changes from run to run, which packages "
                                  "leave out: compile it again with --input-shapes")
             word = identifier(name)
             while word in taken:
-                word = f"{word}_{end.removesuffix('put')}{index}"
+                word = f"{word}_{direction.removesuffix('put')}{index}"
             taken.add(word)
-            to.append(Port(index, name, word, port["dtype"], shape, least, kept, port.get("quant"),
+            ports_found.append(Port(index, name, word, port["dtype"], shape, least, kept, port.get("quant"),
                            port.get("text") is True))
     return found
 
@@ -220,7 +221,10 @@ def ranges(row: Mapping) -> str:
 
 @dataclass(frozen=True)
 class Memory:
-    """The arguments of MEGCC_MEMORY_BYTES in a model's header: the maximum over all machines."""
+    """The arguments of MEGCC_MEMORY_BYTES in a model's header: the maximum over all machines.
+
+    alignment: in bytes. pointers, words: how many of them a session has. arena: bytes.
+    """
 
     alignment: int
     pointers: int
@@ -229,6 +233,7 @@ class Memory:
 
     @staticmethod
     def of(header: str, name: str) -> Memory:
+        """Returns the arguments from the text of the header of the model `name`; raises MegccError if it has none."""
         rows = re.findall(rf"#define {name.upper()}_MEMORY_BYTES MEGCC_MEMORY_BYTES\((\d+)u, (\d+)u, (\d+)u, (\d+)u\)",
                           header)
         if not rows:
@@ -251,10 +256,10 @@ def in_one_folder(files: Mapping[str, bytes]) -> dict[str, bytes]:
         raise MegccError("two files of the package would have one name: give the model another with --name")
     found = {name: data for name, data in files.items() if name not in names}
     for path, name in names.items():
-        def followed(include: re.Match, path: str = path) -> str:
+        def replacement(include: re.Match, path: str = path) -> str:
             beside_includer = f"{path.rpartition('/')[0]}/{include[1]}"
             return f'#include "{names.get(beside_includer) or names.get(f"src/{include[1]}") or include[1]}"'
-        found[name] = re.sub(r'^#include "([^"]+)"', followed, files[path].decode(), flags=re.MULTILINE).encode()
+        found[name] = re.sub(r'^#include "([^"]+)"', replacement, files[path].decode(), flags=re.MULTILINE).encode()
     return found
 
 

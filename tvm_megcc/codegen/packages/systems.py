@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The systems that `megcc export` writes packages for: one row each, of which the command, the packages and their tests
-are made. This module imports nothing, since the command's help needs it."""
+"""The systems that `megcc export` writes packages for, a row each; the command, the packages and their tests read these
+rows. The module imports nothing of the project, since the command's help needs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MESON = frozenset(("all", "benchmark", "clean", "coverage", "dist", "distcheck"
 class System:
     """A system that packages are written for.
 
-    what: what is written, for messages.
+    what: the package in words, for messages and help.
     target: what a model is compiled for where no target is given; "": the levels of this machine.
     only: the targets that it supports; empty: all.
     hosted: it also takes code for CPUs with an operating system.
@@ -28,8 +28,8 @@ class System:
     built: the package contains compiled code.
     shares: several packages in a program share one runtime.
     text: a model file is compiled to C text, whatever its size.
-    text_only: why it takes the model in no other form, for messages; "": it does.
-    weights_file: the weights are a file of their own.
+    text_only: why the model must be C text, and no file that the assembler includes, for messages; "": both are possible.
+    weights_file: the weights are a file of their own in the package.
     reserved: names that a package cannot have, besides words of a language.
     """
 

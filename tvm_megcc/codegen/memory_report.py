@@ -80,8 +80,8 @@ def text(buffers: Sequence[Buffer], plan: MemoryPlan, steps: Sequence[str] = ())
 
 
 def svg(buffers: Sequence[Buffer], plan: MemoryPlan, title: str = "", steps: Sequence[str] = ()) -> str:
-    """Returns the picture as SVG: instructions to the right, addresses upwards, a rectangle for each buffer, whose tooltip
-    names it. steps: a name for each instruction."""
+    """Returns the picture as SVG: instructions to the right, addresses upwards, a rectangle for each buffer, whose
+    tooltip names it. steps: a name for each instruction."""
     last = max((b.last for b in buffers), default=0)
     dx = WIDTH / (last + 1)
     dy = HEIGHT / max(plan.arena_bytes, 1)
@@ -154,8 +154,8 @@ def _live_line(live: Sequence[int], dx: float, dy: float) -> list[str]:
 
 
 def _tick(extent: int, max_ticks: int) -> int:
-    """Returns the step between at most `max_ticks` ticks on an axis: 1, 2 or 5 times a power of ten or, for extents above
-    1024, 1 KB times a power of two."""
+    """Returns the step between at most `max_ticks` ticks on an axis: 1, 2 or 5 times a power of ten or, for extents
+    above 1024, 1 KB times a power of two."""
     if extent > 1024:
         step = 1024
         while extent / step > max_ticks:

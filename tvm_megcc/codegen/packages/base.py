@@ -160,8 +160,9 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
 
 def _context(folder: Path, models: Sequence[dict], targets: Sequence[Target], sources: Mapping[str, bytes],
              system: str, name: str) -> dict:
-    """Returns the variables of the templates that follow from the folder. helium: whether a CPU has Helium. profile: the
-    macros of `src/megcc_config.h`. folders: those with C files. jni: the package's name in names of JNI functions."""
+    """Returns the variables of the templates that follow from the folder. helium: whether a CPU has Helium. profile:
+    the macros of `src/megcc_config.h`. folders: those with C files. jni: the package's name in names of JNI functions.
+    """
     context = {"name": name, "macro": c_name(name).upper(), "generator": f"tvm_megcc {VERSION}",
                "models": [model_view(row) for row in models], "model": model_view(models[0]),
                "benchmark": _benchmark(folder, models) if system == "mlperf-tiny" else None,

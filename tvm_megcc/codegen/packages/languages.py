@@ -15,14 +15,14 @@ from ...foreign import identifier, printable
 from ...ir.types import DTYPES
 
 #: Reserved words of any of the languages, which are avoided in all.
-RESERVED_WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break
-    case catch char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn
-    dynamic_cast else enum explicit export extern false final float fn for friend gen goto if impl import in inline int
-    let long loop macro match mod module move mut mutable namespace new noexcept not not_eq nullptr operator or or_eq
-    override priv private protected pub public ref register reinterpret_cast requires return self short signed sizeof
-    static static_assert static_cast struct super switch template this thread_local throw trait true try type typedef
-    typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while xor xor_eq
-    yield arena model outputs reset run ok status block main std core""".split())
+RESERVED_WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break case catch
+    char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn
+    dynamic_cast else enum explicit export extern false final float fn for friend gen goto if impl import in inline
+    int let long loop macro match mod module move mut mutable namespace new noexcept not not_eq nullptr operator or
+    or_eq override priv private protected pub public ref register reinterpret_cast requires return self short signed
+    sizeof static static_assert static_cast struct super switch template this thread_local throw trait true try type
+    typedef typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while
+    xor xor_eq yield arena model outputs reset run ok status block main std core""".split())
 #: Further reserved words by language, for names of packages and ports. Java's include Kotlin's, and existing names of
 #: packages and modules.
 MORE_RESERVED_WORDS = {
@@ -47,8 +47,8 @@ def statuses() -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Element:
-    """The element types of other languages for a C type. array: JavaScript's typed array. Java has no unsigned integers;
-    the signed type with the same bits stands for them."""
+    """The element types of other languages for a C type. array: JavaScript's typed array. Java has no unsigned
+    integers; the signed type with the same bits stands for them."""
 
     array: str
     rust: str

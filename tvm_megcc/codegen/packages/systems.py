@@ -28,7 +28,7 @@ class System:
     built: the package contains compiled code.
     shares: several packages in a program share one runtime.
     text: a model file is compiled to C text, whatever its size.
-    text_only: why the model must be C text, and no file that the assembler includes, for messages; "": both are possible.
+    text_only: why the model must be C text, and not a file that the assembler includes, for messages; "": both work.
     weights_file: the weights are a file of their own in the package.
     reserved: names that a package cannot have, besides words of a language.
     """

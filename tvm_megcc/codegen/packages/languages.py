@@ -15,7 +15,8 @@ from ...foreign import identifier, printable
 from ...ir.types import DTYPES
 
 #: Reserved words of any of the languages, which are avoided in all.
-RESERVED_WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break case catch
+RESERVED_WORDS = set("""
+    abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break case catch
     char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn
     dynamic_cast else enum explicit export extern false final float fn for friend gen goto if impl import in inline
     int let long loop macro match mod module move mut mutable namespace new noexcept not not_eq nullptr operator or

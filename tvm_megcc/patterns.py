@@ -99,6 +99,7 @@ def match(term: Term, graph: Graph, value: str, bindings: Mapping[Term, str] | N
 
 def _match(term: Term, graph: Graph, producers: Mapping[str, Op], value: str, bindings: dict[Term, str]
            ) -> dict[Term, str] | None:
+    """Returns the result of `match`. producers: value -> the operator that computes it."""
     if term in bindings:
         return bindings if bindings[term] == value else None
     if isinstance(term, Const) and value not in graph.constants:

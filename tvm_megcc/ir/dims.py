@@ -184,6 +184,7 @@ def _add(lhs: Dim, rhs: Dim) -> Dim:
 
 
 def _mul(lhs: Dim, rhs: Dim) -> Dim:
+    """Returns the product of two dims, multiplied out."""
     (lhs_terms, lhs_constant), (rhs_terms, rhs_constant) = _terms(lhs), _terms(rhs)
     terms: Terms = {}
     if len(lhs_terms) * len(rhs_terms) > MAX_LEAVES:

@@ -298,6 +298,7 @@ def to_c(expr: Expr, names: Sequence[str]) -> str:
 
 
 def _vectors(expr: Expr, names: Sequence[str]) -> Text:
+    """Returns the expression in C over `mgc_v`, with its precedence. names: the C names of the operands."""
     if isinstance(expr, Arg):
         return Text(names[expr.index])
     if isinstance(expr, Const):
@@ -314,6 +315,7 @@ def to_c_double(expr: Expr, names: Sequence[str]) -> str:
 
 
 def _doubles(expr: Expr, names: Sequence[str]) -> Text:
+    """Returns the expression in C over doubles, with its precedence. names: the C names of the operands."""
     if isinstance(expr, Arg):
         return Text(names[expr.index])
     if isinstance(expr, Const):

@@ -82,6 +82,7 @@ def simplify(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], dty
 
 
 def _simplify(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> Expr:
+    """Returns the result of `simplify` for an expression whose result is not saturated."""
     if not isinstance(expr, Call):
         return expr
     expr = Call(expr.fn, tuple(_simplify(argument, operands, kinds) for argument in expr.args))

@@ -215,6 +215,7 @@ def store_tail(expr: Expr, kinds: Sequence[str], dtype: str) -> StoreTail | None
 
 
 def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> Text:
+    """Returns the expression in C, with its precedence. Arguments: as those of `to_c`."""
     kind = kind_of(expr, kinds) or kind or "f"
     if isinstance(expr, Arg):
         return Text(names[expr.index])

@@ -157,6 +157,7 @@ def _attrs_with(attrs: Attrs, values: Mapping[str, Dim]) -> Attrs:
 
 
 def _value_with(value: Any, values: Mapping[str, Dim]) -> Any:
+    """Returns the value of an attribute with some symbols replaced."""
     if isinstance(value, SymbolicDim):
         return substitute(value, values)
     if isinstance(value, TensorType):

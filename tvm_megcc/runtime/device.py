@@ -168,6 +168,7 @@ class DeviceSession(Session):
         return next(p["instructions"] for p in self.programs if p["target"] == self.target.name)
 
     def _set_shapes(self, arrays: Sequence[np.ndarray]) -> None:
+        """Sets the shapes of the inputs if they changed, and reads those of the outputs."""
         shapes = tuple(array.shape for array in arrays)
         if shapes == self._shapes:
             return

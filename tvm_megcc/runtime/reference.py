@@ -42,6 +42,7 @@ def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = 
 
 def _run(graph: Graph, inputs: Mapping[str, np.ndarray], symbols: dict[str, int],
          keep: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """Computes a graph whose input symbols have values; unbacked symbols are added to `symbols`."""
     last_use = {name: index for index, op in enumerate(graph.ops) for name in op.inputs}
     kept = {*graph.outputs, *keep}
     values: dict[str, np.ndarray] = {name: np.asarray(inputs[name]) for name in graph.inputs}

@@ -50,6 +50,7 @@ class Tracker:
         self._summary()
 
     def _summary(self) -> dict:
+        """Returns the tracker's summary of its devices. Raises MegccError if no tracker answers."""
         try:
             socket.create_connection(self._place, timeout=5).close()
             tracker = self._rpc.connect_tracker(*self._place)
@@ -188,6 +189,7 @@ class RpcRunner:
 
     @contextmanager
     def session(self, built: Library, seconds: float) -> Iterator[RpcSession]:
+        """Yields a session on a free device, with the library of kernels loaded. Raises Lost if there is none."""
         for attempt in range(ATTEMPTS):
             try:
                 loaded = _Loaded(*self._tracker.request(seconds), built.path, self._target)

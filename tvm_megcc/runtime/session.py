@@ -339,6 +339,7 @@ class Session:
         return {port.name: array for port, array in zip(self.inputs, arrays, strict=False)}
 
     def _named_inputs(self, inputs: Given) -> Arrays:
+        """Returns the inputs of a run by name. Raises ShapeError or TypeError if they cannot be assigned to names."""
         if isinstance(inputs, Mapping):
             return inputs
         if isinstance(inputs, (list, tuple)):

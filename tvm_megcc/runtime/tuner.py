@@ -229,6 +229,7 @@ class _Device(threading.Thread):
         self.deadline = math.inf
 
     def run(self) -> None:
+        """Measures units until there are none, or the runner has no further device."""
         while True:
             unit = self.tuning.units.get()
             if unit is None:
@@ -278,6 +279,7 @@ class _Tuning:
         self.devices: list[_Device] = []
 
     def run(self) -> None:
+        """Compiles and measures all jobs."""
         if not self.jobs:
             return
         count = self.runner.devices

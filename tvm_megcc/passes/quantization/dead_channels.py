@@ -210,6 +210,7 @@ def _droppable(graph: Graph, constant: dict[str, _Channels]) -> dict[str, np.nda
 
 
 def _without_channels(graph: Graph, constant: dict[str, _Channels], dropped: dict[str, np.ndarray]) -> Graph:
+    """Returns the graph without channels. dropped: value -> which of its channels are removed."""
     edit = Editor(graph)
 
     def stays(name: str) -> np.ndarray:

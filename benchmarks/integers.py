@@ -104,7 +104,7 @@ def filled(path: Path, shape: list[int]) -> dict | None:
     import onnx
     from onnx.helper import tensor_dtype_to_np_dtype
     graph, rng = onnx.load(path).graph, np.random.default_rng(0)
-    constants = {each.name for each in graph.initializer}
+    constants = {tensor.name for tensor in graph.initializer}
     inputs = [(value.name, value.type.tensor_type) for value in graph.input if value.name not in constants]
     if all(dim.dim_value > 0 for _, kind in inputs for dim in kind.shape.dim):
         return None
@@ -190,8 +190,8 @@ def main() -> int:
         print(json.dumps(line), flush=True)
         lines = [json.loads(text) for text in LINES.read_text().splitlines()] if LINES.exists() else []
         key = line["model"], line["target"]
-        LINES.write_text("".join(json.dumps(each) + "\n" for each in
-                                 [*(each for each in lines if (each["model"], each["target"]) != key), line]))
+        LINES.write_text("".join(json.dumps(row) + "\n" for row in
+                                 [*(row for row in lines if (row["model"], row["target"]) != key), line]))
     return 0
 
 

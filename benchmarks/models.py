@@ -401,9 +401,9 @@ def densify(path: Path, folder: Path) -> None:
     made = [numpy_helper.from_array(weights(name, shape).astype(np.float32), name) for name, shape in shapes.items()]
     nodes = [node for node in graph.node if node.output[0] not in shapes]
     used = {name for node in nodes for name in node.input}
-    kept = [value for name, value in constants.items() if name in used and name not in shapes]
+    constants_used = [value for name, value in constants.items() if name in used and name not in shapes]
     inputs = [value for value in graph.input if value.name not in constants and value.name not in shapes]
-    for field, values in ((graph.node, nodes), (graph.initializer, [*kept, *made]), (graph.input, inputs)):
+    for field, values in ((graph.node, nodes), (graph.initializer, [*constants_used, *made]), (graph.input, inputs)):
         del field[:]
         field.extend(values)
     model.ir_version = 8

@@ -68,7 +68,7 @@ def compared(proto: onnx.ModelProto, target: str, folder: Path, turns: int) -> t
     both.bind_output("y")
     times = [(seconds(bound), seconds(lambda: theirs.run_with_iobinding(both))) for _ in range(turns + 5)][5:]
     ours.close()
-    return (*(1000 * statistics.median(each) for each in zip(*times, strict=True)),
+    return (*(1000 * statistics.median(column) for column in zip(*times, strict=True)),
             statistics.median(their / our for our, their in times),
             float(np.abs(found - expected).max() / np.abs(expected).max()))
 

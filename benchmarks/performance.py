@@ -185,9 +185,9 @@ def tables(run: str) -> str:
     lines = [f"{'; '.join(filter(None, (against_report.heading(whole), ', '.join(versions))))}.", "", means(rows)]
     for table in against_report.tables(whole)[:RUNS[run].tables]:
         lines += ["", f"### {table.title[0].upper()}{table.title[1:]}", "", *markdown(table)]
-    said = against_report.remarks(whole)
-    if said:
-        lines += ["", "### Gaps", "", *(f"* {line}" for line in said)]
+    notes = against_report.remarks(whole)
+    if notes:
+        lines += ["", "### Gaps", "", *(f"* {line}" for line in notes)]
     return "\n".join(lines) + "\n"
 
 

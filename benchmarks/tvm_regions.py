@@ -121,9 +121,9 @@ def main(arguments: list[str]) -> int:
             try:
                 print(row(path, args.calls, target, Path(folder)), flush=True)
             except Exception as error:  # TVM's importer raises many kinds
-                said = str(error).strip().splitlines()[-1]
+                message = str(error).strip().splitlines()[-1]
                 print(f"| {path.parent.name} | {type(error).__name__} {'| ' * (len(titles) - 1)}")
-                print(f"    {said}", flush=True)
+                print(f"    {message}", flush=True)
     return 0
 
 

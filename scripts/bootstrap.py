@@ -79,9 +79,9 @@ def apt_install(packages: list[str]) -> bool:
 
 def apt_amount(*command: str) -> str:
     """What apt says that an installation downloads and uses, with the packages that these need."""
-    said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
                           env={**os.environ, "LC_ALL": "C"}).stdout
-    return "".join(f"; {line.strip()}" for line in said.splitlines()
+    return "".join(f"; {line.strip()}" for line in output.splitlines()
                    if line.startswith(("Need to get", "After this operation")) or " newly installed" in line)
 
 

@@ -49,7 +49,7 @@ def imports_of(root: Path, path: Path) -> set[Path]:
         if isinstance(node, ast.ImportFrom) and node.level:
             base = root.joinpath(*own[:-node.level], *(node.module or "").split("."))
             found |= {base / f"{alias.name}.py" for alias in node.names} | {base.with_suffix(".py")}
-    return {each for each in found if each.is_file()} - {path}
+    return {file for file in found if file.is_file()} - {path}
 
 
 def circles(root: Path, modules: list[Path]) -> int:
@@ -84,13 +84,13 @@ def repeated(paths: list[Path]) -> int:
     pairs, last = 0, (-1, -1, -1, -1)
     for number, path in enumerate(paths):
         lines = [line for raw in lines_of(path) if len(line := raw.strip()) > 3 and "SPDX" not in line]
-        for at in range(len(lines) - RUN + 1):
-            window = tuple(lines[at:at + RUN])
-            other, where = first.setdefault(window, (number, at))
-            if (other, where) == (number, at):
+        for start in range(len(lines) - RUN + 1):
+            window = tuple(lines[start:start + RUN])
+            other, where = first.setdefault(window, (number, start))
+            if (other, where) == (number, start):
                 continue
-            pairs += last != (number, at - 1, other, where - 1)
-            last = (number, at, other, where)
+            pairs += last != (number, start - 1, other, where - 1)
+            last = (number, start, other, where)
     return pairs
 
 

@@ -141,7 +141,7 @@ def table(results: Iterable[Result], kinds: Mapping[str, str], verdicts: Sequenc
     lines = [f"| tests | all | {' | '.join(verdicts)} |", "|---|---" + "|---" * len(verdicts) + "|"]
     for kind, title in kinds.items():
         count = Counter(result.verdict for result in results if result.test.kind == kind)
-        lines.append(f"| {title} | {sum(count.values())} | {' | '.join(str(count[each]) for each in verdicts)} |")
+        lines.append(f"| {title} | {sum(count.values())} | {' | '.join(str(count[verdict]) for verdict in verdicts)} |")
     return lines
 
 

@@ -78,7 +78,7 @@ def cases(root: Path) -> list[Case]:
             raise MissingData(f"{path} is a pointer of Git LFS; run git lfs pull in the collection")
         name = path.parent.relative_to(root).as_posix()
         graph = onnx.ModelProto.FromString(content).graph
-        kind = next((each for each in ("negative", *KINDS) if each in name), "testdata")
+        kind = next((word for word in ("negative", *KINDS) if word in name), "testdata")
         operators = dict.fromkeys(node.op_type for node in graph.node if node.op_type != "Constant")
         found.append(Case(path.parent, Test(name, kind, tuple(operators))))
     if not found:
@@ -128,7 +128,7 @@ def check(folder: Path, rep: type[onnx_backend.MegccRep]) -> str:
     """
     model = onnx.load(folder / "model.onnx")
     rules = json.loads((folder / "validation.json").read_text()) if (folder / "validation.json").exists() else {}
-    errors = {each["name"]: each for each in rules.get("outputs", ())}
+    errors = {rule["name"]: rule for rule in rules.get("outputs", ())}
     remark = ""
     for data in sorted(folder.glob("test_data_set_*")):
         feeds = {value.name: _value(data / f"input_{index}.pb", value)
@@ -204,7 +204,7 @@ def compare(name: str, found, wanted, rule: Mapping[str, object]) -> None:
         return
     assert found.shape == wanted.shape, f"{name}: shape {list(found.shape)}, not {list(wanted.shape)}"
     if wanted.dtype == object:
-        found, wanted = ([each if isinstance(each, bytes) else str(each).encode() for each in array.ravel().tolist()]
+        found, wanted = ([string if isinstance(string, bytes) else str(string).encode() for string in array.ravel()]
                          for array in (found, wanted))
         if rule.get("sort_output"):
             found, wanted = sorted(found), sorted(wanted)

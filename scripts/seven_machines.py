@@ -209,8 +209,8 @@ def main() -> None:
         text += f"SHA-256: `{found.pop()}` on all.\n\n" if len(found) == 1 else f"{len(found)} hashes.\n\n"
         text += "| machine | compiler | run by | SHA-256 begins with |\n|---|---|---|---|\n"
         for machine, compiler, runner, hash_ in rows:
-            said = f"left out: {hash_}" if hash_.startswith("no ") else f"`{hash_[:16]}`"
-            text += f"| {machine} | {compiler} | {runner} | {said} |\n"
+            cell = f"left out: {hash_}" if hash_.startswith("no ") else f"`{hash_[:16]}`"
+            text += f"| {machine} | {compiler} | {runner} | {cell} |\n"
         text += "\n"
     print(text.rstrip())
 

@@ -126,24 +126,24 @@ def _value(value: Any, kind: str | tuple[str, ...], where: str, base: Path) -> A
             return [str(base / text) for text in value] if kind == "paths" else value
         raise MegccError(f"{where} is a string or a list of strings")
     if kind == "flag":
-        fits, said = isinstance(value, bool), "true or false"
+        fits, expected = isinstance(value, bool), "true or false"
     elif kind in ("count", "bytes"):
         fits = isinstance(value, (int, str)) and not isinstance(value, bool)
-        said = "a number of at least 1" if kind == "count" else 'a number of bytes, such as 4096, "256K" or "100M"'
+        expected = "a number of at least 1" if kind == "count" else 'a number of bytes, such as 4096, "256K" or "100M"'
     else:
-        fits, said = isinstance(value, str), "a string"
+        fits, expected = isinstance(value, str), "a string"
     if not fits or (kind == "count" and value == 0):
-        raise MegccError(f"{where} is {said}")
+        raise MegccError(f"{where} is {expected}")
     return str(base / value) if kind == "path" else value
 
 
 def page() -> str:
     """Returns the table of docs/command.md."""
-    said = {"string": "string", "path": "path", "strings": "string or list", "paths": "path or list",
+    expected = {"string": "string", "path": "path", "strings": "string or list", "paths": "path or list",
             "flag": "true or false", "count": "number", "bytes": "number or string"}
     rows = [(key, kind, "the folder") for key, (_, kind) in OF_FILE.items()]
     rows += [(key, kind, "a model") for key, (_, kind) in OF_MODEL.items()]
     rows += [(key, kind, "a model, or all of them") for key, (_, kind) in OPTIONS.items()]
     return "\n".join(["| key | value | of |", "|---|---|---|",
-                      *(f"| `{key}` | {said.get(kind) if isinstance(kind, str) else ' or '.join(kind)} | {of} |"
+                      *(f"| `{key}` | {expected.get(kind) if isinstance(kind, str) else ' or '.join(kind)} | {of} |"
                         for key, kind, of in rows)])

@@ -80,10 +80,10 @@ class _Process:
 
     def _end(self) -> str:
         status = self.process.wait()
-        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        ending = signal.Signals(-status).name if status < 0 else f"status {status}"
         self.log.seek(0)
         words = self.log.read().decode("utf-8", "replace").strip().splitlines()
-        return how + (f", {shortened(words[-1], 200)}" if words else "")
+        return ending + (f", {shortened(words[-1], 200)}" if words else "")
 
     def close(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):

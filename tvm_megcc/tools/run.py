@@ -120,11 +120,11 @@ def text(report: dict) -> str:
         lines.append(f"  in   {_port(port)}  from {port['source']}")
     for port in report["outputs"]:
         if "texts" in port:
-            said = ", ".join(json.dumps(shortened(string, 60)) for string in port["texts"])
+            summary = ", ".join(json.dumps(shortened(string, 60)) for string in port["texts"])
         else:
-            said = "top 5: " + ", ".join(f"[{_numpy_index(index, port['shape'])}] {value:.6g}"
+            summary = "top 5: " + ", ".join(f"[{_numpy_index(index, port['shape'])}] {value:.6g}"
                                          for index, value in port["top"])
-        lines.append(f"  out  {_port(port)}  {said}")
+        lines.append(f"  out  {_port(port)}  {summary}")
     if "stack_bytes" in report:
         lines.append(f"  deepest stack {report['stack_bytes']:,} bytes")
     if "seconds" in report:

@@ -74,9 +74,9 @@ def described(path: str, args) -> tuple[argparse.Namespace, list[tuple[str, str,
         raise MegccError("--config says what models are called: leave out --name")
     folder, models = config.read(path)
     _refuse_same_names([model.name for model in models])
-    said = {name: getattr(args, name) for name, default in FOLDER_OPTIONS.items() if getattr(args, name) != default}
+    changed = {name: getattr(args, name) for name, default in FOLDER_OPTIONS.items() if getattr(args, name) != default}
     given = {row.name: getattr(args.options, row.name) for row in args.options.given()}
-    return argparse.Namespace(**{**vars(args), **folder, **said}), [
+    return argparse.Namespace(**{**vars(args), **folder, **changed}), [
         (model.path, model.name, CompileOptions(**{**model.options, **given})) for model in models]
 
 

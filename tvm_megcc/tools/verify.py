@@ -49,8 +49,8 @@ def test_input(port: Port, input_index: int, run: int) -> np.ndarray:
     if dtype.kind == "f":
         values = ((bits >> np.uint32(24)).astype(np.int32) - 128) / np.float32(128)
     elif port.range is not None:
-        low, high = port.range
-        values = low + bits.astype(np.int64) % (high - low + 1)
+        lower, upper = port.range
+        values = lower + bits.astype(np.int64) % (upper - lower + 1)
     elif dtype.kind == "b":
         values = bits & np.uint32(1)
     elif dtype.itemsize == 1:
@@ -95,17 +95,17 @@ def verify(folder: Path, targets: Sequence[Target] = (), cc: str | None = None, 
     """
     row = model_of(read_manifest(folder), model, folder)
     name, asked = row["name"], targets or [TARGETS[target] for target in row["targets"]]
-    rows, said = [], ""
+    rows, message = [], ""
     for target in asked:
         try:
             with load(folder, target, cc, name) as session:
                 rows.append({"target": target.name, "sha256": digest(session)})
         except MissingTool as missing:
-            said = str(missing)
-            rows.append({"target": target.name, "missing": said.splitlines()[0]})
+            message = str(missing)
+            rows.append({"target": target.name, "missing": message.splitlines()[0]})
     found = {row["target"]: row["sha256"] for row in rows if "sha256" in row}
     if not found:
-        raise MissingTool(f"none of the targets of {folder} runs here: {said}")
+        raise MissingTool(f"none of the targets of {folder} runs here: {message}")
     floats = any(text.startswith(("float", "bfloat")) for text in (
         *(port["dtype"] for port in (*row["inputs"], *row["outputs"])),
         *(call["type"] for program in row["programs"] for call in program["calls"])))
@@ -138,8 +138,8 @@ def text(report: dict) -> str:
     width = max(len(row["target"]) for row in report["targets"])
     for row in report["targets"]:
         verdict = {True: "as recorded" if row["target"] in report["recorded"] else "the same", False: "OTHER BITS"}
-        said = row["sha256"] if "sha256" in row else f"left out: {row['missing']}"
-        lines.append(f"  {row['target']:{width}}  {said}" + (f"  {verdict[row['equal']]}" if "equal" in row else ""))
+        cell = row["sha256"] if "sha256" in row else f"left out: {row['missing']}"
+        lines.append(f"  {row['target']:{width}}  {cell}" + (f"  {verdict[row['equal']]}" if "equal" in row else ""))
     different = len({row["sha256"] for row in report["targets"] if "sha256" in row})
     if report["floats"] and different > 1:
         lines.append(f"  {different} results: floats may differ in their last digits from target to target "

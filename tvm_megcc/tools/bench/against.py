@@ -243,14 +243,14 @@ class Row:
         """Runs one burst of each engine."""
         for name in order:
             try:
-                said = workers[name].ask(BURST)
+                answer = workers[name].ask(BURST)
             except Gone as reason:
                 self.absent[name] = str(reason)
                 del workers[name], self.found[name]
                 continue
             found = self.found[name]
-            found["rounds"].append(statistics.median(said["times"]))
-            found["peak"], found["alone"] = said["peak"], found["alone"] and said["alone"]
+            found["rounds"].append(statistics.median(answer["times"]))
+            found["peak"], found["alone"] = answer["peak"], found["alone"] and answer["alone"]
 
 
 def checked(result: np.ndarray, right: np.ndarray) -> dict:
@@ -352,10 +352,10 @@ class Process:
         line = self._process.stdout.readline()
         late.cancel()
         if line:
-            said = json.loads(line)
-            if "absent" in said:
-                raise Gone(said["absent"])
-            return said
+            answer = json.loads(line)
+            if "absent" in answer:
+                raise Gone(answer["absent"])
+            return answer
         if time.monotonic() - begin >= patience:
             raise Gone(f"no answer within {patience:g} s")
         words = self.log.read_text(errors="replace").strip().splitlines()

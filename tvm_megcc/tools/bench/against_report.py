@@ -117,8 +117,8 @@ def text(report: Mapping) -> str:
     mean = mean_speed(report["rows"])
     if mean is not None and len(report["rows"]) > 1:
         lines += ["", f"geometric mean of the speeds: {mean:.2f}"]
-    said = remarks(report)
-    return "\n".join(lines + ([""] if said else []) + said) + "\n"
+    notes = remarks(report)
+    return "\n".join(lines + ([""] if notes else []) + notes) + "\n"
 
 
 def machine() -> str:

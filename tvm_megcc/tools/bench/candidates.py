@@ -210,7 +210,7 @@ def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | N
     first = {c.bound.spec: c for c in reversed(found) if c.bound is not None}
     times: dict[KernelSpec, float | str] = {}
     with library(list(first), target, runner.program, cc) as built, runner.session(built, 0) as session:
-        times.update({spec: "it does not compile: " + said for spec, said in built.failed.items()})
+        times.update({spec: "it does not compile: " + message for spec, message in built.failed.items()})
         for spec, number in built.index.items():
             sample = session.measure(call.measurement(first[spec], values, network), number)
             times[spec] = sample.error or min(sample.ns) / 1e3

@@ -137,11 +137,11 @@ def _isolated(processor: int) -> bool:
 def text(report: dict) -> str:
     seconds, during, empty = report["seconds"], report["during"], report["empty"]
     ratio = report["worst_over_median"]
-    how = ["" if report["isolated"] else "not isolated: other threads run on it too",
+    notes = ["" if report["isolated"] else "not isolated: other threads run on it too",
            "" if report["realtime_class"] else "no real-time class: not permitted",
            "" if report["memory_locked"] else "memory not locked: not permitted"]
     lines = [f"{report['model']} on {report['target']}, processor {report['processor']}"
-             + "".join(f"; {part}" for part in how if part),
+             + "".join(f"; {part}" for part in notes if part),
              f"  {report['blocks']:,} blocks: median {_us(seconds['median'])}, 99 % {_us(seconds['p99'])}, "
              f"99.9 % {_us(seconds['p99.9'])}, 99.99 % {_us(seconds['p99.99'])}, worst {_us(seconds['worst'])}",
              f"  worst is {ratio:.2f} of the median; {report['over']:,} blocks took more than {GOAL} of it; "

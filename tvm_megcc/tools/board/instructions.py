@@ -50,8 +50,8 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
 def stack_of(image: Path) -> calls.Deepest | None:
     """Returns the compiler's figures for the stack; None if there are none."""
     graph = image.with_suffix(calls.ENDING)
-    said = graph.read_text() if graph.exists() else ""
-    return calls.deepest(said) if said else None
+    text = graph.read_text() if graph.exists() else ""
+    return calls.deepest(text) if text else None
 
 
 def _cycles_text(report: dict) -> str:

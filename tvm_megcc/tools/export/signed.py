@@ -224,5 +224,5 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _rows(data: bytes) -> str:
-    return "".join("    " + " ".join(f"0x{byte:02x}," for byte in data[at:at + 8]) + "\n"
-                   for at in range(0, len(data), 8))
+    return "".join("    " + " ".join(f"0x{byte:02x}," for byte in data[offset:offset + 8]) + "\n"
+                   for offset in range(0, len(data), 8))

@@ -19,5 +19,5 @@ def heading(name: str, header: str) -> str:
 
 def array(name: str, unit: str, values: Sequence[object]) -> str:
     """Returns a constant array in C."""
-    rows = [",".join(map(str, values[at:at + 24])) for at in range(0, len(values), 24)] or ["0"]
+    rows = [",".join(map(str, values[start:start + 24])) for start in range(0, len(values), 24)] or ["0"]
     return f"static const {unit} {name}[] = {{\n" + ",\n".join(rows) + "\n};\n"

@@ -49,16 +49,16 @@ def order_of_marks() -> dict[int, int]:
         return [text == right + left and left != right for (left, right), text in zip(pairs, found, strict=True)]
 
     lowest, highest = "\u0334", "\u0345"
-    moves = zip(single, before([(each, lowest) for each in single]), before([(highest, each) for each in single]),
-                strict=True)
-    sorted_ = [each for each, low, high in moves if low or high]
-    known = {unicodedata.combining(each): each for each in sorted_}  # a mark of each class
+    moves = zip(single, before([(code_point, lowest) for code_point in single]),
+                before([(highest, code_point) for code_point in single]), strict=True)
+    sorted_ = [code_point for code_point, *moved in moves if any(moved)]
+    known = {unicodedata.combining(code_point): code_point for code_point in sorted_}  # a mark of each class
     marks = [known[key] for key in sorted(known) if key]
     found = {}
-    for each in sorted_:
-        lower, higher = (sum(before(pairs)) for pairs in ([(each, mark) for mark in marks],
-                                                          [(mark, each) for mark in marks]))
-        found[ord(each)] = 2 * lower + 2 - (lower + higher == len(marks))  # odd: a class between those of `marks`
+    for code_point in sorted_:
+        lower, higher = (sum(before(pairs)) for pairs in ([(code_point, mark) for mark in marks],
+                                                          [(mark, code_point) for mark in marks]))
+        found[ord(code_point)] = 2 * lower + 2 - (lower + higher == len(marks))  # odd: a class between those of `marks`
     return found
 
 
@@ -145,8 +145,8 @@ def charsmap(strings: dict[str, str]) -> bytes:
     for beginning, block in blocks.items():
         if not beginning:
             continue
-        at = 256 * blocks[beginning[:-1]] + beginning[-1]
-        units[at] = (at ^ 256 * block) << 10 | (beginning in ends) << 8 | beginning[-1]
+        row = 256 * blocks[beginning[:-1]] + beginning[-1]
+        units[row] = (row ^ 256 * block) << 10 | (beginning in ends) << 8 | beginning[-1]
         if beginning in ends:
             units[256 * block] = 1 << 31 | ends[beginning]
     trie = b"".join(unit.to_bytes(4, "little") for unit in units)

@@ -111,14 +111,14 @@ class LanguageModel:
                 or not ((tokens >= 0) & (tokens < self.tokenizer.get_vocab_size())).all():
             raise MegccError("the saved beginning of a text has no tokens, or not those of this model")
         for port in self.session.state_ports:
-            whole, at = np.zeros(port.shape, np.dtype(port.dtype)), _read_part(port, len(tokens))
+            padded, index = np.zeros(port.shape, np.dtype(port.dtype)), _read_part(port, len(tokens))
             value = given.pop(port.name, None)
-            if value is None or value.dtype != whole.dtype or value.shape != whole[at].shape or (
+            if value is None or value.dtype != padded.dtype or value.shape != padded[index].shape or (
                     port.name in self.session.counters and (value != len(tokens)).any()):
                 raise MegccError("the saved beginning of a text is of another model: it has no state "
                                  f"{quoted(port.name)} like this one")
-            whole[at] = value
-            states[port.name] = whole
+            padded[index] = value
+            states[port.name] = padded
         self.session.reset(states)
         self.tokens = tokens.tolist()
 
@@ -169,7 +169,7 @@ class LanguageModel:
             if log_probabilities is not None:
                 log_probabilities.append((token, log_probability(logits, token)))
             text = self.tokenizer.decode(found, skip_special_tokens=False)
-            ends = [at for ending in stop if ending and (at := text.find(ending)) >= 0]
+            ends = [start for ending in stop if ending and (start := text.find(ending)) >= 0]
             text = text[:min(ends)] if ends else text
             sure = text[:len(text) - _begun(text, stop)]
             if not text.endswith(_INCOMPLETE) and len(sure) > len(given):
@@ -196,12 +196,12 @@ class LanguageModel:
         if len(tokens) > remaining:
             raise MegccError(f"the prompt has {len(tokens)} tokens, and there is room for {remaining} more of "
                              f"{self.settings.context}; compile the model with a larger --context, or begin anew")
-        at = 0
-        while at < len(tokens):
-            part = tokens[at:at + self.settings.prompt]
+        position = 0
+        while position < len(tokens):
+            part = tokens[position:position + self.settings.prompt]
             logits = self.session.run({TOKENS: np.array([part], np.int64)})[LOGITS]
             self.tokens += part
-            at += len(part)
+            position += len(part)
         return np.asarray(logits).reshape(-1)
 
 

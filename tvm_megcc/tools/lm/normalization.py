@@ -44,7 +44,7 @@ class Characters:
             found |= {"hangul": 1, "class_": code_points.rows(
                 ((code, order.get(code, 0)) for code in range(0x110000)), 8)}
         if self.name != name:
-            found["pair"] = [each for row in code_points.compositions() for each in row]
+            found["pair"] = [value for row in code_points.compositions() for value in row]
         return found
 
 
@@ -106,7 +106,7 @@ def tables(name: str, steps: Sequence[Step]) -> tuple[list[str], str]:
     """
     units, counts = {"letters": "uint8_t"}, {"class_": "classes", "mapped": "mappings", "pair": "pairs"}
     arrays, rows = [], []
-    for at, step in enumerate(steps):
+    for index, step in enumerate(steps):
         shown = []
         for field, value in step.fields().items():
             if field == "kind":
@@ -114,8 +114,8 @@ def tables(name: str, steps: Sequence[Step]) -> tuple[list[str], str]:
             elif isinstance(value, int):
                 shown.append(f".{field} = {value}")
             else:
-                arrays.append(array(f"{name}_{field}{at}", units.get(field, "uint32_t"), value))
-                shown.append(f".{field} = {name}_{field}{at}")
+                arrays.append(array(f"{name}_{field}{index}", units.get(field, "uint32_t"), value))
+                shown.append(f".{field} = {name}_{field}{index}")
                 if field in counts:
                     shown.append(f".{counts[field]} = {len(value) // (3 if field == 'pair' else 1)}")
         rows.append("    { " + ", ".join(shown) + " },\n")
@@ -134,13 +134,13 @@ def of_json(given: object) -> tuple[Step, ...]:
     steps: list[Step] = []
     waiting: list[Any] = [] if given is None else [given]
     while waiting:
-        each = waiting.pop()
-        kind = each.get("type") if isinstance(each, dict) else None
-        parts = each.get("normalizers") if kind == "Sequence" else None
+        rule = waiting.pop()
+        kind = rule.get("type") if isinstance(rule, dict) else None
+        parts = rule.get("normalizers") if kind == "Sequence" else None
         if isinstance(parts, list):
             waiting += reversed(parts)
         else:
-            steps.append(_step(kind, each))
+            steps.append(_step(kind, rule))
         if len(steps) + len(waiting) > _MOST_STEPS:
             raise MegccError(f"the tokenizer.json has more than {_MOST_STEPS} normalizers")
     return tuple(steps)

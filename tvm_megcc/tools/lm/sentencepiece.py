@@ -53,11 +53,10 @@ class SentencePiece:
         """Returns a C source that defines `const megcc_sentencepiece NAME_tokenizer`."""
         encoded = [token.encode() for token in self.tokens]
         found = {NORMAL, DEFINED}
-        words = sorted((at for at, kind in enumerate(self.types) if kind in found), key=lambda at: encoded[at])
-        defined = sorted(encoded[at] for at, kind in enumerate(self.types) if kind == DEFINED)
+        words = sorted((index for index, kind in enumerate(self.types) if kind in found), key=encoded.__getitem__)
+        defined = sorted(encoded[index] for index, kind in enumerate(self.types) if kind == DEFINED)
         strings = [*encoded, *defined]
-        byte = {int(token[3:5], 16): at for at, (token, kind) in enumerate(zip(self.tokens, self.types, strict=True))
-                if kind == BYTE}
+        byte = {int(self.tokens[index][3:5], 16): index for index, kind in enumerate(self.types) if kind == BYTE}
         normal = [score for score, kind in zip(self.scores, self.types, strict=True) if kind == NORMAL]
         unknown = struct.unpack("<f", struct.pack("<f", min(normal) - 10))[0]
         arrays = {
@@ -136,21 +135,21 @@ def of_gguf(metadata: Mapping[str, object], tokens: Sequence[str], types: Sequen
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yields the fields of a message in the wire format of Protocol Buffers: a number, or bytes."""
-    at = 0
+    position = 0
 
     def number() -> int:
-        nonlocal at
+        nonlocal position
         value = 0
         for shift in range(0, 70, 7):
-            if at == len(data):
+            if position == len(data):
                 break
-            at += 1
-            value |= (data[at - 1] & 0x7f) << shift
-            if data[at - 1] < 0x80:
+            position += 1
+            value |= (data[position - 1] & 0x7f) << shift
+            if data[position - 1] < 0x80:
                 return value
         raise MegccError("no tokenizer.model: it ends within a number, or has one that is too long")
 
-    while at < len(data):
+    while position < len(data):
         key = number()
         if key & 7 == 0:
             yield key >> 3, number()
@@ -158,10 +157,10 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         size = {1: 8, 5: 4}.get(key & 7, -1)
         if key & 7 == 2:
             size = number()
-        if size < 0 or size > len(data) - at:
+        if size < 0 or size > len(data) - position:
             raise MegccError("no tokenizer.model: it has a field of another kind, or one beyond its end")
-        yield key >> 3, data[at:at + size]
-        at += size
+        yield key >> 3, data[position:position + size]
+        position += size
 
 
 def _bytes(value: int | bytes) -> bytes:

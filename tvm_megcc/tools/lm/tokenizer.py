@@ -86,9 +86,9 @@ class Vocabulary:
     def _of_pieces(cls, tokens: Sequence[str], metadata: Mapping[str, object]) -> Vocabulary:
         """Among all pairs that form a token, the one with the best score is merged first."""
         number = {token: index for index, token in enumerate(tokens)}
-        pairs = [(-score, number[token[:at]], number[token[at:]], token[:at], token[at:])
+        pairs = [(-score, number[token[:length]], number[token[length:]], token[:length], token[length:])
                  for token, score in zip(tokens, metadata_list(metadata, "scores", float), strict=False)
-                 for at in range(1, len(token)) if token[:at] in number and token[at:] in number]
+                 for length in range(1, len(token)) if token[:length] in number and token[length:] in number]
         unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
         return cls(True, "", tuple(tokens), tuple(pair[3:] for pair in sorted(pairs)), (),
                    unknown if isinstance(unknown, int) and 0 <= unknown < len(tokens) else 0,

@@ -197,7 +197,7 @@ def _template(single: Any) -> list[str | None]:
     """Returns the tokens before and after the text A."""
     try:
         parts = [next(iter(part.items())) for part in single]
-        texts = [at for at, (kind, _) in enumerate(parts) if kind == "Sequence"]
+        texts = [index for index, (kind, _) in enumerate(parts) if kind == "Sequence"]
         names = [part["id"] for _, part in parts]
         assert len(texts) == 1 and texts[0] <= 1 and len(parts) - texts[0] <= 2
         assert all(isinstance(name, str) for name in names)

@@ -91,7 +91,7 @@ class Unigram:
 def _as_read(scores: Sequence[float]) -> list[float]:
     """Returns numbers as the package tokenizers reads them from a file, where they may differ in the last bit."""
     given = json.dumps({"model": {"type": "Unigram", "unk_id": 0, "byte_fallback": False,
-                                  "vocab": [[str(at), score] for at, score in enumerate(scores)]}})
+                                  "vocab": [[str(index), score] for index, score in enumerate(scores)]}})
     return [score for _, score in json.loads(required().Tokenizer.from_str(given).to_str())["model"]["vocab"]]
 
 
@@ -105,13 +105,13 @@ def scores_of(model: Mapping[str, object]) -> dict[str, float]:
     if not isinstance(given, list) or not given:
         raise MegccError("the tokenizer.json has no vocabulary")
     found: dict[str, float] = {}
-    for each in given:
-        if not isinstance(each, list) or len(each) != 2 or not normalization.is_text(each[0]) or not each[0] \
-                or type(each[1]) not in (int, float) or not math.isfinite(each[1]) or abs(each[1]) > 1e30:
-            raise MegccError(f"the tokenizer.json has a token {quoted(each)} without text or log-probability")
-        if each[0] in found:
-            raise MegccError(f"two tokens of the tokenizer.json are {quoted(each[0])}")
-        found[each[0]] = float(each[1])
+    for entry in given:
+        if not isinstance(entry, list) or len(entry) != 2 or not normalization.is_text(entry[0]) or not entry[0] \
+                or type(entry[1]) not in (int, float) or not math.isfinite(entry[1]) or abs(entry[1]) > 1e30:
+            raise MegccError(f"the tokenizer.json has a token {quoted(entry)} without text or log-probability")
+        if entry[0] in found:
+            raise MegccError(f"two tokens of the tokenizer.json are {quoted(entry[0])}")
+        found[entry[0]] = float(entry[1])
     return found
 
 

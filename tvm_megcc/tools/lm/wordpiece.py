@@ -95,7 +95,7 @@ class WordPieces:
         number = {token: index for index, token in enumerate(self.tokens)}
         encoded = [token.encode() for token in self.tokens]
         words = sorted((index for token, index in number.items() if token), key=lambda index: encoded[index])
-        continuations = [at for at, index in enumerate(words) if encoded[index].startswith(INSIDE.encode())]
+        continuations = [position for position, index in enumerate(words) if encoded[index].startswith(INSIDE.encode())]
         special = sorted({token.encode(): number[token] for token in self.special}.items())
         strings = [*encoded, *(text for text, _ in special)]
         rows, mapped, hangul = characters(self.normalization)

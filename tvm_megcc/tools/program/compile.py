@@ -110,8 +110,8 @@ def _compiled(prefix: str, name: str, where: str, step: Step, types: dict[str, V
         if isinstance(step, Feature):
             model, taken, outputs = features.model(step, types[step.input]), {"sound": step.input}, \
                 {"features": step.output}
-            if kept := features.states(model):
-                options = CompileOptions(states=kept)
+            if states := features.states(model):
+                options = CompileOptions(states=states)
         elif isinstance(step, NamedFunction):
             model = functions.model(step, KINDS[step.kind][1], {name: types[value]
                                                                 for name, value in step.inputs.items()})
@@ -132,12 +132,12 @@ def _matched(artifact: Compiled, where: str, direction: str, values: Mapping[str
              origins: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
     """Checks values against the inputs or outputs of a network, and adds types of outputs."""
     rows = artifact.manifest[f"{direction}s"]
-    kept = {row[direction] for row in artifact.manifest["states"]}
-    offered = [row["name"] for row in rows if row["name"] not in kept]
+    states = {row[direction] for row in artifact.manifest["states"]}
+    offered = [row["name"] for row in rows if row["name"] not in states]
     for name in values:
         if name not in offered:
             raise MegccError(f"the network has no {direction} {quoted(name)}"
-                             + (", which is a state" if name in kept else "") + "; it has " + ", ".join(offered))
+                             + (", which is a state" if name in states else "") + "; it has " + ", ".join(offered))
     missing = [name for name in offered if name not in values]
     if direction == "input" and missing:
         raise MegccError(f"its input {quoted(missing[0])} gets no value")

@@ -58,7 +58,7 @@ class ValueType:
 
     def fits(self, other: ValueType) -> bool:
         """Whether a value of this type is one of the other, too: equal up to extents of 1 in front."""
-        mine, its = (next((shape[at:] for at, extent in enumerate(shape) if extent != 1), ())
+        mine, its = (next((shape[axis:] for axis, extent in enumerate(shape) if extent != 1), ())
                      for shape in (self.shape, other.shape))
         return self.dtype == other.dtype and mine == its
 

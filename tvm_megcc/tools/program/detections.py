@@ -44,7 +44,7 @@ def _cells(settings: Settings, count: int) -> tuple[npt.NDArray[np.float32], npt
     if sum(map(len, places)) != count:
         raise MegccError(f"'size' {height}, {width} has {sum(map(len, places))} cells of 'strides' "
                          f"{', '.join(map(str, strides))}, and there are {count} results")
-    lengths = np.repeat(np.array(strides, np.float32), [len(each) for each in places])
+    lengths = np.repeat(np.array(strides, np.float32), [len(points) for points in places])
     return np.concatenate(places).astype(np.float32), lengths[:, None]
 
 
@@ -104,10 +104,10 @@ def _ssd(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
         raise MegccError(f"'maps' and 'anchors' have {priors} boxes, and there are {count} results")
     middles, sizes = [], []
     for (rows, columns), shapes in zip(maps, anchors, strict=True):
-        at = np.stack(np.meshgrid((np.arange(columns) + 0.5) / columns, (np.arange(rows) + 0.5) / rows), -1)
-        middles.append(np.repeat(at.reshape(-1, 2), len(shapes), 0))
+        centres = np.stack(np.meshgrid((np.arange(columns) + 0.5) / columns, (np.arange(rows) + 0.5) / rows), -1)
+        middles.append(np.repeat(centres.reshape(-1, 2), len(shapes), 0))
         sizes.append(np.tile(np.array(shapes), (int(rows * columns), 1)))
-    middle, size = (np.concatenate(each).astype(np.float32) for each in (middles, sizes))
+    middle, size = (np.concatenate(parts).astype(np.float32) for parts in (middles, sizes))
     variances = np.array(settings.numbers("variances", 4, (0.1, 0.1, 0.2, 0.2)), np.float32)
     offsets = graph.add("Reshape", ["offsets", [count, 4]])
     if settings.one_of("order", ("xy", "yx"), "xy") == "yx":
@@ -163,8 +163,8 @@ def _nms(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
     alike = graph.add("Equal", [graph.add("Reshape", [best, [most, 1, 4]]),
                                 graph.add("Reshape", [boxes, [1, count, 4]])])
     alike = graph.add("ReduceMin", [graph.add("Cast", [alike], to=1), [2]], keepdims=0)
-    own = graph.add("Gather", [graph.add("Transpose", [scores], perm=[1, 0]), column], axis=0)
-    scored = graph.add("Cast", [graph.add("Equal", [own, graph.add("Reshape", [values, [most, 1]])])], to=1)
+    class_scores = graph.add("Gather", [graph.add("Transpose", [scores], perm=[1, 0]), column], axis=0)
+    scored = graph.add("Cast", [graph.add("Equal", [class_scores, graph.add("Reshape", [values, [most, 1]])])], to=1)
     row = graph.add("ArgMax", [graph.add("Mul", [alike, scored])], axis=1, keepdims=0)
     graph.add("Where", [found, row, none], "out_indices")
     return {"boxes": _boxes(most), "scores": ValueType("float32", (most,)),
@@ -207,9 +207,9 @@ def _five_points(graph: Nodes, settings: Settings, given: Mapping[str, ValueType
     pairs = [graph.add("ReduceSum", [graph.add("Mul", [own, other]), [0, 1]], keepdims=1)
              for other in (centred, np.stack([centred[:, 1], -centred[:, 0]], 1))]
     square = graph.add("ReduceSum", [graph.add("Mul", [own, own]), [0, 1]], keepdims=1)
-    whole = graph.add("Add", [graph.add("Mul", [pairs[0], pairs[0]]), graph.add("Mul", [pairs[1], pairs[1]])])
-    scale = graph.add("Div", [square, graph.add("Max", [whole, 1e-20])])
-    along, beside = (graph.add("Mul", [each, scale]) for each in pairs)
+    squares = graph.add("Add", [graph.add("Mul", [pairs[0], pairs[0]]), graph.add("Mul", [pairs[1], pairs[1]])])
+    scale = graph.add("Div", [square, graph.add("Max", [squares, 1e-20])])
+    along, beside = (graph.add("Mul", [component, scale]) for component in pairs)
     back = graph.add("Neg", [beside])
     # [[a, b], [-b, a]], and what brings the middle of the target to that of the points
     turn = graph.add("Concat", [graph.add("Concat", [along, beside], axis=1),

@@ -28,7 +28,7 @@ def _labels(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) ->
     batch, length = prod(shape[:-1]), shape[-1]
     if "count" in given and prod(given["count"].shape) != batch:
         raise MegccError(f"its input 'count' is int64[{batch}], not {given['count']}")
-    words = [each.encode() for each in (*settings.strings("before", ()), *_read(settings),
+    words = [label.encode() for label in (*settings.strings("before", ()), *_read(settings),
                                          *settings.strings("after", ()))]
     longest = max(map(len, words), default=0)
     most = settings.integer("most", 1, MOST, max(1, min(length * longest, MOST)))
@@ -62,10 +62,10 @@ def _read(settings: Settings) -> list[str]:
         except (OSError, UnicodeDecodeError) as error:
             raise MegccError(f"{path} cannot be read: {error}") from None
     space = settings.name("space")
-    found = [each.removesuffix("\r") for each in found]
-    if found and all(each.rpartition(" ")[2] == str(index) for index, each in enumerate(found)):
-        found = [each.rpartition(" ")[0] for each in found]  # "label number", as NeMo's vocabularies are
-    found = [each.replace(space, " ") if space else each for each in found]
+    found = [label.removesuffix("\r") for label in found]
+    if found and all(label.rpartition(" ")[2] == str(index) for index, label in enumerate(found)):
+        found = [label.rpartition(" ")[0] for label in found]  # "label number", as NeMo's vocabularies are
+    found = [label.replace(space, " ") if space else label for label in found]
     if not found or len(found) > _MOST_LABELS or sum(map(len, found)) * 4 > MOST:
         raise MegccError(f"there are {len(found)} labels, none or too many")
     return found
@@ -79,7 +79,7 @@ def _property(path: Path, key: str) -> list[str]:
         model = onnx.load(str(path), load_external_data=False)
     except (OSError, DecodeError) as error:
         raise MegccError(f"{path} is no model of ONNX: {error}") from None
-    properties: dict[str, str] = {each.key: each.value for each in model.metadata_props}
+    properties: dict[str, str] = {entry.key: entry.value for entry in model.metadata_props}
     if key not in properties:
         raise MegccError(f"{path} has no property {quoted(key)}; it has {', '.join(map(quoted, properties)) or 'none'}")
     return properties[key].removesuffix("\n").split("\n")

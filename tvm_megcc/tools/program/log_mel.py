@@ -98,17 +98,17 @@ class LogMel:
 
     def _signal(self) -> str:
         """Returns the sound with what stands before and behind it: [length]."""
-        graph, signal, samples, kept = self.graph, "sound", self.samples, self.kept
-        if kept:
-            graph.input("before", [kept])
+        graph, signal, samples, state_length = self.graph, "sound", self.samples, self.kept
+        if state_length:
+            graph.input("before", [state_length])
             signal = graph.add("Concat", ["before", "sound"], axis=0)
-            graph.add("Slice", [signal, [samples], [samples + kept], [0]], "after")
-            graph.output("after", [kept])
+            graph.add("Slice", [signal, [samples], [samples + state_length], [0]], "after")
+            graph.output("after", [state_length])
         gain = self.settings.number("gain", 1.0)
         if gain != 1.0:
             signal = graph.add("Mul", [signal, gain])
         if self.emphasizes_sound:
-            signal = _emphasized(graph, signal, self.preemphasis, samples + kept, 0)
+            signal = _emphasized(graph, signal, self.preemphasis, samples + state_length, 0)
         if self.beside:
             signal = graph.add("Pad", [signal, [self.beside, self.beside]],
                                mode="constant" if self.pad == "zeros" else "reflect")
@@ -224,6 +224,6 @@ def _framed(graph: Nodes, signal: str, length: int, frames: int, span: int, hop:
     table = graph.add("Reshape", [signal, [rows, hop]])
     if beside == 1:
         return table if span == hop else graph.add("Slice", [table, [0], [span], [1]])
-    parts = [graph.add("Slice", [table, [at, 0], [at + frames, min(hop, span - at * hop)], [0, 1]])
-             for at in range(beside)]
+    parts = [graph.add("Slice", [table, [offset, 0], [offset + frames, min(hop, span - offset * hop)], [0, 1]])
+             for offset in range(beside)]
     return graph.add("Concat", parts, axis=1)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-def mel_weights(sample_rate: int, fft: int, mels: int, low: float, high: float, scale: str,
+def mel_weights(sample_rate: int, fft: int, mels: int, lowest_hz: float, highest_hz: float, scale: str,
                 area: bool) -> npt.NDArray[np.float32]:
     """Returns the weights of triangles, [fft / 2 + 1][mels], whose corners are equally far apart in a mel scale.
 
@@ -15,18 +15,18 @@ def mel_weights(sample_rate: int, fft: int, mels: int, low: float, high: float, 
     linear in mel, others in Hz. They have the height 1, or with `area` equal areas.
     """
     if scale == "slaney":
-        ends = np.array([low, high])
+        ends = np.array([lowest_hz, highest_hz])
         first, last = np.where(ends < 1000, ends * 3 / 200, 15 + 27 * np.log(np.maximum(ends, 1) / 1000) / np.log(6.4))
-        at = np.linspace(float(first), float(last), mels + 2)
-        points = np.where(at < 15, at * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (at - 15)))
+        edges = np.linspace(float(first), float(last), mels + 2)
+        points = np.where(edges < 15, edges * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (edges - 15)))
     else:
-        first, last = 2595 * np.log10(1 + np.array([low, high]) / 700)
-        at = np.linspace(float(first), float(last), mels + 2)
-        points = 700 * (10 ** (at / 2595) - 1)
+        first, last = 2595 * np.log10(1 + np.array([lowest_hz, highest_hz]) / 700)
+        edges = np.linspace(float(first), float(last), mels + 2)
+        points = 700 * (10 ** (edges / 2595) - 1)
     bins = np.arange(fft // 2 + 1)[:, None] * (sample_rate / fft)
     corners = points
     if scale == "kaldi":
-        corners, bins = at, 2595 * np.log10(1 + bins / 700)
+        corners, bins = edges, 2595 * np.log10(1 + bins / 700)
     left, middle, right = corners[:-2], corners[1:-1], corners[2:]
     rising, falling = (bins - left) / (middle - left), (right - bins) / (right - middle)
     weights = np.maximum(0, np.minimum(rising, falling)) * (2 / (points[2:] - points[:-2]) if area else 1)

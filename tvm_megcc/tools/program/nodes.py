@@ -41,7 +41,7 @@ class Nodes:
         """Adds a node of several outputs."""
         from onnx import helper
 
-        names = [each if isinstance(each, str) else self._constant(each) for each in inputs]
+        names = [operand if isinstance(operand, str) else self._constant(operand) for operand in inputs]
         self._nodes.append(helper.make_node(operator, names, outputs, **attributes))
         return outputs
 

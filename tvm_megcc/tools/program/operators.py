@@ -65,7 +65,7 @@ def _numbers(value: Any, where: str) -> np.ndarray:
 
 def _is_attribute(value: object) -> bool:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return bool(value) and len({type(each) for each in value}) == 1 and all(map(_is_one, value))
+        return bool(value) and len({type(element) for element in value}) == 1 and all(map(_is_one, value))
     return _is_one(value)
 
 

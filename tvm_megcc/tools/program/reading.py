@@ -98,8 +98,8 @@ def _step(row: object, where: str, models: Path) -> Step:
 
 
 def _network(path: str, name: str, row: dict[str, Any], where: str, models: Path) -> Step:
-    own = {key: value for key, value in row.items() if key not in ("inputs", "outputs")}
-    options = checked(own, OPTIONS, where, models)
+    settings_of_step = {key: value for key, value in row.items() if key not in ("inputs", "outputs")}
+    options = checked(settings_of_step, OPTIONS, where, models)
     return Network(str(models / path), _strings(row.get("inputs"), f"{where}: 'inputs'"),
                    _strings(row.get("outputs"), f"{where}: 'outputs'"), options, name=name)
 
@@ -123,8 +123,8 @@ def _of_function(kind: type[Image | Feature], settings: Mapping[str, Any]) -> Ca
         for key in ("input", "output"):
             if not isinstance(row.get(key), str):
                 raise MegccError(f"{where}: '{key}' is a string, the name of a value")
-        own = {key: value for key, value in row.items() if key in settings[function]}
-        return kind(function, row["input"], row["output"], own, name=name)
+        settings_of_step = {key: value for key, value in row.items() if key in settings[function]}
+        return kind(function, row["input"], row["output"], settings_of_step, name=name)
     return read_step
 
 
@@ -136,14 +136,14 @@ def _of_names(kind: str) -> Callable[..., Step]:
             raise MegccError(f"{where}: there is no {kind} function '{function}'; there are {', '.join(functions)}")
         keys = functions[function].keys
         _require_keys(row, ("inputs", "outputs", *keys), where)
-        own = {key: value for key, value in row.items() if key in keys}
+        settings_of_step = {key: value for key, value in row.items() if key in keys}
         for key in functions[function].paths:
-            if key in own:
-                if not isinstance(own[key], str):
+            if key in settings_of_step:
+                if not isinstance(settings_of_step[key], str):
                     raise MegccError(f"{where}: '{key}' is a string, a path")
-                own[key] = str(models / own[key])
+                settings_of_step[key] = str(models / settings_of_step[key])
         return step(function, _strings(row.get("inputs"), f"{where}: 'inputs'"),
-                    _strings(row.get("outputs"), f"{where}: 'outputs'"), own, name=name)
+                    _strings(row.get("outputs"), f"{where}: 'outputs'"), settings_of_step, name=name)
     return read_step
 
 

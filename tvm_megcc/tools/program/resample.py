@@ -39,21 +39,21 @@ def resample(found: Settings, samples: int) -> onnx.ModelProto:
     if found.flag("stream"):
         if samples % down:
             raise MegccError(f"'stream': a run takes {samples} samples, which is no multiple of {down}")
-        kept, turns, result = taps - down, samples // down, samples // down * up
-        graph.input("before", [kept])
+        state_length, steps, result = taps - down, samples // down, samples // down * up
+        graph.input("before", [state_length])
         signal = graph.add("Concat", ["before", "sound"], axis=0)
-        graph.add("Slice", [signal, [samples], [samples + kept], [0]], "after")
-        graph.output("after", [kept])
-        length = samples + kept
+        graph.add("Slice", [signal, [samples], [samples + state_length], [0]], "after")
+        graph.output("after", [state_length])
+        length = samples + state_length
     else:
         result = ceil(samples * up / down)
-        turns = ceil(result / up)
-        length = (turns - 1) * down + taps
+        steps = ceil(result / up)
+        length = (steps - 1) * down + taps
         behind = length + first - samples
         signal = graph.add("Pad", [signal, [-first, behind]])
     row = graph.add("Reshape", [signal, [1, 1, length]])
     phases = graph.add("Conv", [row, weights[:, None, :]], strides=[down])
-    line = graph.add("Reshape", [graph.add("Transpose", [phases], perm=[0, 2, 1]), [turns * up]])
+    line = graph.add("Reshape", [graph.add("Transpose", [phases], perm=[0, 2, 1]), [steps * up]])
     graph.add("Slice", [line, [0], [result], [0]], "features")
     graph.input("sound", [samples])
     graph.output("features", [result])

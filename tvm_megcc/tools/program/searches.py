@@ -26,14 +26,14 @@ def _scores(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) ->
     if len(shape) < 2 or (prod(shape[:-2]) > 1 and shape[-2] == 1):
         raise MegccError(f"its input 'scores' is float32[frames,classes], or [batch,frames,classes], not "
                          f"{given['scores']}: an operator Transpose or Reshape makes frames the last but one")
-    whole = prod(shape[:-2]), shape[-2], shape[-1]
+    sizes = prod(shape[:-2]), shape[-2], shape[-1]
     lengths = []
     if "length" in given:
-        if prod(given["length"].shape) != whole[0]:
-            raise MegccError(f"its input 'length' is int64[{whole[0]}], the number of frames of each row, not "
+        if prod(given["length"].shape) != sizes[0]:
+            raise MegccError(f"its input 'length' is int64[{sizes[0]}], the number of frames of each row, not "
                              f"{given['length']}")
-        lengths = [graph.add("Reshape", ["length", [whole[0]]])]
-    return graph.add("Reshape", ["scores", list(whole)]), lengths, whole
+        lengths = [graph.add("Reshape", ["length", [sizes[0]]])]
+    return graph.add("Reshape", ["scores", list(sizes)]), lengths, sizes
 
 
 def _logarithms(graph: Nodes, settings: Settings, scores: str) -> str:

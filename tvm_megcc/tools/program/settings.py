@@ -63,7 +63,7 @@ class Settings:
         """Returns some numbers from 1 on, at most 16."""
         found = self._values.get(key, default)
         if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= 16 or not all(
-                type(each) is int and 1 <= each <= most for each in found):
+                type(element) is int and 1 <= element <= most for element in found):
             raise MegccError(f"'{key}' is a list of numbers from 1 to {most}")
         return tuple(found)
 
@@ -76,12 +76,12 @@ class Settings:
         found = self._values.get(key)
         if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= 64:
             raise MegccError(f"'{key}' is a list of lists of rows of {columns} numbers")
-        return [self._table(key, each, columns) for each in found]
+        return [self._table(key, row, columns) for row in found]
 
     @staticmethod
     def _table(key: str, found: object, columns: int) -> list[tuple[float, ...]]:
         if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= 256 or not all(
-                isinstance(row, Sequence) and len(row) == columns and all(_is_number(each) and each > 0 for each in row)
+                isinstance(row, Sequence) and len(row) == columns and all(_is_number(x) and x > 0 for x in row)
                 for row in found):
             raise MegccError(f"'{key}' has rows of {columns} positive numbers")
         return [tuple(map(float, row)) for row in found]
@@ -110,7 +110,7 @@ class Settings:
         """Returns a list of strings of Unicode."""
         found = self._values.get(key, default)
         if not isinstance(found, Sequence) or isinstance(found, str) or not all(
-                _is_unicode(each) for each in found):
+                _is_unicode(string) for string in found):
             raise MegccError(f"'{key}' is a list of strings")
         return tuple(found)
 

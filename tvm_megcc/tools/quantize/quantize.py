@@ -313,7 +313,7 @@ def _facts_of(path: Path, inputs: Mapping[str, Input], dims: Mapping[str, Any]) 
     unknown = {*inputs} - {*graph.inputs}
     if unknown:
         raise MegccError(f"--input {', '.join(sorted(unknown))}: the inputs are {', '.join(graph.inputs)}")
-    given = {name: with_network(graph, name, how) for name, how in inputs.items()}
+    given = {name: with_network(graph, name, options) for name, options in inputs.items()}
     return (shapes, given, {name: graph.types[name].dtype for name in graph.inputs})
 
 

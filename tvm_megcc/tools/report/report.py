@@ -129,10 +129,10 @@ def _measured(plan: KernelPlan, graph: Graph, folder: Path, args) -> tuple[dict,
     shapes = {port.name: [likely(dim) for dim in graph.types[port.name].shape] for port in session.inputs}
     timings = bench.bench(session, args.inputs, seed=args.seed, shapes=shapes)
     seconds = timings["seconds"]
-    how = (f"Measured on {timings['where']}, {timings['threads']} thread{'s' * (timings['threads'] != 1)}: the "
+    sentence = (f"Measured on {timings['where']}, {timings['threads']} thread{'s' * (timings['threads'] != 1)}: the "
            f"median of {seconds['runs']} runs, spread {seconds['spread']:.1%}; layers by runs with a look at the clock "
            "around each call.")
-    return ({"unit": "ms", "total": 1e3 * seconds["median"], "measured": True, "how": how},
+    return ({"unit": "ms", "total": 1e3 * seconds["median"], "measured": True, "how": sentence},
             [1e3 * call["seconds"] for call in timings["calls"]])
 
 
@@ -146,9 +146,9 @@ def _counted(plan: KernelPlan, folder: Path, args) -> tuple[dict, list[float]]:
     session.counted = True
     counted = instructions.bench(session, args.inputs, args.seed)
     unit = "cycles" if "cycles" in counted else "instructions"
-    how = f"Counted on {counted['board']} in an emulator: {counted['instructions']:,} instructions" + (
+    sentence = f"Counted on {counted['board']} in an emulator: {counted['instructions']:,} instructions" + (
         f"; cycles by a model without wait states ({counted['cycle_model']})." if unit == "cycles" else ".")
-    return ({"unit": unit, "total": counted[unit], "measured": True, "how": how},
+    return ({"unit": unit, "total": counted[unit], "measured": True, "how": sentence},
             [float(call[unit]) for call in counted["calls"]])
 
 

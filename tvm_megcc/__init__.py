@@ -24,7 +24,7 @@ __all__ = ["Artifact", "CompileOptions", "Input", "MegccError", "Program", "Repo
            "partition_for_megcc", "quantize", "tune_megcc_kernels"]
 
 #: Public name -> its module. A module is imported on first use of a name: so `import tvm`, which imports this package,
-#: and the start of the command stay fast. Names that need TVM are in `_tvm.LAZY`.
+#: and the start of the command stay fast. Names that need TVM are in `_tvm.NEED_TVM`.
 _LAZY = {**dict.fromkeys(("compile", "load"), ".api"), "Artifact": ".codegen.artifact", "CompileOptions": ".options",
          "Input": ".passes.canonicalize.preprocess",
          **dict.fromkeys(("Report", "bench", "compare", "explain", "inspect", "quantize"), ".reports"),

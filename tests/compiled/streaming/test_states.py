@@ -96,7 +96,7 @@ def test_wrong_use(session):
 def test_the_example_and_the_documents(folder):
     header, readme = (folder / "accumulator.h").read_text(), (folder / "README.md").read_text()
     assert '"sum_in", float32[1,3], a state: sum_out of the last run' in header
-    assert "The session keeps sum_in, count_in from run to run" in readme and "megcc_session_reset" in readme
+    assert "The session keeps the states sum_in, count_in from run to run" in readme and "megcc_session_reset" in readme
     subprocess.run(["make", "-s", "CFLAGS=-O1 -Wall -Wextra -Werror"], cwd=folder, check=True)
     out = subprocess.run(["build/make/main"], cwd=folder, check=True, capture_output=True, text=True).stdout
     assert out.split() == ["0", "0", "0"]

@@ -12,8 +12,8 @@ import pytest
 
 from tvm_megcc.ir.graph import Attrs
 from tvm_megcc.ops.base import Case
-from tvm_megcc.ops.quantized.int4 import packed
-from tvm_megcc.ops.quantized.nbits import BLOCK, QuantizeBlocks, multiple
+from tvm_megcc.ops.quantized.int4 import pack_two_per_byte
+from tvm_megcc.ops.quantized.nbits import BLOCK, QuantizeBlocks, activation_multiple
 from tvm_megcc.target import TARGETS
 
 from .kernel_harness import Program, Tail, jobs_of
@@ -48,10 +48,10 @@ def product(bits: int, block: int, offset: bool, rows: int, depth: int, columns:
         scale, offsets = (array.astype(np.float16).astype(np.float32) for array in (scale, offsets))
     if rows == 1 and depth == 75:  # offsets of zero points
         offsets = -(random.integers(0, 1 << bits, scale.shape).astype(np.float32) * scale)
-    how = Attrs(multiple=multiple(block), part=min(block, BLOCK))
+    how = Attrs(multiple=activation_multiple(block), part=min(block, BLOCK))
     with np.errstate(all="ignore"):
         q = QuantizeBlocks.compute(how, activations((rows, depth), values))
-    given = {**dict(enumerate(q)), 3: packed(numbers) if bits == 4 else numbers.astype(np.uint8), 4: scale,
+    given = {**dict(enumerate(q)), 3: pack_two_per_byte(numbers) if bits == 4 else numbers.astype(np.uint8), 4: scale,
              **({5: offsets} if offset else {})}
     if whole:
         given.pop(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators: importing this package registers every family."""
+"""The operators: importing this package registers all of them in `base.OPERATORS` and `base.DECOMPOSITIONS`."""
 
 from . import (
     cast,

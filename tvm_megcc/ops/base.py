@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The declaration of an operator, and the interface of the node that importers see.
+"""The base class of operators, their registry, and the interface of the ONNX node that importers see.
 
 One class below `ops/<family>/` is the whole declaration of an operator. Everything else is derived from it: the
 importers, shape inference, constant folding, the reference interpreter, kernel tests, the operator table.
@@ -46,7 +46,9 @@ def f32(*shape: int) -> tuple[tuple[int, ...], str]:
 
 
 class Operator:
-    """Declaration of one operator; subclass, then decorate with `@register`.
+    """The declaration of an operator; subclass it, then decorate the class with `@register`.
+
+    A subclass states its attributes in its docstring; the methods get them as `Attrs`.
 
     kind: the name in our graphs.
     operands: names of the inputs, "?" after optional ones, "*" after a variadic one.
@@ -58,6 +60,8 @@ class Operator:
         (passes/canonicalize/variadic.py). 0 for all others.
     folds: whether the importer folds it on constants. If not, it is left for a later pass, or for the run.
     on_bits: whether `compute` gets storage-only dtypes (ir/narrow.py) unconverted; if not, they are widened first.
+    kernels: the candidate kernels, which the decorator `kernels.base.realise` adds.
+    cases: test cases, which every candidate kernel computes on every ISA.
     """
 
     kind: ClassVar[str]
@@ -83,59 +87,72 @@ class Operator:
 
     @staticmethod
     def infer(attrs: Attrs, *inputs: Any, **named: Any) -> tuple[TensorType, ...]:
-        """Infers the types of the results from those of the operands (`TensorType`, or None for an absent one), which
-        an operator names. Shapes are logical; layouts do not matter here.
+        """Infers the types of the results from the types of the operands. Shapes are logical; layouts do not matter.
+
+        Args:
+            inputs: a `TensorType` for each operand, None for an absent one; subclasses name them.
 
         Raises:
-            ShapeError: if the shapes contradict each other; the message names the operands.
+            ShapeError: if shapes or dtypes contradict each other; the message names the operands.
         """
         raise NotImplementedError
 
     @staticmethod
     def compute(attrs: Attrs, *inputs: Any, **named: Any) -> tuple[np.ndarray, ...]:
-        """Computes the results with numpy, on logical arrays, for constant folding and as the reference of tests.
-        Operands as of `infer`."""
+        """Computes the results with numpy, for constant folding and as the reference of tests.
+
+        Args:
+            inputs: a logical array for each operand, None for an absent one; subclasses name them.
+        """
         raise NotImplementedError
 
     @staticmethod
     def evaluates(attrs: Attrs) -> bool:
-        """Whether `compute` is available; some operators exist only as C code."""
+        """Returns whether `compute` is available; some operators exist only as C code."""
         return True
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        """Emits our operators for an ONNX node and returns the values of its outputs.
+        """Emits our operators for an ONNX node and returns the names of the values of its outputs.
 
         The default emits one operator of this kind with the node's inputs and `onnx_attrs`.
+
+        Raises:
+            MegccError: if an attribute or a constant operand is not supported.
+            ShapeError: as `infer`.
         """
         return node.emit(cls.kind, node.inputs, **cls.onnx_attrs(node))
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict[str, Any]:
+        """Returns the attributes of our operator for an ONNX node."""
         return {}
 
     @staticmethod
     def indexed(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, ...]]:
-        """Returns the operands that are indices, of which negative ones count from the end: operand -> the extent that
-        they index or, if the last axis holds coordinates, one extent for each of them."""
+        """Returns the operands that are indices, as a mapping from the operand's number to the extents that it indexes.
+
+        There is one extent, or one for each coordinate if the operand's last axis holds coordinates. Negative indices
+        count from the end.
+        """
         return {}
 
     @classmethod
     def accepted(cls, attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
-        """Returns the operands whose values are restricted, such as indices: operand -> the least and the largest valid
-        value."""
+        """Returns the operands whose values are restricted, such as indices, as a mapping from the operand's number to
+        the least and the largest valid value."""
         return {index: (0, reduce(dim_min, extents) - 1) for index, extents in cls.indexed(attrs, inputs).items()}
 
     @staticmethod
     def overwrites(attrs: Attrs) -> bool:
-        """Whether the result is operand 0 with some elements replaced, independent of their old values. Then computing
-        it in place is idempotent."""
+        """Returns whether the result is operand 0 with some elements replaced, independent of their old values. Then
+        computing it in place is idempotent."""
         return False
 
     @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
-        """Returns the number of multiply-accumulates, for reports and cost models; 0 except for convolutions and
-        products."""
+        """Returns the number of multiply-accumulates, for reports and cost models; 0 except for convolutions, matrix
+        products and recurrent layers."""
         return 0
 
     @classmethod
@@ -151,7 +168,14 @@ class Operator:
 
 
 class OnnxNode:
-    """The interface of the nodes that `from_onnx` gets. frontends/onnx/builder.py implements it."""
+    """A node of an ONNX graph as importers (`Operator.from_onnx`, `decomposes`) see it, and the graph that they emit
+    operators into. frontends/onnx/builder.py implements it.
+
+    A value is a name in our graph. Operands and outputs of the node are given by their numbers.
+
+    op_type: ONNX's name of the operator. name: that of the node. opset: the version of the operator set.
+    inputs: the values of the operands, "" for an absent one. num_outputs: the number of outputs that the model uses.
+    """
 
     op_type: str
     name: str
@@ -168,7 +192,7 @@ class OnnxNode:
         raise NotImplementedError
 
     def const(self, index: int, what: str = "") -> np.ndarray | None:
-        """Returns the value of a constant operand; None if it is absent.
+        """Returns the value of a constant operand; None if it is absent. what: its name, for the message.
 
         Raises:
             MegccError: if the operand is present but not constant.
@@ -176,53 +200,59 @@ class OnnxNode:
         raise NotImplementedError
 
     def has(self, index: int) -> bool:
-        """Whether operand `index` is present."""
+        """Returns whether operand `index` is present."""
         raise NotImplementedError
 
     def is_const(self, index: int) -> bool:
-        """Whether operand `index` is present and constant."""
+        """Returns whether operand `index` is present and constant."""
         raise NotImplementedError
 
     def is_known(self, index: int) -> bool:
-        """Whether operand `index` is present, and constant or dependent on shape symbols only."""
+        """Returns whether operand `index` is present, and constant or dependent on shape symbols only."""
         raise NotImplementedError
 
-    def follows(self, index: int) -> bool:
-        """Whether operand `index` is absent, or computed from extents alone."""
+    def is_shape_derived(self, index: int) -> bool:
+        """Returns whether operand `index` is absent, or computed from constants and extents alone. The extents may be
+        unbacked symbols."""
         raise NotImplementedError
 
     def extent(self, dim: Dim) -> str:
         """Emits an extent as a value, int64 []."""
         raise NotImplementedError
 
-    def declared(self, output: int = 0) -> tuple[int, ...] | None:
+    def declared_shape(self, output: int = 0) -> tuple[int, ...] | None:
         """Returns the shape that the model declares for an output; None unless every extent is a number."""
         raise NotImplementedError
 
-    def stated(self, index: int, output: int = 0) -> tuple[int, ...] | None:
-        """Returns the shape that the model declares for an output, if operand `index`, which determines it, is known
-        only at run time.
+    def declared_if_unknown(self, index: int, output: int = 0) -> tuple[int, ...] | None:
+        """Returns the shape that the model declares for an output if operand `index`, which determines that shape, is
+        known only at run time.
 
-        The operand is then not read, since another value than the declared shape would contradict the model. Returns
-        None if the operand is known or absent, or the model declares no shape; then the operand is read.
+        The importer uses the declared shape instead of the operand: another shape would contradict the model. Returns
+        None if the operand is known or absent, or the model declares no shape; the importer then reads the operand.
         """
-        return self.declared(output) if self.has(index) and not self.is_known(index) else None
+        return self.declared_shape(output) if self.has(index) and not self.is_known(index) else None
 
-    def dims(self, index: int, what: str = "", most: Dim | None = None) -> tuple[Dim, ...] | None:
-        """Returns the elements of an integer operand as extents; None if it is absent. Elements that are computed at
-        run time become unbacked symbols of at most `most`; None for no limit.
+    def dims(self, index: int, what: str = "", limit: Dim | None = None) -> tuple[Dim, ...] | None:
+        """Returns the elements of an integer operand as extents; None if it is absent.
+
+        Elements that are computed at run time become unbacked symbols.
+
+        Args:
+            what: the operand's name, for the message.
+            limit: upper bound of these symbols, None for no limit.
 
         Raises:
             MegccError: if the operand is not a list of extents.
         """
         raise NotImplementedError
 
-    def bound(self, most: Dim | None) -> Dim | None:
-        """Returns the upper bound of the extent that `count` returns: the smaller of `most` and the user's bound; None
-        for no limit."""
+    def extent_bound(self, limit: Dim | None) -> Dim | None:
+        """Returns the upper bound of the extent that `unbacked_extent` returns: the smaller of `limit` and the user's
+        bound; None for no limit."""
         raise NotImplementedError
 
-    def resolved(self, value: str, most: Dim | None, resolve: Callable[[Collection[int]], str]) -> tuple[Dim, ...]:
+    def resolve_dims(self, value: str, limit: Dim | None, resolve: Callable[[Collection[int]], str]) -> tuple[Dim, ...]:
         """Returns the elements of an integer value as `dims` does, for values whose run-time elements need not be
         extents: a shape may contain -1, pads may be negative.
 
@@ -233,8 +263,8 @@ class OnnxNode:
         """
         raise NotImplementedError
 
-    def count(self, value: str, most: Dim | None, element: int = 0, name: str = "") -> Dim:
-        """Returns an element of an integer value as an extent: an unbacked symbol of at most `most` (None for no
+    def unbacked_extent(self, value: str, limit: Dim | None, element: int = 0, name: str = "") -> Dim:
+        """Returns an element of an integer value as an extent: an unbacked symbol of at most `limit` (None for no
         limit), called `name` or, by default, like the node's first output."""
         raise NotImplementedError
 
@@ -243,7 +273,7 @@ class OnnxNode:
         raise NotImplementedError
 
     def is_constant(self, value: str) -> bool:
-        """Whether any value, such as one that `emit` returned, is constant."""
+        """Returns whether any value, such as one that `emit` returned, is constant."""
         raise NotImplementedError
 
     def extents(self, value: str) -> tuple[Dim, ...]:
@@ -255,7 +285,7 @@ class OnnxNode:
         """Returns the array of a constant, given by its name."""
         raise NotImplementedError
 
-    def key(self) -> tuple[str, int]:
+    def random_key(self) -> tuple[str, int]:
         """Returns the key for a random operator without a `seed` attribute, int64 [], and the operator's index.
 
         Raises:
@@ -264,15 +294,17 @@ class OnnxNode:
         raise NotImplementedError
 
     def strings(self, *names: str) -> np.ndarray | None:
-        """Returns the indices of the strings of the first of these attributes that exists, int64; None if none does."""
+        """Returns the strings of the first of these attributes that exists, as int64 indices in the model's string
+        table; None if none exists."""
         raise NotImplementedError
 
-    def code(self, text: str) -> int:
-        """Returns the index of a string in the model's table."""
+    def string_index(self, text: str) -> int:
+        """Returns the index of a string in the model's string table, and adds it there if it is new."""
         raise NotImplementedError
 
     def is_string(self, index: int) -> bool:
-        """Whether operand `index` is a string tensor, which holds indices (int64)."""
+        """Returns whether operand `index` is a string tensor, whose elements are int64 indices in the model's string
+        table."""
         raise NotImplementedError
 
     def as_strings(self, value: str) -> str:
@@ -284,7 +316,7 @@ class OnnxNode:
         raise NotImplementedError
 
     def constant(self, array: np.ndarray) -> str:
-        """Adds a constant and returns its value name."""
+        """Adds a constant and returns the name of its value."""
         raise NotImplementedError
 
     def require_budget(self, *extents: Dim) -> None:
@@ -297,10 +329,16 @@ class OnnxNode:
         raise NotImplementedError
 
     def emit(self, kind: str, inputs: Sequence[str], **attrs: Any) -> tuple[str, ...]:
-        """Adds an operator; infers its output types; folds it if all operands are constant."""
+        """Adds an operator, infers the types of its results, and folds it if all operands are constant. Returns the
+        names of the results.
+
+        Raises:
+            ShapeError: if the operator refuses the types of its operands.
+        """
         raise NotImplementedError
 
 
+#: All operators by their kind.
 OPERATORS: dict[str, type[Operator]] = {}
 
 #: ONNX operators that are imported as several of ours: name -> the function that emits them.
@@ -309,7 +347,11 @@ Decomposition = TypeVar("Decomposition", bound=Callable[[OnnxNode], tuple[str, .
 
 
 def decomposes(*names: str) -> Callable[[Decomposition], Decomposition]:
-    """Registers a function as the importer of the ONNX operators `names`; of other domains `domain::name`."""
+    """Returns a decorator that registers a function as the importer of the ONNX operators `names`. Those of other
+    domains are named "domain::name".
+
+    The function emits our operators for a node and returns the values of the node's outputs, as `Operator.from_onnx`.
+    """
     def add(function: Decomposition) -> Decomposition:
         DECOMPOSITIONS.update(dict.fromkeys(names, function))
         return function
@@ -317,7 +359,11 @@ def decomposes(*names: str) -> Callable[[Decomposition], Decomposition]:
 
 
 def register(cls: type[Operator]) -> type[Operator]:
-    """Adds an operator to the registry under its kind."""
+    """Adds an operator to `OPERATORS` under its kind.
+
+    Raises:
+        ValueError: if there is one of this kind.
+    """
     if cls.kind in OPERATORS:
         raise ValueError(f"operator '{cls.kind}' is declared twice")
     OPERATORS[cls.kind] = cls
@@ -325,8 +371,10 @@ def register(cls: type[Operator]) -> type[Operator]:
 
 
 def operator(kind: str) -> type[Operator]:
+    """Returns the declaration of an operator."""
     return OPERATORS[kind]
 
 
 def bytes_of(*types: TensorType | None) -> Dim:
+    """Returns the number of bytes of tensors of these types together; None counts as none."""
     return sum((t.bytes for t in types if t is not None), start=0)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a KV cache as they are stored: float32, float16, or int8 with a scale for each row.
+"""The storage formats of a KV cache's rows: float32, float16, or int8 with a scale for each row.
 
-A row has the keys or values of one token and one head. A row of int8 has n numbers and then its scale, a float32 in the
-last four bytes, as blocks of llama.cpp's Q8_0 have theirs beside the numbers. So a cache is one tensor of any dtype,
-which grows, is copied and is saved as a whole.
+A row holds the key or the value of one token in one head. A row of int8 is n int8 numbers followed by their scale, a
+float32 in four more bytes; llama.cpp's Q8_0 likewise stores a scale with each block. So a cache of any format is one
+tensor, which is appended to, copied and saved as such.
 """
 
 from __future__ import annotations
@@ -13,37 +13,36 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..ir.dims import Dim
-from .quantized.nbits import quantized_blocks
+from .quantized.nbits import quantize_activation_blocks
 
 #: The dtypes that a cache may have.
 CACHE_DTYPES = ("float32", "float16", "int8")
-#: Elements of the scale at the end of a row of int8.
+#: The number of int8 elements that hold the float32 scale at the end of a row.
 SCALE = 4
 
 
 def stored_shape(shape: Sequence[Dim], dtype: str) -> tuple[Dim, ...]:
-    """Returns the shape of a cache whose rows have the last extent as their numbers."""
+    """Returns the shape of the stored cache, [..., n] or, for int8, [..., n + 4], of rows [..., n]."""
     return (*shape[:-1], shape[-1] + SCALE) if dtype == "int8" else tuple(shape)
 
 
 def numbers_shape(shape: Sequence[Dim], dtype: str) -> tuple[Dim, ...]:
-    """Returns the shape of the numbers of a stored cache."""
+    """Returns the shape of the rows, [..., n], of a stored cache; the inverse of `stored_shape`."""
     return (*shape[:-1], shape[-1] - SCALE) if dtype == "int8" else tuple(shape)
 
 
 def stored_rows(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Returns float32 [..., n] as a cache of this dtype stores it. float16 is rounded to the nearest, ties to even;
-    int8 is quantised as by `quantize_blocks`, with a block in each row."""
+    """Converts rows float32 [..., n] to the storage format of a dtype. float16 is rounded to the nearest, ties to even;
+    int8 is quantised as by the operator quantize_blocks, with each row as a block."""
     if dtype != "int8":
         with np.errstate(over="ignore"):
             return rows.astype(dtype)
-    q, scale = quantized_blocks(rows)
+    q, scale = quantize_activation_blocks(rows)
     return np.concatenate([q, scale[..., None].view(np.int8)], -1)
 
 
 def widened_rows(stored: np.ndarray) -> np.ndarray:
-    """Returns the numbers of stored rows as float32; those of int8 are rounded once, after the product with the
-    scale."""
+    """Converts stored rows to float32 [..., n]. A number of int8 is rounded once, after the product with the scale."""
     if stored.dtype != np.int8:
         return stored.astype(np.float32)
     scale = np.ascontiguousarray(stored[..., -SCALE:]).view(np.float32)

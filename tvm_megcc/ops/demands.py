@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions that the operators of a graph put on its shapes."""
+"""Collects the conditions that the operators of a graph put on its shapes, for the device's shape function."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .base import operator
 
 
 def conditions(graph: Graph) -> tuple[Condition, ...]:
-    """Returns the conditions that the shapes of a graph must satisfy: those of its operators, and those of the
-    operators of the source model."""
+    """Returns the conditions that the shapes of a graph must satisfy, each once: the conditions that its operators'
+    `infer` states, in subgraphs too, and those that were recorded when the source model was imported."""
     found = list(graph.conditions)
     for op in graph.ops:
         with recording(op.origin) as stated:

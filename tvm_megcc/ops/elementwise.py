@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declares the elementwise operators: a table of those with an expression, and one of the others."""
+"""Declares the elementwise operators: ARITHMETIC is the table of those that are expressions (ir/expr.py), SCALAR_ONLY
+that of the others. Activations are in nn/activation.py."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Y = arg(1)
 
 
 class Elementwise(Operator):
-    """y[i] = f(a[i], b[i], …), with operands broadcast as in numpy.
+    """The base of elementwise operators: y[i] = f(a[i], b[i], …). The operands have one dtype and broadcast as in
+    numpy; the result has their dtype, or `result`.
 
     formula: f as an expression, or a function from the attributes to it; None for an operator without an expression.
     numpy: f in numpy, for operators without an expression, and for integers if they differ.
@@ -61,13 +63,13 @@ class Elementwise(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        return emit_broadcast(node, cls.kind, operands(node), **cls.onnx_attrs(node))
+        return emit_broadcast(node, cls.kind, broadcast_operands(node), **cls.onnx_attrs(node))
 
 
-def operands(node: OnnxNode) -> Sequence[str]:
+def broadcast_operands(node: OnnxNode) -> Sequence[str]:
     """Returns the node's operands, reshaped so that they broadcast as in numpy.
 
-    Before operator set 7, attribute `axis` said which axis of the first operand the second one's first axis matches.
+    Before operator set 7, attribute `axis` tells which axis of the first operand matches the first axis of the second.
     """
     if node.opset >= 7 or not node.attr("broadcast", 0) or node.attr("axis") is None:
         return node.inputs
@@ -79,9 +81,8 @@ def operands(node: OnnxNode) -> Sequence[str]:
 
 
 def emit_broadcast(node: OnnxNode, kind: str, inputs, **attrs) -> tuple[str, ...]:
-    """Emits an elementwise operator. Constants are reshaped to the rank of the result, so that they can have its
-    layout.
-    """
+    """Emits the elementwise operator `kind`. Constants are reshaped to the rank of the result, so that they can have
+    its layout."""
     rank = max(node.type_of(name).rank for name in inputs)
     aligned = []
     for name in inputs:
@@ -93,15 +94,17 @@ def emit_broadcast(node: OnnxNode, kind: str, inputs, **attrs) -> tuple[str, ...
 
 
 def _lane_case(expr: Expr, dtype: str, operands: tuple, values: Mapping[int, list]) -> Case:
+    """Returns a case of `Fused` with attribute `dtype`; the values are repeated to the operands' sizes."""
     return Case(operands, {"expr": expr, "dtype": dtype},
                 values={i: np.resize(np.array(v), operands[i][0]) for i, v in values.items()})
 
 
 _FIXED = call("rescale_fixed", X, Y, arg(2))
 _DOWN = call("rescale_down", X, Y, arg(2))
-#: Numbers at and next to ties of right shifts, with significands and shifts.
+#: Numbers at and next to ties of right shifts.
 _NEAR_TIES = [sign * (2**power + more) for power in (0, 1, 2, 3, 5, 7, 8, 15, 16, 23, 29, 30) for more in (-1, 0, 1)
                 for sign in (-1, 1)]
+#: Fixed-point multipliers to scale them by: significands in Q0.31, and shifts.
 _FACTORS = ([2**30, 2**31 - 1, 1518500250, 2**30 + 2**14] * 15,
             [shift for shift in (-31, -30, -29, -17, -16, -9, -8, -7, -2, -1, 0, 1, 2, 7, 30) for _ in range(4)])
 
@@ -113,10 +116,12 @@ _SOME_NANS = (np.resize(np.array([1, np.nan, -np.inf, 2, np.nan, -3], np.float32
 
 @register
 class Fused(Elementwise):
-    """Any expression (attribute `expr`) over any number of operands, which chains of elementwise operators fuse into.
+    """Any expression over any number of operands: passes/fusion/elementwise.py fuses chains of elementwise operators
+    into one of these, and quantization passes emit it.
 
-    With attribute `dtype`, operands may have several dtypes: 8- to 32-bit integers are computed in int32, floats in
-    float32 (ir/lanes.py), and the result is saturated to `dtype`.
+    Attributes: `expr`, the expression; `dtype`, optional. With `dtype`, operands may have several dtypes: integers of 8
+    to 32 bits are computed in int32, floats in float32 (ir/lanes.py), and the result is saturated to `dtype`. Without
+    it, all operands and the result have one dtype.
     """
 
     kind = "elementwise"
@@ -184,11 +189,14 @@ class Fused(Elementwise):
 class Row:
     """A row of the tables below, which declares an elementwise operator.
 
-    onnx: its ONNX names; with the domain if that is another one, such as "com.microsoft::Inverse".
+    kind: the name in our graphs.
+    onnx: the ONNX names; those of other domains have the domain before them, as in "com.microsoft::Inverse".
+    formula, numpy, result, defaults: as in `Elementwise`.
     arity: the number of operands.
-    case_dtypes: dtypes of its test cases, besides float64 if it has a formula.
-    relax, relay: its names in TVM, by default the kind.
-    in_tvm: whether TVM has it with these operands.
+    case_dtypes: the dtypes of the test cases, besides float64 if there is a formula.
+    relax, relay: the names in TVM, by default the kind.
+    in_tvm: whether TVM has the operator with these operands.
+    commutative: whether the operands may be swapped.
     """
 
     kind: str
@@ -206,7 +214,7 @@ class Row:
 
 
 def declare(row: Row) -> type[Elementwise]:
-    """Registers the operator of a row."""
+    """Makes a subclass of `Elementwise` from a row, and registers it."""
     operands = ("a", "b", "c")[:row.arity]
     shapes = ((3, 1, 7), (2, 1), (3, 2, 7))[:row.arity] if row.arity > 1 else ((3, 37),)
     dtypes = dict.fromkeys((*row.case_dtypes, *(("float64",) if row.formula is not None else ())))
@@ -222,7 +230,7 @@ def declare(row: Row) -> type[Elementwise]:
     return register(type(row.kind.title().replace("_", ""), (Elementwise,), body))
 
 
-def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _divide_integers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Divides; integers are divided towards zero, and by 0 give 0."""
     safe = np.where(b == 0, np.ones_like(b), b)
     quotient = np.floor_divide(a, safe)
@@ -245,7 +253,8 @@ def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Returns powers of integers, which wrap. With a negative exponent they are truncated; 0 to one is 0."""
+    """Returns powers of integers, which wrap. Powers with a negative exponent are truncated towards zero; those of 0
+    are 0."""
     with np.errstate(over="ignore"):
         inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0))
         return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0))).astype(a.dtype)
@@ -259,7 +268,7 @@ ARITHMETIC = (
     Row("sub", ("Sub",), X - Y, 2, case_dtypes=("float32", *INTEGERS), relax="relax.subtract", relay="subtract"),
     Row("mul", ("Mul",), X * Y, 2, case_dtypes=("float32", *INTEGERS), commutative=True, relax="relax.multiply",
         relay="multiply"),
-    Row("div", ("Div",), X / Y, 2, numpy=_divided, case_dtypes=("float32", *INTEGERS), relax="relax.divide",
+    Row("div", ("Div",), X / Y, 2, numpy=_divide_integers, case_dtypes=("float32", *INTEGERS), relax="relax.divide",
         relay="divide"),
     Row("min", (), minimum(X, Y), 2, case_dtypes=("float32", "int64"), commutative=True, relax="relax.minimum",
         relay="minimum"),
@@ -316,7 +325,10 @@ for _row in (*ARITHMETIC, *SCALAR_ONLY):
 
 @register
 class Where(Elementwise):
-    """b where a, else c."""
+    """y = b where the condition is true, else c, elementwise, as ONNX's Where and relax.where.
+
+    Operands, which broadcast: condition bool; b and c of one dtype, which is the result's.
+    """
 
     kind = "where"
     operands = ("condition", "b", "c")
@@ -339,6 +351,11 @@ class Where(Elementwise):
 
 
 def cast_to(node: OnnxNode, value: str, dtype: str) -> tuple[str, ...]:
+    """Emits a cast to a dtype, unless the value has it. Returns one value, as `emit` does.
+
+    Raises:
+        MegccError: if the dtype is not supported.
+    """
     if dtype not in DTYPES:
         raise MegccError(f"converts to {dtype}, which is not supported")
     return (value,) if node.type_of(value).dtype == dtype else node.emit("cast", (value,), dtype=dtype)
@@ -346,7 +363,7 @@ def cast_to(node: OnnxNode, value: str, dtype: str) -> tuple[str, ...]:
 
 @decomposes("Sum", "Min", "Max", "Mean")
 def variadic(node: OnnxNode) -> tuple[str, ...]:
-    """Imports a variadic operator as a chain of binary ones."""
+    """Imports Sum, Min, Max and Mean of any number of operands as a chain of binary operators."""
     kind = {"Sum": "add", "Mean": "add", "Min": "min", "Max": "max"}[node.op_type]
     value = node.inputs[0]
     for operand in node.inputs[1:]:
@@ -359,8 +376,9 @@ def variadic(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Pow")
 def import_pow(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Pow. Small constant exponents become products. The exponent may have another dtype."""
-    x, exponent = operands(node)
+    """Imports Pow, whose exponent may have another dtype than its base. The constant exponents -1, 0.5, 1, 2 and 3
+    become simpler operators."""
+    x, exponent = broadcast_operands(node)
     dtype = node.type(0).dtype
     if node.is_const(1) and node.type(1).size == 1 and node.type(1).rank <= node.type(0).rank:
         value = float(node.const(1).reshape(()))
@@ -382,16 +400,19 @@ def import_pow(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Mod")
 def import_mod(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Mod. The remainder has the sign of the dividend with attribute `fmod`, else that of the divisor."""
     return emit_broadcast(node, "fmod" if node.attr("fmod", 0) else "mod", node.inputs)
 
 
 @decomposes("BitShift")
 def import_bit_shift(node: OnnxNode) -> tuple[str, ...]:
+    """Imports BitShift, to the left or right as attribute `direction` tells."""
     return emit_broadcast(node, "shift_left" if node.attr("direction") == "LEFT" else "shift_right", node.inputs)
 
 
 @decomposes("IsInf")
 def import_is_inf(node: OnnxNode) -> tuple[str, ...]:
+    """Imports IsInf, with attributes `detect_positive` and `detect_negative`."""
     positive, negative = node.attr("detect_positive", 1), node.attr("detect_negative", 1)
     if positive and negative:
         return node.emit("is_inf", node.inputs)
@@ -411,5 +432,5 @@ def triangle(node: OnnxNode) -> tuple[str, ...]:
     (diagonal,) = node.emit("add", (arange_along(node, rows, 0, 2), k))
     kind = "greater_equal" if node.attr("upper", 1) else "less_equal"
     (mask,) = node.emit(kind, (arange_along(node, columns, 1, 2), diagonal))
-    zero = np.array(node.code("")) if node.is_string(0) else np.zeros((), np.dtype(x.dtype))
+    zero = np.array(node.string_index("")) if node.is_string(0) else np.zeros((), np.dtype(x.dtype))
     return node.emit("where", (mask, node.inputs[0], node.constant(zero)))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emits ONNX operators from importers of other operators: `onnx_operator(node, "Softmax", x, axis=-1)`."""
+"""Emits ONNX operators from importers of other operators, as in `onnx_operator(node, "Softmax", x, axis=-1)`; and
+checks that importers share."""
 
 from __future__ import annotations
 
@@ -11,19 +12,30 @@ import numpy as np
 from ..errors import MegccError
 from .base import DECOMPOSITIONS, OPERATORS, OnnxNode
 
-#: The default operator set of the emitted operators.
+#: The version of ONNX's operator set whose operators are emitted by default.
 OPSET = 22
 
 
 def onnx_operators(node: OnnxNode, kind: str, *inputs: str, outputs: int = 1, opset: int = OPSET,
                    **attributes: Any) -> tuple[str, ...]:
-    """Emits ONNX operator `kind` on these operands, "" for an absent one. The node only determines the origin."""
+    """Imports ONNX operator `kind` with these operands and attributes, as if the model had such a node. Returns its
+    results.
+
+    Args:
+        node: the node that is being imported; the emitted operators get its name as their origin.
+        inputs: values, "" for an absent operand.
+        outputs: the number of results.
+        opset: the version of ONNX's operator set.
+
+    Raises:
+        MegccError: if there is no importer of the operator.
+    """
     onnx_node = copy(node)
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
     vars(onnx_node).update(op_type=kind, inputs=inputs, opset=opset, num_outputs=outputs,
                          attr=lambda name, default=None: attributes.get(name, default),
-                         declared=lambda output=0: None)
+                         declared_shape=lambda output=0: None)
     if kind in DECOMPOSITIONS:
         return tuple(DECOMPOSITIONS[kind](onnx_node))
     for declaration in OPERATORS.values():
@@ -38,12 +50,12 @@ def onnx_operator(node: OnnxNode, kind: str, *inputs: str, opset: int = OPSET, *
 
 
 def given(node: OnnxNode, index: int) -> str:
-    """Returns operand `index`, "" if it is absent."""
+    """Returns the value of operand `index`, "" if it is absent."""
     return node.inputs[index] if node.has(index) else ""
 
 
 def number(node: OnnxNode, value: float, dtype: str) -> str:
-    """Adds a scalar constant."""
+    """Adds a constant of shape [] and returns its value."""
     return node.constant(np.array(value, np.dtype(dtype)))
 
 

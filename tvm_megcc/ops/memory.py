@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory order of tensors: axes with extents, outermost first."""
+"""The order of a tensor's axes in memory, by its layout; passes and kernels ask here which tensors share bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ MemoryAxis = tuple[int, str, Dim]
 
 
 def memory_axes(type_: TensorType) -> list[MemoryAxis]:
-    """Returns the axes in memory order."""
+    """Returns the axes in memory order, outermost first. A blocked layout has its channel axis twice: the blocks before
+    the spatial axes, the lanes after them."""
     layout, shape = type_.layout, type_.shape
     if layout.kind == "plain":
         return [(axis, "", dim) for axis, dim in enumerate(shape)]
@@ -23,8 +24,8 @@ def memory_axes(type_: TensorType) -> list[MemoryAxis]:
 
 
 def split_at(type_: TensorType, axis: int) -> tuple[Dim, Dim, Dim]:
-    """Returns the numbers of elements before an axis in memory, along it (blocks, if it is blocked) and after it; their
-    product is the tensor's number of elements."""
+    """Returns the product of the extents before an axis in memory order, the extent of the axis (the number of blocks,
+    if it is blocked), and the product of the extents after it."""
     axes = memory_axes(type_)
     position = next(index for index, (other, _, _) in enumerate(axes) if other == axis)
     sizes = [extent for _, _, extent in axes]
@@ -32,13 +33,13 @@ def split_at(type_: TensorType, axis: int) -> tuple[Dim, Dim, Dim]:
 
 
 def is_padded(type_: TensorType) -> bool:
-    """Whether memory holds more elements than the tensor has."""
+    """Returns whether memory holds more elements than the tensor has: those of pad lanes."""
     return type_.layout.kind == "nchwc" and type_.stored != type_.size
 
 
 def same_memory(source: TensorType, result: TensorType, reshaped: bool = False,
                 permutation: tuple[int, ...] | None = None) -> bool:
-    """Whether the result's bytes are the first bytes of the source, unchanged.
+    """Returns whether the result's bytes are the first bytes of the source, unchanged.
 
     reshaped: elements correspond in row-major order of their tensors. permutation: axis i of the result is axis
     permutation[i] of the source. With neither, axes correspond.
@@ -54,8 +55,8 @@ def same_memory(source: TensorType, result: TensorType, reshaped: bool = False,
 
 
 def _without_lanes(type_: TensorType) -> TensorType:
-    """Returns an unblocked type with the same bytes for a blocked tensor of one pixel or one block; others
-    unchanged."""
+    """Returns an unblocked type with the same bytes for a blocked tensor of one pixel or one block; other types are
+    returned unchanged."""
     if type_.layout.kind == "nchwc" and _one_pixel(type_):
         return type_.with_layout(type_.layout.__class__())
     if type_.layout.kind == "nchwc" and type_.slots == type_.layout.block:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derives the valid values of a model's inputs from the operators that use them as indices."""
+"""Derives the valid values of a model's inputs from the operators that use them as indices. The manifest lists them
+(codegen/facts.py)."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from ..ir.dims import Dim, limits
 from ..ir.graph import Graph, Op
 from .base import operator
 
-#: Operators whose results consist of unchanged values of these operands; None: of all operands.
-_MOVED = {**dict.fromkeys(("reshape", "transpose", "slice", "expand", "tile", "cast", "copy", "gather",
+#: Operators whose results consist of unchanged values of operands: kind -> the numbers of these operands, None for all.
+_VALUE_PRESERVING = {**dict.fromkeys(("reshape", "transpose", "slice", "expand", "tile", "cast", "copy", "gather",
                            "gather_elements", "gather_nd", "reverse_sequence", "pad", "relayout"), (0,)),
           "concat": None, "where": (1, 2), "scatter_elements": (0, 2), "scatter_nd": (0, 2)}
 
@@ -21,47 +22,48 @@ Range = tuple[float, float]
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Returns input -> the least and the largest valid value of its elements, if operators restrict them.
+    """Returns the least and the largest valid value of each input whose values operators restrict, by its name.
 
     All values in these ranges are valid; others may be too, such as indices that count from the end. Inputs without
-    restrictions are left out, and those for which no valid value is known.
+    restrictions are left out, and inputs for which no valid value is known.
     """
-    wanted: dict[str, Range] = {}
+    ranges: dict[str, Range] = {}
     for op in reversed(graph.ops):
         types = tuple(map(graph.type_of, op.own_inputs))
-        for index, (low, high) in operator(op.kind).accepted(op.attrs, types).items():
+        for index, (lower, upper) in operator(op.kind).accepted(op.attrs, types).items():
             if index < len(op.inputs):
-                _narrow(wanted, op.inputs[index], (_least(low), _least(high)))
-        if op.outputs[0] in wanted:
-            for name, range_ in _operand_ranges(graph, op, wanted[op.outputs[0]]):
-                _narrow(wanted, name, range_)
-    return {name: (math.ceil(low), math.floor(high)) for name, (low, high) in wanted.items()
-            if name in graph.inputs and -math.inf < low <= high < math.inf}
+                _narrow(ranges, op.inputs[index], (_lower_bound(lower), _lower_bound(upper)))
+        if op.outputs[0] in ranges:
+            for name, range_ in _operand_ranges(graph, op, ranges[op.outputs[0]]):
+                _narrow(ranges, name, range_)
+    return {name: (math.ceil(lower), math.floor(upper)) for name, (lower, upper) in ranges.items()
+            if name in graph.inputs and -math.inf < lower <= upper < math.inf}
 
 
-def _least(dim: Dim) -> float:
-    low, _ = limits(dim)
-    return -math.inf if low is None else low
+def _lower_bound(dim: Dim) -> float:
+    """Returns the smallest value of an extent, so that a range is valid for all values of its symbols."""
+    lower, _ = limits(dim)
+    return -math.inf if lower is None else lower
 
 
-def _narrow(wanted: dict[str, Range], name: str, range_: Range) -> None:
+def _narrow(ranges: dict[str, Range], name: str, range_: Range) -> None:
     """Intersects a value's range with another. If the intersection is empty, as for an index that wraps in one branch,
     the first range stays."""
-    low, high = wanted.get(name, (-math.inf, math.inf))
-    both = max(low, range_[0]), min(high, range_[1])
-    if name and both[0] <= both[1]:
-        wanted[name] = both
+    lower, upper = ranges.get(name, (-math.inf, math.inf))
+    intersection = max(lower, range_[0]), min(upper, range_[1])
+    if name and intersection[0] <= intersection[1]:
+        ranges[name] = intersection
 
 
 def _operand_ranges(graph: Graph, op: Op, range_: Range) -> Iterator[tuple[str, Range]]:
-    """Yields operands of an operator, with the ranges that they must be in so that its result is in a range."""
-    low, high = range_
-    if op.kind in _MOVED:
-        for index in _MOVED[op.kind] or range(len(op.inputs)):
+    """Yields operands of an operator, with the ranges that they must be in so that its result is in `range_`."""
+    lower, upper = range_
+    if op.kind in _VALUE_PRESERVING:
+        for index in _VALUE_PRESERVING[op.kind] or range(len(op.inputs)):
             yield op.inputs[index], range_
-    elif op.kind == "logical_not" and low == high and low in (0, 1):
-        yield op.inputs[0], (1 - low, 1 - low)
-    elif op.kind == "equal" and low == high == 1:
+    elif op.kind == "logical_not" and lower == upper and lower in (0, 1):
+        yield op.inputs[0], (1 - lower, 1 - lower)
+    elif op.kind == "equal" and lower == upper == 1:
         for value, other in (op.inputs, op.inputs[::-1]):
             constant = graph.constants.get(other)
             if constant is not None and constant.size == 1 and constant.dtype.kind in "iub":
@@ -72,10 +74,10 @@ def _operand_ranges(graph: Graph, op: Op, range_: Range) -> Iterator[tuple[str, 
             if constant is None or not constant.size or constant.dtype.kind not in "iu" \
                     or (op.kind == "sub" and other == op.inputs[0]):
                 continue
-            least, most = int(np.min(constant)), int(np.max(constant))
+            smallest, largest = int(np.min(constant)), int(np.max(constant))
             if op.kind == "add":
-                yield value, (low - least, high - most)
+                yield value, (lower - smallest, upper - largest)
             elif op.kind == "sub":
-                yield value, (low + most, high + least)
-            elif least > 0:
-                yield value, (max(low / least, low / most), min(high / least, high / most))
+                yield value, (lower + largest, upper + smallest)
+            elif smallest > 0:
+                yield value, (max(lower / smallest, lower / largest), min(upper / smallest, upper / largest))

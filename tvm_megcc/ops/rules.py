@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape rules that several families share."""
+"""Shape rules and importer helpers that several families of operators share."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..ir.narrow import narrowed, widened
 from ..ir.types import DTYPES, TensorType
 from .base import OnnxNode, Operator, Types
 
-#: Slice bounds from this one on mean the end of the axis.
-FAR = 2**31 - 1
+#: Slice bounds of this value or more mean the end of the axis, as in ONNX's documentation of Slice.
+END_OF_AXIS = 2**31 - 1
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Returns the axis counted from the front.
+    """Returns the axis counted from the front, in [0, rank).
 
     Raises:
         ShapeError: if the tensor has no such axis.
@@ -39,24 +39,25 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def arange_along(node: OnnxNode, extent: Dim, axis: int, rank: int) -> str:
-    """Emits 0, 1, … below `extent` as int64 along one axis, with extent 1 for the others; a constant if it is known."""
+    """Emits int64 0, 1, …, extent - 1 along one axis of a tensor of this rank whose other axes have extent 1. It is a
+    constant if the extent is known."""
     if not isinstance(extent, int):
-        return node.emit("reshape", (ramp(node, extent, "int64"),),
+        return node.emit("reshape", (emit_arange(node, extent, "int64"),),
                          shape=tuple(extent if i == axis else 1 for i in range(rank)))[0]
     node.require_budget(extent)
     return node.constant(np.arange(extent).reshape([-1 if i == axis else 1 for i in range(rank)]))
 
 
-def ramp(node: OnnxNode, count: Dim, dtype: str) -> str:
-    """Emits 0, 1, … below an extent."""
+def emit_arange(node: OnnxNode, count: Dim, dtype: str) -> str:
+    """Emits 0, 1, …, count - 1, [count], for a count that need not be known when the model is compiled."""
     (ones,) = node.emit("expand", (node.constant(np.ones(1, np.dtype(dtype))),), shape=(count,))
     return node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)[0]
 
 
 def require_on_axes(indices: np.ndarray, extents: Sequence[Dim]) -> None:
-    """Raises ShapeError for an index that is out of bounds.
+    """Raises ShapeError for an index that is out of bounds; symbolic extents are not checked.
 
-    extents: that of the indexed axis; or several, if the last axis of `indices` holds one index for each of them.
+    extents: the extent of the indexed axis; or several, if the last axis of `indices` holds one index for each of them.
     """
     columns = indices.reshape(-1, len(extents)).T if indices.size else ()
     for column, extent in zip(columns, extents, strict=False):
@@ -66,23 +67,29 @@ def require_on_axes(indices: np.ndarray, extents: Sequence[Dim]) -> None:
 
 def require_accepted(declaration: type[Operator], attrs: Attrs, types: Types, known: Sequence[np.ndarray | None]) \
         -> None:
-    """Raises ShapeError if a known operand has values that the operator does not accept."""
+    """Raises ShapeError if a constant operand has values that the operator does not accept.
+
+    known: the arrays of constant operands, None for the others.
+    """
     indexed = declaration.indexed(attrs, types)
-    for index, (low, high) in declaration.accepted(attrs, types).items():
+    for index, (lower, upper) in declaration.accepted(attrs, types).items():
         array = known[index] if index < len(known) else None
         if array is None or not array.size:
             continue
         if index in indexed:
             require_on_axes(array, indexed[index])
-        elif (isinstance(low, int) and array.min() < low) or (isinstance(high, int) and array.max() > high):
+        elif (isinstance(lower, int) and array.min() < lower) or (isinstance(upper, int) and array.max() > upper):
             name = declaration.operands[index].rstrip("?*")
-            raise ShapeError(f"its operand {name} has {array.min()} to {array.max()}, and takes {low} to {high}")
+            raise ShapeError(f"its operand {name} has {array.min()} to {array.max()}, and takes {lower} to {upper}")
 
 
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """Returns the shape that operands of an elementwise operator broadcast to, by numpy's rule.
 
     A symbolic extent is assumed not to be 1: it must equal that of the other operands.
+
+    Raises:
+        ShapeError: if the shapes do not broadcast.
     """
     why = f"shapes {' and '.join(map(shape_text, shapes))} do not broadcast"
     rank = max(map(len, shapes))
@@ -95,12 +102,12 @@ def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
             if extent == 1:
                 extent = other
             elif other != 1:
-                extent = common(extent, other, why)
+                extent = common_extent(extent, other, why)
         result.append(extent)
     return tuple(result)
 
 
-def common(a: Dim, b: Dim, why: str) -> Dim:
+def common_extent(a: Dim, b: Dim, why: str) -> Dim:
     """Returns the common extent of an axis of two operands, which are required to be equal. why: for the error text."""
     require_equal(a, b, why)
     return b if isinstance(b, int) else a
@@ -115,11 +122,13 @@ def same_dtype(*types: TensorType | None) -> str:
 
 
 def shape_text(shape: Sequence[Dim]) -> str:
+    """Returns a shape for messages, such as "[2,N,3]"."""
     return f"[{','.join(map(str, shape))}]"
 
 
 def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, rounding: str = "up") -> np.ndarray:
-    """Converts as the C code does: floats to integers saturate and NaN becomes 0, integers wrap.
+    """Converts an array to a dtype as the C code does: a float that becomes an integer is truncated and saturates, NaN
+    becomes 0, and integers wrap.
 
     stored_saturates, rounding: as in `narrowed` (ir/narrow.py), for storage-only dtypes, such as 8-bit floats.
     """
@@ -138,9 +147,12 @@ def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, round
     return array.astype(wanted)
 
 
-def computed(declaration: type[Operator], attrs: Attrs, operands: Sequence[np.ndarray | None],
+def compute_stored(declaration: type[Operator], attrs: Attrs, operands: Sequence[np.ndarray | None],
              dtypes: Sequence[str]) -> list[np.ndarray]:
-    """Runs an operator's `compute` with conversions of operands and results that have storage-only dtypes."""
+    """Runs an operator's `compute`; converts operands of storage-only dtypes before it, and the results after it.
+
+    dtypes: those of the results.
+    """
     if not declaration.on_bits:
         operands = [array if array is None else widened(array) for array in operands]
     results = map(np.asarray, declaration.compute(attrs, *operands))
@@ -149,73 +161,86 @@ def computed(declaration: type[Operator], attrs: Attrs, operands: Sequence[np.nd
 
 
 def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """Returns the first index and the number of elements of start:end:step on an axis, by ONNX's clamping rules.
+    """Returns the first index and the number of elements of start:end:step on an axis, by the clamping rules of ONNX's
+    Slice.
 
     An index that is known only at run time must be within the axis.
+
+    Raises:
+        ShapeError: if such an index cannot be within it.
     """
-    def clamped(index: Dim, low: Dim, high: Dim) -> Dim:
+    def clamp(index: Dim, lower: Dim, upper: Dim) -> Dim:
         if isinstance(index, int) and index < 0:
-            index = index + extent if index > -FAR else low
-        if isinstance(index, int) and index >= FAR:
-            return high
-        if isinstance(index, int) and isinstance(high, int):
-            return dim_max(low, min(index, high))
+            index = index + extent if index > -END_OF_AXIS else lower
+        if isinstance(index, int) and index >= END_OF_AXIS:
+            return upper
+        if isinstance(index, int) and isinstance(upper, int):
+            return dim_max(lower, min(index, upper))
         if isinstance(index, int):
-            shortest, _ = limits(high)
-            return index if shortest is not None and index <= shortest else dim_min(index, high)
+            shortest, _ = limits(upper)
+            return index if shortest is not None and index <= shortest else dim_min(index, upper)
         why = f"{start}:{end}:{step} is not on an axis of {extent}"
-        require_at_most(low, index, why)
-        require_at_most(index, high, why)
+        require_at_most(lower, index, why)
+        require_at_most(index, upper, why)
         return index
 
     if step > 0:
-        first, last = clamped(start, 0, extent), clamped(end, 0, extent)
-        count = ceildiv(last - first, step)
+        first, stop = clamp(start, 0, extent), clamp(end, 0, extent)
+        count = ceildiv(stop - first, step)
     else:
         # For an empty axis, the first index with a negative step is -1.
-        front = min(extent - 1, 0) if isinstance(extent, int) else -1 if counted(extent) else 0
-        first, last = clamped(start, front, extent - 1), clamped(end, -1, extent - 1)
-        count = ceildiv(first - last, -step)
+        if isinstance(extent, int):
+            lower = min(extent - 1, 0)
+        else:
+            lower = -1 if counted(extent) else 0
+        first, stop = clamp(start, lower, extent - 1), clamp(end, -1, extent - 1)
+        count = ceildiv(first - stop, -step)
     if isinstance(count, int):
         return first, max(count, 0)
     require_at_most(0, count, f"{start}:{end}:{step} of an axis of {extent} ends before it begins")
     return first, count
 
 
-def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """Returns start and end of a slice, clamped to the axis where that matters at run time: if they or the extent
-    depend on unbacked symbols, which may be small or 0."""
+def clamp_slice(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """Returns start and end of a slice for operator `slice`, as expressions that are clamped to the axis.
+
+    They are clamped only if they or the extent depend on unbacked symbols, which may be small or 0 in a run; other
+    bounds are clamped by `slice_range`.
+    """
     if not counted(extent, start, end):
-        return _last(extent, start, end) if step == 1 else (start, end)
+        return _clamp_last_elements(extent, start, end) if step == 1 else (start, end)
 
-    def at_least(dim: Dim, low: Dim) -> Dim:
-        return dim if is_at_most(low, dim) else dim_max(dim, low)
+    def at_least(dim: Dim, lower: Dim) -> Dim:
+        return dim if is_at_most(lower, dim) else dim_max(dim, lower)
 
-    def at_most(dim: Dim, high: Dim) -> Dim:
-        return dim if is_at_most(dim, high) else dim_min(dim, high)
+    def at_most(dim: Dim, upper: Dim) -> Dim:
+        return dim if is_at_most(dim, upper) else dim_min(dim, upper)
 
-    def clamped(index: Dim, low: Dim, high: Dim) -> Dim:
-        if isinstance(index, int) and abs(index) >= FAR:
-            return high if index > 0 else low
+    def clamp(index: Dim, lower: Dim, upper: Dim) -> Dim:
+        if isinstance(index, int) and abs(index) >= END_OF_AXIS:
+            return upper if index > 0 else lower
         if isinstance(index, int) and index < 0:
             index = index + extent
-        return at_most(at_least(index, low), high)
+        return at_most(at_least(index, lower), upper)
 
     if step > 0:
-        start = clamped(start, 0, extent)
-        return start, at_least(clamped(end, 0, extent), start)
-    start = clamped(start, 0, extent - 1)
-    end = at_most(clamped(end, -1, extent - 1), start)
-    return start, -FAR if end == -1 else end
+        start = clamp(start, 0, extent)
+        return start, at_least(clamp(end, 0, extent), start)
+    start = clamp(start, 0, extent - 1)
+    end = at_most(clamp(end, -1, extent - 1), start)
+    return start, -END_OF_AXIS if end == -1 else end
 
 
-def _last(extent: Dim, start: Dim, end: Dim) -> tuple[Dim, Dim]:
-    """Returns start and end of a slice of step 1, made non-negative if start counts from the end, such as the last 5
-    elements. The slice begins at 0 if the axis has fewer."""
-    if not isinstance(start, int) or not isinstance(end, int) or not -FAR < start < 0 or is_at_most(-start, extent):
+def _clamp_last_elements(extent: Dim, start: Dim, end: Dim) -> tuple[Dim, Dim]:
+    """Returns start and end of a slice of step 1. If start counts from the end, as in x[-5:], both become non-negative
+    expressions; the slice begins at 0 if the axis has fewer elements."""
+    if not isinstance(start, int) or not isinstance(end, int):
+        return start, end
+    counts_from_end = -END_OF_AXIS < start < 0
+    if not counts_from_end or is_at_most(-start, extent):
         return start, end
     first = dim_max(extent + start, 0)
-    if 0 <= end < FAR:
+    if 0 <= end < END_OF_AXIS:
         return first, dim_max(dim_min(extent, end), first)
     if end <= start:
         return start, end
@@ -223,7 +248,11 @@ def _last(extent: Dim, start: Dim, end: Dim) -> tuple[Dim, Dim]:
 
 
 def slice_axes(attrs: Attrs, shape: Sequence[Dim]) -> dict[int, tuple[Dim, Dim, int]]:
-    """Returns axis -> (first index, number of elements, step) of a slice."""
+    """Returns the first index, the number of elements and the step of an operator `slice`, by axis.
+
+    Raises:
+        ShapeError: if a step is 0, or as `slice_range`.
+    """
     if any(step == 0 for step in attrs.steps):
         raise ShapeError("a step is 0")
     return {axis: (*slice_range(shape[axis], start, end, step), step)

@@ -15,7 +15,7 @@ from ..ir.expr import evaluate
 from ..ir.graph import EXTENT, Attrs, Graph, Op
 from ..ir.types import DTYPES, TensorType
 from ..ops.base import operator
-from ..ops.rules import computed
+from ..ops.rules import compute_stored
 
 
 def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = ()) -> dict[str, np.ndarray]:
@@ -116,7 +116,7 @@ def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -
     inputs = operands if op.epilogue is None else operands[:op.epilogue_start]
     dtypes = [graph.types[name].dtype for name in op.outputs]
     if any(DTYPES[dtype].carrier for dtype in (*dtypes, *(graph.types[name].dtype for name in op.inputs if name))):
-        results = computed(declaration, _attrs(op.attrs, symbols), inputs, dtypes)
+        results = compute_stored(declaration, _attrs(op.attrs, symbols), inputs, dtypes)
     else:
         try:
             results = [np.asarray(array) for array in declaration.compute(_attrs(op.attrs, symbols), *inputs)]

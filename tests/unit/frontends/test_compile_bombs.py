@@ -301,4 +301,4 @@ def test_loops_deep_within_each_other(monkeypatch):
 def test_long_rows_of_tiles():
     """Tiles are added up one by one, of long rows some of them."""
     tile, isa = tiles.Tile(2, 0, (4, 3, 1)), TARGETS["c"].isa
-    assert tiles._cycles(tile, isa, "", 4, 8, 2**40) == tiles._cycles(tile, isa, "", 4, 8, tiles._ENOUGH)
+    assert tiles._cycles(tile, isa, "", 4, 8, 2**40) == tiles._cycles(tile, isa, "", 4, 8, tiles._MAX_PIXELS)

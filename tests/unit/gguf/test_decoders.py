@@ -14,7 +14,7 @@ from tvm_megcc.frontends.gguf.file import read
 from tvm_megcc.frontends.gguf.transformer import transformer
 from tvm_megcc.ir.dims import Symbol
 from tvm_megcc.ops.quantized.blocks import Blocks
-from tvm_megcc.ops.quantized.nbits import dequantized
+from tvm_megcc.ops.quantized.nbits import dequantize_weights
 from tvm_megcc.runtime import reference
 
 gguf = pytest.importorskip("gguf")
@@ -93,7 +93,7 @@ def test_products_have_the_weights_of_the_encoding(encoding):
     moved, less = weights.centred()
     assert (less is None) == (encoding not in ("Q4_1", "Q5_1", "Q4_K", "Q5_K"))
     stored = Blocks(bits, block, moved, scale, offset).stored
-    np.testing.assert_array_equal(dequantized(stored, scale, less, bits, block, elements), weights.dequantized())
+    np.testing.assert_array_equal(dequantize_weights(stored, scale, less, bits, block, elements), weights.dequantized())
 
 
 @pytest.mark.slow

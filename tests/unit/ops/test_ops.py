@@ -291,12 +291,12 @@ def test_a_computed_region_crops_as_a_constant_one(attributes):
 @pytest.mark.parametrize("step", [1, 2, -1, -3])
 def test_slices_are_those_of_python(extent: int, step: int):
     """But where a backward slice starts before the axis: ONNX moves the start onto it."""
-    for start in (-rules.FAR, -9, -2, 0, 1, 4, 9, rules.FAR):
-        for end in (-rules.FAR, -9, -2, 0, 1, 4, 9, rules.FAR):
+    for start in (-rules.END_OF_AXIS, -9, -2, 0, 1, 4, 9, rules.END_OF_AXIS):
+        for end in (-rules.END_OF_AXIS, -9, -2, 0, 1, 4, 9, rules.END_OF_AXIS):
             if step < 0 and start < -extent:
                 continue
             first, count = rules.slice_range(extent, start, end, step)
-            expected = list(range(extent))[slice(start, None if step < 0 and end <= -rules.FAR else end, step)]
+            expected = list(range(extent))[slice(start, None if step < 0 and end <= -rules.END_OF_AXIS else end, step)]
             assert [first + step * i for i in range(count)] == expected
 
 

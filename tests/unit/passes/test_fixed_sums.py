@@ -7,7 +7,7 @@ import pytest
 from tvm_megcc.frontends.tflite.quantized import fixed_point
 from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import arg, call, clip, functions_of
-from tvm_megcc.ops.quantized.lookup_table import numbers
+from tvm_megcc.ops.quantized.lookup_table import all_values
 from tvm_megcc.passes.quantization.fixed_point_sums import as_float32, simpler_sums
 
 
@@ -32,7 +32,7 @@ def test_every_pair_has_the_same_sum(dtype):
     for _ in range(4):
         scales = [float(np.float32(scale)) for scale in np.exp(rng.normal(-3, 0.8, 3))]
         draws.append((tuple(scales), tuple(map(int, rng.integers(limits.min, limits.max + 1, 3)))))
-    columns, rows = np.meshgrid(numbers(dtype), numbers(dtype))
+    columns, rows = np.meshgrid(all_values(dtype), all_values(dtype))
     for index, (scales, zeros) in enumerate(draws):
         expr = quantised_sum(scales, zeros, zeros[2] if index % 3 == 0 else limits.min, limits.max, 1 - index % 2 * 2)
         found = as_float32(expr, dtype, dtype, dtype)
@@ -54,7 +54,7 @@ def test_sums_of_reals_do_without_their_division():
     """Factors near halves, powers of two among them; of a few draws, pairs tell the difference."""
     rng, found = np.random.default_rng(5), [0, 0]
     draws = [(0.5, 0.5, 1.0), (1.0, 0.25, 0.5), (0.1, 0.1, 0.2), *np.exp(rng.normal(-3, 0.8, (12, 3)))]
-    columns, rows = np.meshgrid(numbers("int8"), numbers("uint8"))
+    columns, rows = np.meshgrid(all_values("int8"), all_values("uint8"))
     for scales in draws:
         first, second, divisor = (float(np.float32(scale)) for scale in scales)
         a, b = clip(arg(0) - 7, -100, 155), arg(1) - -128

@@ -122,14 +122,14 @@ def test_functions_of_bytes_are_tables(dtype):
         before = b.graph(b.source(b.quantised(b.op("div", y, b.scalar("d", 1.7, "float32")))).inputs[0])
         after = before_layouts(before, CONTEXT)
         assert [op.kind for op in after.ops] == ["lookup"], kind
-        fed = {"x": lookup_table.numbers(dtype).reshape(2, 128)}
+        fed = {"x": lookup_table.all_values(dtype).reshape(2, 128)}
         np.testing.assert_array_equal(*(next(iter(run(graph, fed).values())) for graph in (before, after)), kind)
 
 
 def test_a_table_of_integers_and_constants():
     """What has constants only is of integers where integers are wanted."""
     expr = call("rescale_fixed", X * 2**20, 2**30, -3) - call("rescale_fixed", Const(52) * 2**20, 2**30, -2)
-    fed = [lookup_table.numbers("int8")]
+    fed = [lookup_table.all_values("int8")]
     exact, table = (lanes.evaluate(expr, fed, "int32", precise) for precise in (False, True))
     np.testing.assert_array_equal(exact, table)
     assert len(set(exact.tolist())) == 256

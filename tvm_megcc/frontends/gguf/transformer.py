@@ -19,8 +19,20 @@ from ...ir.graph import Graph
 from ...ir.types import TensorType
 from ...ops.elementwise import cast_to, emit_broadcast
 from ...ops.emit_onnx import number, onnx_operator
-from ...ops.nn.attention import LOWEST, angles, appended, attend, count_up, heads, joined, parts, rotated, unless, up_to
-from ...ops.quantized.blocks import BlockConstants, block_constants, block_product, block_rows
+from ...ops.nn.attention import (
+    MASKED_SCORE,
+    additive_mask,
+    apply_rotary,
+    arange_int32,
+    attend,
+    concat_past,
+    gather_angles,
+    keys_up_to,
+    merge_heads,
+    split_axis,
+    split_heads,
+)
+from ...ops.quantized.blocks import BlockConstants, block_constants, emit_block_gather, emit_block_matmul
 from ..onnx.builder import Builder
 from ..onnx.synthetic_node import SyntheticNode
 from .architectures import Decoder, decoder
@@ -148,14 +160,14 @@ class _Transformer:
         if block_weights is None:
             x = onnx_operator(self.node, "Gather", self.node.constant(floats(tensor)), tokens, axis=0)
         else:
-            x = block_rows(self.node, tokens, block_weights)
+            x = emit_block_gather(self.node, tokens, block_weights)
         return self._scale(x, self.config.embedding_scale)
 
     def _positions(self) -> str:
         """Returns the positions of the new tokens in the sequence, int32 [1, S]."""
         self._set_origin("positions")
         (before,) = cast_to(self.node, self.builder.extent(self.past_length, "past"), "int32")
-        return emit_broadcast(self.node, "add", (count_up(self.node, self.length, 1, self.length), before))[0]
+        return emit_broadcast(self.node, "add", (arange_int32(self.node, self.length, 1, self.length), before))[0]
 
     def _angles(self, all_keys: bool) -> list[str]:
         """Returns cosines and sines of the rotary angles of the new tokens, [1, 1, S, pairs] each."""
@@ -165,7 +177,7 @@ class _Transformer:
         if "rope_freqs.weight" in self.file.tensors:
             inverse_frequencies = inverse_frequencies / floats(self._tensor("rope_freqs.weight", config.rotary_pairs))
         table = np.outer(np.arange(self.context), inverse_frequencies)
-        return [angles(self.node, self.node.constant(function(table).astype(np.float32)), self.positions)
+        return [gather_angles(self.node, self.node.constant(function(table).astype(np.float32)), self.positions)
                 for function in (np.cos, np.sin)]
 
     def _mask(self, all_keys: bool) -> list[str]:
@@ -175,7 +187,8 @@ class _Transformer:
         if self.length == 1 and not window:
             return []
         (last,) = self.node.emit("reshape", (self.positions,), shape=(self.length, 1))
-        return [unless(self.node, up_to(self.node, last, self.past_length + self.length, window), LOWEST, "float32")]
+        allowed = keys_up_to(self.node, last, self.past_length + self.length, window)
+        return [additive_mask(self.node, allowed, MASKED_SCORE, "float32")]
 
     def _last_row(self, x: str) -> str:
         """Returns the last row of [1, S, width]."""
@@ -206,24 +219,24 @@ class _Transformer:
         queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
         if f"{block}.attn_qkv.weight" in self.file.tensors:
             packed = self._product(f"{block}.attn_qkv", x, columns=queries + 2 * keys)
-            flat = parts(node, packed, 2, (queries, keys, keys))
+            flat = split_axis(node, packed, 2, (queries, keys, keys))
         else:
             flat = [self._product(f"{block}.attn_{name}", x, columns=columns)
                     for name, columns in (("q", queries), ("k", keys), ("v", keys))]
-        q, k, v = (heads(node, value, count) for value, count in
+        q, k, v = (split_heads(node, value, count) for value, count in
                    zip(flat, (config.heads, config.kv_heads, config.kv_heads), strict=True))
         if f"{block}.attn_q_norm.weight" in self.file.tensors:
             q, k = self._norm(f"{block}.attn_q_norm", q), self._norm(f"{block}.attn_k_norm", k)
         all_keys = config.attends_to_all(layer)
         self._set_origin(f"{block}.attn")
-        q, k = (rotated(node, value, *self.rotary[all_keys], config.architecture.interleaved) for value in (q, k))
+        q, k = (apply_rotary(node, value, *self.rotary[all_keys], config.architecture.interleaved) for value in (q, k))
         k, v = (self._state(f"{layer}.{part}", value) for part, value in (("key", k), ("value", v)))
-        y = joined(node, attend(node, q, k, v, config.attention_scale, self.masks[all_keys]))
+        y = merge_heads(node, attend(node, q, k, v, config.attention_scale, self.masks[all_keys]))
         return self._product(f"{block}.attn_output", y, columns=config.width)
 
     def _state(self, name: str, new: str) -> str:
         """Appends new keys or values to the cache; the result is the state after the run."""
-        return self._rename(f"present.{name}", appended(self.node, f"past_key_values.{name}", new))
+        return self._rename(f"present.{name}", concat_past(self.node, f"past_key_values.{name}", new))
 
     def _rename(self, name: str, value: str) -> str:
         """Gives a value the name of an output."""
@@ -234,7 +247,7 @@ class _Transformer:
         hidden = self._tensor(f"{block}.ffn_down.weight").shape[-1]
         if f"{block}.ffn_gate.weight" in self.file.tensors:
             return [self._product(f"{block}.ffn_{name}", x, columns=hidden) for name in ("gate", "up")]
-        return parts(self.node, self._product(f"{block}.ffn_up", x, columns=2 * hidden), 2, (hidden, hidden))
+        return split_axis(self.node, self._product(f"{block}.ffn_up", x, columns=2 * hidden), 2, (hidden, hidden))
 
 
     def _product(self, name: str, x: str, columns: int) -> str:
@@ -246,7 +259,7 @@ class _Transformer:
             w = self.node.constant(np.ascontiguousarray(floats(tensor).T))
             (y,) = self.node.emit("matmul", (x, w), trans_a=0, trans_b=0)
         else:
-            y = block_product(self.node, x, block_weights)
+            y = emit_block_matmul(self.node, x, block_weights)
         if f"{name}.bias" in self.file.tensors:
             (y,) = emit_broadcast(self.node, "add", (y, self._vector(f"{name}.bias", columns)))
         return y

@@ -19,7 +19,7 @@ from ...ir.limits import MAX_BYTES
 from ...ir.narrow import widened
 from ...ir.types import TensorType
 from ...ops.base import OnnxNode, operator
-from ...ops.rules import computed, require_accepted
+from ...ops.rules import compute_stored, require_accepted
 from .folding import FoldingBudget
 from .load import tensor_array
 from .seeds import Seeds
@@ -169,7 +169,7 @@ class Builder:
         is_constant = is_static and not is_open(attrs) and all(not name or name in self.constants for name in inputs)
         can_fold = is_constant and declaration.evaluates(attrs) and (declaration.folds or results[0].size == 1)
         if can_fold and self._charge_folding(kind, attrs, inputs, results):
-            arrays = computed(declaration, attrs, [self.constants.get(name) for name in inputs],
+            arrays = compute_stored(declaration, attrs, [self.constants.get(name) for name in inputs],
                               [type_.dtype for type_ in results])
             return tuple(self.constant(array, hint) for array in arrays)
         names = []
@@ -380,7 +380,7 @@ class Node(OnnxNode):
         self._builder.strings.tensors[value] = True
         return value
 
-    def code(self, text: str) -> int:
+    def string_index(self, text: str) -> int:
         return int(self._builder.strings.codes([text], ()))
 
     @property
@@ -406,10 +406,10 @@ class Node(OnnxNode):
     def is_known(self, index: int) -> bool:
         return self.is_const(index) or (self.has(index) and self.inputs[index] in self._builder.shapes)
 
-    def follows(self, index: int) -> bool:
+    def is_shape_derived(self, index: int) -> bool:
         return not self.has(index) or self._builder.unbacked.known(self.inputs[index])
 
-    def declared(self, output: int = 0) -> tuple[int, ...] | None:
+    def declared_shape(self, output: int = 0) -> tuple[int, ...] | None:
         return self._declared[output] if output < len(self._declared) else None
 
     def const(self, index: int, what: str = "") -> np.ndarray | None:
@@ -421,13 +421,13 @@ class Node(OnnxNode):
                              "fold it in the model, or simplify the model")
         return array if array.dtype == np.float16 else widened(array)
 
-    def dims(self, index: int, what: str = "", most: Dim | None = None) -> tuple[Dim, ...] | None:
+    def dims(self, index: int, what: str = "", limit: Dim | None = None) -> tuple[Dim, ...] | None:
         if not self.has(index):
             return None
         value = self._builder.shapes.get(self.inputs[index])
         if value is None and not self.is_const(index):
             try:
-                value = self._builder.unbacked.extents(self.inputs[index], most, self.name)
+                value = self._builder.unbacked.extents(self.inputs[index], limit, self.name)
             except MegccError as error:
                 raise MegccError(f"its operand {what or index} is computed at run time: {error}") from None
         elif value is None:
@@ -439,8 +439,8 @@ class Node(OnnxNode):
             value = value.astype(object)
         return tuple(item if not isinstance(item, np.integer) else int(item) for item in value.reshape(-1))
 
-    def bound(self, most: Dim | None) -> Dim | None:
-        return self._builder.unbacked.bound(self._hint(), most)
+    def extent_bound(self, limit: Dim | None) -> Dim | None:
+        return self._builder.unbacked.bound(self._hint(), limit)
 
     def extent(self, dim: Dim) -> str:
         if isinstance(dim, int):
@@ -456,14 +456,14 @@ class Node(OnnxNode):
         return tuple(int(dim) if isinstance(dim, np.integer) else dim
                      for dim in self._builder.unbacked.extents(value, None, self.name).reshape(-1))
 
-    def resolved(self, value: str, most: Dim | None, resolve: Callable[[Collection[int]], str]) -> tuple[Dim, ...]:
-        extents = self._builder.unbacked.resolved(value, most, self.name, resolve)
+    def resolve_dims(self, value: str, limit: Dim | None, resolve: Callable[[Collection[int]], str]) -> tuple[Dim, ...]:
+        extents = self._builder.unbacked.resolved(value, limit, self.name, resolve)
         return tuple(int(dim) if isinstance(dim, np.integer) else dim for dim in extents)
 
-    def count(self, value: str, most: Dim | None, element: int = 0, name: str = "") -> Dim:
-        return self._builder.unbacked.extent(value, element, most, self.name, name or self._hint())
+    def unbacked_extent(self, value: str, limit: Dim | None, element: int = 0, name: str = "") -> Dim:
+        return self._builder.unbacked.extent(value, element, limit, self.name, name or self._hint())
 
-    def key(self) -> tuple[str, int]:
+    def random_key(self) -> tuple[str, int]:
         return self._builder.seeds.key(self.name), self._builder.seeds.number()
 
     def producer(self, value: str) -> Op | None:

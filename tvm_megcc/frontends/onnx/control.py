@@ -15,8 +15,7 @@ from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim
 from ...ir.types import TensorType
 from ...ops.elementwise import cast_to
-from ...ops.rules import axis_of
-from ...ops.tensor.move import FAR
+from ...ops.rules import END_OF_AXIS, axis_of
 from .builder import Builder, Node
 from .carried import Form, carried_forms, form_of, from_tensors, only_appends, tensor_types, to_tensors, types_of
 from .loops import ENDLESS, LoopSpec, add_branch_operator, emit_loop
@@ -273,9 +272,9 @@ def _capacity(node: Node, builder: Builder, most: str) -> Dim:
     """Returns the largest possible trip count, which is the extent of the scan outputs. most: the greatest trip count
     as a value."""
     if node.is_constant(most) and node.constant_of(most) == ENDLESS:
-        bound = node.bound(None)
+        bound = node.extent_bound(None)
     else:
-        bound = node.bound(node.extents(most)[0] if builder.unbacked.known(most)
+        bound = node.extent_bound(node.extents(most)[0] if builder.unbacked.known(most)
                            else builder.unbacked.extent(most, 0, None, node.name, node.inputs[0]))
     if bound is None:
         raise MegccError("has no number of iterations, so nothing limits what they give; state a bound: --bound "
@@ -422,7 +421,7 @@ def _move_iterations(node: Node, value: str, axis: int, is_backward: bool) -> st
     rank = node.type_of(value).rank
     axis = axis_of(axis, rank)
     if is_backward:
-        (value,) = node.emit("slice", (value,), axes=(0,), starts=(-1,), ends=(-FAR,), steps=(-1,))
+        (value,) = node.emit("slice", (value,), axes=(0,), starts=(-1,), ends=(-END_OF_AXIS,), steps=(-1,))
     if axis == 0:
         return value
     return node.emit("transpose", (value,), perm=(*range(1, axis + 1), 0, *range(axis + 1, rank)))[0]

@@ -532,7 +532,7 @@ class Importer:
                              f"{self.node_budget:,} nodes; write out what they compute, or leave out what is not "
                              "needed")
         self.function_stack.append(name)
-        declared = zip(function.outputs, map(node.declared, range(node.num_outputs)), strict=False)
+        declared = zip(function.outputs, map(node.declared_shape, range(node.num_outputs)), strict=False)
         shapes = {output: shape for output, shape in declared if shape is not None}
         inner = Scope(declared=propagate_shapes(function.nodes, shapes))
         inner.values.update(zip(function.inputs, [*node.inputs, *[""] * len(function.inputs)], strict=False))

@@ -102,7 +102,7 @@ def emit_loop(importer: Importer, node: Node, loop: LoopSpec, iteration: Iterati
     stacked = list(remaining)
     if loop.capacity is None or loop.is_exact:
         return [*final, *stacked]
-    length = node.count(trip_count, loop.capacity)
+    length = node.unbacked_extent(trip_count, loop.capacity)
     return [*final, *(emit_slice(node, value, 0, 0, length) for value in stacked)]
 
 

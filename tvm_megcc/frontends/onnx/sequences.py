@@ -248,7 +248,7 @@ def _split_to_sequence(sequences: Sequences, node: Node) -> list[str]:
     extent = type_.shape[axis]
     has_sizes = node.has(1)
     if has_sizes and node.type(1).rank == 1:
-        sizes = node.dims(1, "split", most=extent)
+        sizes = node.dims(1, "split", limit=extent)
     else:
         size = 1 if not has_sizes else int(node.const(1, "split").reshape(()))
         if size == 1 and not isinstance(extent, int):

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import MegccError
 from ...ir.dims import Dim
 from ...ir.types import TensorType
-from ...ops.rules import FAR, arange_along, axis_of
+from ...ops.rules import END_OF_AXIS, arange_along, axis_of
 from ...ops.tensor.move import emit_slice
 from .builder import Node
 
@@ -76,7 +76,7 @@ def _require_in_range(node: Node, rows: str, position: str, last: Dim) -> str:
     (is_negative,) = node.emit("less", (position, node.constant(np.array(0))))
     (is_too_large,) = node.emit("greater", (position, node.extent(last)))
     (is_outside,) = node.emit("logical_or", (is_negative, is_too_large))
-    return node.emit("where", (is_outside, node.constant(np.array(FAR)), rows))[0]
+    return node.emit("where", (is_outside, node.constant(np.array(END_OF_AXIS)), rows))[0]
 
 
 def _sequence_length(sequences: Sequences, node: Node, stack: str) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.dims import Dim, floordiv, product, static
-from ...ops.rules import FAR, axis_of, broadcast
+from ...ops.rules import END_OF_AXIS, axis_of, broadcast
 from ...ops.tensor.move import regroup
 from .node import Node, Results, imports
 from .value import Value, plain
@@ -215,7 +215,7 @@ def slice_(node: Node) -> Results:
         first, count, remaining = known
         if not (0 <= first <= remaining and -1 <= count <= remaining - first):
             raise ShapeError(f"begin {begins} and size {sizes} of {value.type}")
-    ends = [FAR if size == -1 else begin + size for begin, size in zip(begins, sizes, strict=True)]
+    ends = [END_OF_AXIS if size == -1 else begin + size for begin, size in zip(begins, sizes, strict=True)]
     return [sliced(node, value, begins, ends, [1] * len(shape))]
 
 
@@ -252,7 +252,7 @@ def strided_slice(node: Node) -> Results:
     for entry in range(entries + (ellipsis[0] == entries)):
         if entry == ellipsis[0]:
             rest = len(shape) - sliced_axes
-            slices += [(0, FAR, 1)] * rest
+            slices += [(0, END_OF_AXIS, 1)] * rest
             result += [None] * rest
         elif masks["NewAxis"][entry]:
             result.append(1)
@@ -287,8 +287,8 @@ def _slice_of_axis(node: Node, entry: int, begins, ends, steps, masks, extent: D
             raise ShapeError(f"index {begins[entry]} of an axis of {extent}")
         return (start, start + 1, 1), False
     if masks["Begin"][entry]:
-        start = 0 if step > 0 else FAR
-    end = (FAR if step > 0 else -FAR) if masks["End"][entry] else ends[entry]
+        start = 0 if step > 0 else END_OF_AXIS
+    end = (END_OF_AXIS if step > 0 else -END_OF_AXIS) if masks["End"][entry] else ends[entry]
     if isinstance(start, int) and isinstance(end, int) and isinstance(extent, int) and \
             not range(*slice(start, end, step).indices(extent)):
         return (0, 0, 1), True  # empty; ONNX would clamp the start to the first element
@@ -300,8 +300,8 @@ def reverse(node: Node) -> Results:
     value = node.value(0)
     axes = node.axes(1, len(value.order))
     reversed_axes = [axis in axes for axis in range(len(value.order))]
-    return [sliced(node, value, [FAR if is_reversed else 0 for is_reversed in reversed_axes],
-                   [-FAR if is_reversed else FAR for is_reversed in reversed_axes],
+    return [sliced(node, value, [END_OF_AXIS if is_reversed else 0 for is_reversed in reversed_axes],
+                   [-END_OF_AXIS if is_reversed else END_OF_AXIS for is_reversed in reversed_axes],
                    [-1 if is_reversed else 1 for is_reversed in reversed_axes])]
 
 
@@ -396,8 +396,8 @@ def batch_to_space(node: Node) -> Results:
     y = regroup(node.onnx_node(), node.plain(0), (*block, images, *spatial, *rest), perm,
                 (images, *result_extents, *rest))
     starts = [0, *crops[:, 0].tolist(), *(0 for _ in rest)]
-    ends = [FAR, *(extent - crop for extent, crop in zip(result_extents, crops[:, 1].tolist(), strict=True)),
-            *(FAR for _ in rest)]
+    ends = [END_OF_AXIS, *(extent - crop for extent, crop in zip(result_extents, crops[:, 1].tolist(), strict=True)),
+            *(END_OF_AXIS for _ in rest)]
     return [sliced(node, node.as_value(y, plain(len(starts))), starts, ends, [1] * len(starts))]
 
 

@@ -11,8 +11,8 @@ import tflite
 
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, ceildiv, number
-from ...ops.nn.windows import padded
-from ...ops.vision.interpolation import nearest_indices, source_coordinates, tables
+from ...ops.nn.windows import pad_for_windows
+from ...ops.vision.interpolation import axis_tables, nearest_indices, source_coordinates
 from .node import Node, Results, Unsupported, imports
 from .value import CHANNELS_FIRST, Order, Value
 
@@ -46,7 +46,8 @@ def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple
     """
     w = node.checked_in_order(node.value(1), (3, 0, 1, 2) if depthwise else CHANNELS_FIRST[4])
     groups = group_count(node, node.type_of(image).shape[1], node.type_of(w).shape, depthwise)
-    image, attrs = padded(node.onnx_node("Conv", (image, w), windows(node)), image, node.type_of(w).shape[2:], fill)
+    conv = node.onnx_node("Conv", (image, w), windows(node))
+    image, attrs = pad_for_windows(conv, image, node.type_of(w).shape[2:], fill)
     attrs.pop("kernel"), attrs.pop("ceil")
     return image, w, {**attrs, "groups": groups}
 
@@ -219,7 +220,7 @@ def _resize_by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, cor
             raise ShapeError(f"resizes {extent} elements to {result}")
         if mode == "linear":
             coordinates = "align_corners" if corners else "half_pixel" if half_pixel else "asymmetric"
-            operands += tables(source_coordinates(extent, result, result / extent, coordinates), extent, mode, "")
+            operands += axis_tables(source_coordinates(extent, result, result / extent, coordinates), extent, mode, "")
             continue
         aligned = corners and result > 1
         scale = np.float32(extent - 1 if aligned else extent) / np.float32(result - 1 if aligned else result)

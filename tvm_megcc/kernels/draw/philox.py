@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import ceildiv, product
-from ...ops.random.philox import per_block, random_bits
+from ...ops.random.philox import elements_per_block, random_bits
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
 from ..site import Site
@@ -38,7 +38,7 @@ class PhiloxBlocks(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         (n,) = extent_symbols("N")
-        attrs, elements = site.attrs, per_block(site.attrs)
+        attrs, elements = site.attrs, elements_per_block(site.attrs)
         used_bits = random_bits(attrs)
         params = PhiloxParameters(site.y.c_type, attrs.law, elements, used_bits, 2.0**-used_bits)
         return Lowered("draw/philox", params,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import ceildiv
-from ...ops.quantized.lookup_table import BYTES, SIZE
+from ...ops.quantized.lookup_table import INT8_TYPES, TABLE_LENGTH
 from ..base import ANY, Kernel, Lowered, Operand, extent_symbols, possible_layouts
 from ..parameters import UnitParameters
 from ..site import Site
@@ -35,7 +35,7 @@ class LookupBytes(Kernel):
     """Looks up element by element in memory order; by vectors if results have 8 bits and the CPU shuffles bytes."""
 
     name = "bytes"
-    dtypes = (BYTES, ANY)
+    dtypes = (INT8_TYPES, ANY)
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
@@ -46,7 +46,7 @@ class LookupBytes(Kernel):
         x, y = site.x, site.y
         params = LookupParameters(x.c_type, x.dtype == "int8", y.c_type, y.itemsize, CHUNK)
         return Lowered("elementwise/lookup", params, {"SIZE": x.stored},
-                       (Operand("x", 0, size), Operand("table", 1, SIZE)), (Operand("y", 0, size),),
+                       (Operand("x", 0, size), Operand("table", 1, TABLE_LENGTH)), (Operand("y", 0, size),),
                        ceildiv(size, CHUNK), f"lookup_{x.dtype}_{y.dtype}", self.name,
                        in_place=((0, 0),) if y.itemsize == 1 else ())
 

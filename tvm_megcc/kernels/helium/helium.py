@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.dims import ceildiv, product, round_up
 from ...ir.types import DTYPES
-from ...ops.quantized.conv_matmul import BYTES
+from ...ops.quantized.conv_matmul import INT8_TYPES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..integer.dot import is_narrow, pack_weights, packing_offset, with_sums, zero_name
@@ -46,7 +46,9 @@ class HeliumParameters(ConvParameters):
 
 def _epilogue(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Requantization:
     """Returns the epilogue as a requantization that Helium's functions support, else `Requantization()`."""
-    epilogue = requantization(site, zeros, outputs_first, any_sum=True) if site.y.dtype in BYTES else Requantization()
+    if site.y.dtype not in INT8_TYPES:
+        return Requantization()
+    epilogue = requantization(site, zeros, outputs_first, any_sum=True)
     # Multiplier and shift must both be per channel, or both single values.
     return epilogue if epilogue.multiplier.endswith("[c]") == epilogue.shift.endswith("[c]") else Requantization()
 

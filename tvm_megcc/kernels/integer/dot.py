@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ir.dims import Dim, ceildiv, likely, product, round_up
 from ...ir.types import DTYPES
-from ...ops.quantized.conv_matmul import BYTES, CENTRED
+from ...ops.quantized.conv_matmul import CENTRED_TYPES, INT8_TYPES
 from ...target import Isa
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Extent, Geometry
@@ -98,7 +98,7 @@ class PackedForm:
         """Returns the packed form of an operand. If the ISA has 8-bit dot products, x keeps its zero point: what that
         adds to the sums is known, and is subtracted in the bias. Otherwise operands are packed as int16 minus the zero
         point."""
-        if not isa.dot_dtype or dtype not in BYTES:
+        if not isa.dot_dtype or dtype not in INT8_TYPES:
             return PackedForm("int16", isa.int16_step, zero, 0)
         # Inverting the highest bit converts int8 and uint8 into each other.
         return PackedForm(isa.dot_dtype, isa.dot_step, 0, zero + np.iinfo(isa.dot_dtype).min - np.iinfo(dtype).min)
@@ -336,7 +336,7 @@ class DotProducts(IntegerProducts):
 class DotConv(DotProducts, IntegerConv):
     """Computes convolutions, channels last."""
 
-    dtypes = (CENTRED, BYTES, ("int32",))
+    dtypes = (CENTRED_TYPES, INT8_TYPES, ("int32",))
 
 
 class DotMatMul(DotProducts, IntegerMatMul):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.types import DTYPES
-from ...ops.quantized.conv_matmul import BYTES
+from ...ops.quantized.conv_matmul import INT8_TYPES
 from ..base import Kernel, Lowered, extent_symbols
 from ..matmul.packed import PanelMatMul, PanelParameters
 from ..microkernel.panel_tile import PanelTile
@@ -45,7 +45,7 @@ class PanelBytesMatMul(Kernel):
     """Multiplies any operands. It copies panels of the right one and rows of the left one to scratch."""
 
     name = "panel"
-    dtypes = (BYTES, BYTES, ("int32",))
+    dtypes = (INT8_TYPES, INT8_TYPES, ("int32",))
     fuses_epilogue, lanes = True, "i"
 
     def refuse(self, site: Site):

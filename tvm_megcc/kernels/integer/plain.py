@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.dims import product
-from ...ops.quantized.conv_matmul import BYTES, CENTRED
+from ...ops.quantized.conv_matmul import CENTRED_TYPES, INT8_TYPES
 from ..base import Kernel, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..matmul.packed import PanelMatMul, PanelParameters, ProductParameters
@@ -25,7 +25,7 @@ class PlainBytesConv(Kernel):
     """Any convolution in plain layout with unpacked weights. It is slow; it accepts all that others refuse."""
 
     name = "plain"
-    dtypes = (CENTRED, BYTES, ("int32",))
+    dtypes = (CENTRED_TYPES, INT8_TYPES, ("int32",))
 
     def lower(self, site: Site) -> Lowered:
         s = Geometry.of(site)
@@ -62,7 +62,7 @@ class PlainBytesMatMul(Kernel):
     """Any matrix product; one task computes one row of the result."""
 
     name = "plain"
-    dtypes = (BYTES, BYTES, ("int32",))
+    dtypes = (INT8_TYPES, INT8_TYPES, ("int32",))
 
     def lower(self, site: Site) -> Lowered:
         lowered = PanelMatMul().lower(site)

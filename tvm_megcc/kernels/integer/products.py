@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...ir.dims import Dim, product
 from ...ir.types import NHWC
-from ...ops.quantized.conv_matmul import BYTES
+from ...ops.quantized.conv_matmul import INT8_TYPES
 from ..base import Kernel, Lowered, extent_symbols, layout_pair
 from ..conv2d.geometry import Geometry
 from ..site import Site
@@ -17,7 +17,7 @@ from ..site import Site
 class ConstantWeights(Kernel):
     """The base class of kernels with constant weights, int32 sums and an epilogue on them."""
 
-    dtypes: tuple[tuple[str, ...], ...] = (BYTES, BYTES, ("int32",))
+    dtypes: tuple[tuple[str, ...], ...] = (INT8_TYPES, INT8_TYPES, ("int32",))
     fuses_epilogue, lanes = True, "i"
     constants = (1, 2)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, ceildiv, product
 from ...ir.types import DTYPES, NHWC, PLAIN
-from ...ops.quantized.lookup_table import BYTES
+from ...ops.quantized.lookup_table import INT8_TYPES
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import WindowParameters, window_name
 from ..integer.dot import zero_name
@@ -35,7 +35,7 @@ class WindowPoolBytesParameters(WindowParameters):
 class PoolBytes(Kernel):
     """Pooling, channels last; one task computes one row of the result."""
 
-    dtypes = (BYTES,)
+    dtypes = (INT8_TYPES,)
 
     def layouts(self, site: Site):
         if site.x.rank == 4:
@@ -107,7 +107,7 @@ class ReduceSumBytes(Kernel):
     """Sums [OUTER][N][INNER] along N. One task computes a vector of results; if INNER is 1, one result."""
 
     name = "vectors"
-    dtypes = (BYTES,)
+    dtypes = (INT8_TYPES,)
     fuses_epilogue, lanes = True, "i"
 
     def layouts(self, site: Site):

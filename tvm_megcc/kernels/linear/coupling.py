@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ops.ml.coupling import STEPS
+from ...ops.ml.coupling import MAX_ITERATIONS
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..parameters import Parameters
 from ..site import Site
@@ -27,7 +27,7 @@ class Coupling(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         N, C, P = extent_symbols("N", "C", "P")
-        return Lowered("linear/coupling", CouplingParameters(STEPS),
+        return Lowered("linear/coupling", CouplingParameters(MAX_ITERATIONS),
                        {"N": site.x.shape[0], "C": site.attrs.classes, "P": site.x.shape[1]},
                        (Operand("x", 0, N * P),), (Operand("y", 0, N * C),), N, "coupled_probabilities", self.name,
                        scratch=4 * C * C + 4 * C)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import Dim, ceildiv, product, round_up
-from ...ops.quantized.nbits import BLOCK, centre, multiple, unpacked
+from ...ops.quantized.nbits import BLOCK, activation_multiple, default_zero_point, unpack_weights
 from ...target import Isa
 from ..base import Kernel, Lowered, Operand, extent_symbols, present
 from ..microkernel.panel_tile import PanelTile
@@ -136,8 +136,8 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
     whether offsets are zero points; whether 8-bit elements have their highest bit inverted (`Stream`).
     """
     *offset, bits, block, depth, width, group, float16_scales, zero, flipped = given
-    missing_rows, padded = -w.shape[0] % width, round_up(depth, multiple(block))
-    elements = np.pad(unpacked(w, bits, depth), ((0, missing_rows), (0, padded - depth)))
+    missing_rows, padded = -w.shape[0] % width, round_up(depth, activation_multiple(block))
+    elements = np.pad(unpack_weights(w, bits, depth), ((0, missing_rows), (0, padded - depth)))
     elements = elements.reshape(-1, width, padded // block, block)
     if bits == 4:
         low_and_high = elements.reshape(*elements.shape[:3], -1, 2, group)
@@ -190,7 +190,7 @@ class Stream:
         offset = offset_kind(site, w + 1, w + 2)
         offset = "real" if offset and isa.lanes == 1 else offset
         floats = [site.values.get(index) for index in ((w + 1, w + 2) if offset == "real" else (w + 1,))]
-        return Stream(attrs.bits, attrs.block, attrs.depth, round_up(attrs.depth, multiple(attrs.block)),
+        return Stream(attrs.bits, attrs.block, attrs.depth, round_up(attrs.depth, activation_multiple(attrs.block)),
                       min(_tile(isa)[0], -(-columns // isa.lanes)) * isa.lanes, group,
                       all(array is not None and _fits_float16(array) for array in floats), offset,
                       attrs.bits == 8 and isa.lanes > 1 and isa.dot_dtype != "uint8")
@@ -257,7 +257,7 @@ class NBitsInt8MatMul(Kernel):
         M, K, N = extent_symbols("M", "K", "N")
         extents = {"M": product(site.y.shape[:-1]), "K": stream.padded, "N": columns}
         w = stream.operand(3, N, K)
-        weight_offset = (0 if offset else centre(bits)) - (128 if stream.flipped else 0)
+        weight_offset = (0 if offset else default_zero_point(bits)) - (128 if stream.flipped else 0)
         sums = [Operand("x_sum", 2, M * ceildiv(K, part))] * bool(weight_offset or offset)
         operands = present(site, Operand("x", 0, M * K), Operand("x_scale", 1, M * ceildiv(K, BLOCK)), *sums, w,
                            Operand("bias", 6, N))

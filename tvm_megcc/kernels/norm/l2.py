@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.lanes import LIMITS
-from ...ops.quantized.rsqrt import HALF_ROOT, STEPS
+from ...ops.quantized.rsqrt import HALF_ROOT, NEWTON_STEPS
 from ..base import Lowered
 from ..integer.dot import zero_name
 from ..parameters import UnitParameters
@@ -26,7 +26,7 @@ class L2Parameters(UnitParameters):
     zero: int
     minimum: int
     maximum: int
-    steps: int = STEPS
+    steps: int = NEWTON_STEPS
     half_root: int = HALF_ROOT
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...foreign import digest
 from ...ir.dims import product
 from ...ir.types import DTYPES
-from ...ops.quantized.lookup_table import BYTES
+from ...ops.quantized.lookup_table import INT8_TYPES
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..integer.dot import zero_name
 from ..parameters import Parameters
@@ -73,7 +73,7 @@ class LayerNormBytes(Kernel):
     """Normalizes one row in a task, with the same bits on every CPU."""
 
     name = "rows"
-    dtypes = (BYTES, FLOAT32, FLOAT32, FLOAT32)
+    dtypes = (INT8_TYPES, FLOAT32, FLOAT32, FLOAT32)
     lanes = "i"
 
     def lower(self, site: Site) -> Lowered:

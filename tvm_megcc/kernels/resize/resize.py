@@ -10,7 +10,7 @@ from ...ir.dims import Dim, product
 from ...ir.graph import Op
 from ...ir.types import TensorType
 from ...ops.memory import memory_axes
-from ...ops.vision.resize_tables import CROP, interpolation
+from ...ops.vision.resize_tables import CROP, interpolation_of
 from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair, possible_layouts
 from ..move.copies import copy_cost
 from ..parameters import Parameters
@@ -57,7 +57,7 @@ class TablesKernel(Kernel):
     name = "doubles"
 
     def lower(self, site: Site) -> Lowered:
-        attrs, windows = site.attrs, not interpolation(site.attrs).by_tables
+        attrs, windows = site.attrs, not interpolation_of(site.attrs).by_tables
         names = ("index",) if attrs.mode == "nearest" else ("first", "weight") if windows else ("lower", "weight")
         names += ("outside",) if attrs.coordinates == CROP else ()
         out, taps = extent_symbols("OUT", "TAPS")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import Dim, floordiv
-from ...ops.quantized.rsqrt import HALF_ROOT, STEPS
+from ...ops.quantized.rsqrt import HALF_ROOT, NEWTON_STEPS
 from ...ops.recurrent.lstm_int8 import EIGHTH, FACTORS, GATE_BITS, NEWTON, POWERS, THIRD
 from ..base import Kernel, Lowered, extent_symbols
 from ..integer.dot import zero_name
@@ -43,7 +43,7 @@ class FixedLstmParameters(Parameters):
     third: int = THIRD
     powers: tuple[int, ...] = POWERS
     newton: tuple[int, ...] = NEWTON
-    steps: int = STEPS
+    steps: int = NEWTON_STEPS
     half_root: int = HALF_ROOT
 
 

@@ -18,7 +18,7 @@ from ...ir.dims import Dim, ceildiv, round_up
 from ...ir.expr import c_float, to_c
 from ...ir.graph import Op
 from ...ir.types import DTYPES
-from ...ops.quantized.conv_matmul import BYTES
+from ...ops.quantized.conv_matmul import INT8_TYPES
 from ...target import Isa, Target
 from ..base import FLOAT32, Kernel, Lowered, extent_symbols
 from ..integer.dot import zero_name
@@ -218,7 +218,7 @@ class PackedSteps(Steps):
     """
 
     name = "packed"
-    dtypes = (FLOAT32, (*FLOAT32, *BYTES), ("int32",), FLOAT32)
+    dtypes = (FLOAT32, (*FLOAT32, *INT8_TYPES), ("int32",), FLOAT32)
     constants = (1,)
 
     def __init__(self, vectors: int = 0):

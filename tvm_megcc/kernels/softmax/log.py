@@ -30,17 +30,17 @@ class LogSoftmaxParameters(UnitParameters):
 
     minimum: int
     sum_bits: int = log_softmax.SUM_BITS
-    bits: int = log_softmax.BITS
+    bits: int = log_softmax.INTEGER_BITS
     quarter: int = log_softmax.QUARTER
     root: int = log_softmax.ROOT
     fourth_root: int = log_softmax.FOURTH_ROOT
     log_2: int = log_softmax.LOG_2
-    numerator_cube: int = log_softmax.OVER
-    denominator_square: int = log_softmax.UNDER
+    numerator_cube: int = log_softmax.NUMERATOR
+    denominator_square: int = log_softmax.DENOMINATOR
     denominator_constant: int = log_softmax.CONSTANT
     denominator_linear: int = log_softmax.LINEAR
-    least: int = log_softmax.LEAST
-    factor: int = log_softmax.FACTOR
+    least: int = log_softmax.LEAST_INDEX
+    factor: int = log_softmax.MULTIPLIER_INDEX
 
 
 class LogSoftmaxFixedRows(AlongAxis):
@@ -51,7 +51,7 @@ class LogSoftmaxFixedRows(AlongAxis):
 
     def lower(self, site: Site) -> Lowered:
         return self.call(site, "softmax/log", LogSoftmaxParameters(site.x.c_type, LIMITS[site.x.dtype][0]),
-                         f"{site.kind}_{site.x.dtype}", (Operand("tables", 1, log_softmax.ENTRIES),))
+                         f"{site.kind}_{site.x.dtype}", (Operand("tables", 1, log_softmax.TABLES_LENGTH),))
 
     def cost(self, site: Site) -> float:
         return 8.0 * site.likely.x.size

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import product
-from ...ops.quantized.lookup_table import BYTES
+from ...ops.quantized.lookup_table import INT8_TYPES
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..integer.dot import zero_name
 from ..parameters import UnitParameters
@@ -34,7 +34,7 @@ class SoftmaxQuantisedRows(Kernel):
     """
 
     name = "rows"
-    dtypes = (BYTES, ("int32",), ("float32",))
+    dtypes = (INT8_TYPES, ("int32",), ("float32",))
 
     def lower(self, site: Site) -> Lowered:
         R, N = extent_symbols("R", "N")

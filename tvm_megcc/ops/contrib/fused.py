@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float operators of com.microsoft that ONNX Runtime's optimiser creates by fusion: activations, and products and
-convolutions with the operators after them."""
+"""Imports operators of the domain com.microsoft on floats: those that ONNX Runtime's optimiser creates by fusion
+(activations, products and convolutions with the operators after them), and those that are ONNX's under another domain.
+
+Source: ONNX Runtime's ContribOperators.md.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ DOMAIN = "com.microsoft"
 
 
 def contrib(*names: str) -> Callable[[Decomposition], Decomposition]:
-    """Registers a function as the importer of operators of com.microsoft."""
+    """Returns a decorator that registers a function as the importer of operators of com.microsoft."""
     return decomposes(*(f"{DOMAIN}::{name}" for name in names))
 
 
-def _same(node: OnnxNode) -> tuple[str, ...]:
+def _import_onnx_equivalent(node: OnnxNode) -> tuple[str, ...]:
     """Imports ONNX's operator of the same name, operands and attributes."""
     attributes = {name: node.attr(name) for name in ("mode", "upper") if node.attr(name) is not None}
     return (onnx_operator(node, node.op_type, *node.inputs, opset=16, **attributes),)
 
 
-contrib("Trilu", "GatherND", "Pad")(_same)
+contrib("Trilu", "GatherND", "Pad")(_import_onnx_equivalent)
 
 
 @contrib("GridSample")
@@ -43,12 +46,14 @@ def grid_sample(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("QuantizeLinear", "DequantizeLinear")
 def quantisation(node: OnnxNode) -> tuple[str, ...]:
-    """Imports QuantizeLinear and DequantizeLinear, which are ONNX's with more dtypes."""
+    """Imports QuantizeLinear and DequantizeLinear as ONNX's operators, whose dtypes here are more than ONNX's first
+    versions have."""
     return (onnx_operator(node, node.op_type, *node.inputs, axis=node.attr("axis", 1)),)
 
 
 @contrib("ExpandDims")
 def expand_dims(node: OnnxNode) -> tuple[str, ...]:
+    """Imports ExpandDims, which inserts an axis of extent 1 at the constant second operand."""
     (axis,) = node.const(1, "axis").reshape(-1)
     shape = list(node.type(0).shape)
     if not -len(shape) - 1 <= axis <= len(shape):
@@ -58,43 +63,53 @@ def expand_dims(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _with_bias(node: OnnxNode) -> str:
+    """Emits the sum of the first operand and the second one, if there is one."""
     return emit_broadcast(node, "add", node.inputs[:2])[0] if node.has(1) else node.inputs[0]
 
 
 @contrib("Gelu", "BiasGelu")
 def gelu(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Gelu, and BiasGelu, which adds a bias first."""
     return node.emit("gelu", (_with_bias(node),))
 
 
 @contrib("FastGelu")
 def fast_gelu(node: OnnxNode) -> tuple[str, ...]:
+    """Imports FastGelu, Gelu's approximation by tanh, of x or x + bias."""
     return node.emit("gelu_tanh", (_with_bias(node),))
 
 
 @contrib("QuickGelu")
 def quick_gelu(node: OnnxNode) -> tuple[str, ...]:
+    """Imports QuickGelu, x * sigmoid(alpha * x)."""
     return node.emit("swish", node.inputs, alpha=float(node.attr("alpha", 1.702)))
 
 
 #: Attributes of ONNX's activations, in the order of `activation_params`.
-_PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max"), "Relu": (),
+_ACTIVATION_PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max"), "Relu": (),
                "Tanh": (), "Sigmoid": (), "Elu": ("alpha",), "ThresholdedRelu": ("alpha",), "Selu": ("alpha", "gamma"),
                "HardSwish": (), "Softplus": (), "Softsign": ()}
 
 
-def activated(node: OnnxNode, value: str, kind: str, given_: Sequence[float] = ()) -> str:
-    """Applies the activation of this name to a value; "" for none."""
+def emit_activation(node: OnnxNode, value: str, kind: str, parameters: Sequence[float] = ()) -> str:
+    """Emits ONNX's activation `kind` of a value; "" for none.
+
+    parameters: its attributes, in the order of _ACTIVATION_PARAMETERS.
+    """
     if not kind:
         return value
-    if kind not in _PARAMETERS:
+    if kind not in _ACTIVATION_PARAMETERS:
         raise MegccError(f"activation {kind} is not supported")
-    parameters = dict(zip(_PARAMETERS[kind], given_, strict=False))
-    return onnx_operator(node, kind, value, opset=10 if kind == "Clip" else 22, **parameters)
+    attributes = dict(zip(_ACTIVATION_PARAMETERS[kind], parameters, strict=False))
+    return onnx_operator(node, kind, value, opset=10 if kind == "Clip" else 22, **attributes)
 
 
-def _transposed(node: OnnxNode, index: int, last: bool, batch: bool) -> str:
-    """Transposes operand `index`: swaps its last two axes (`last`), and moves its first axis before the last one
-    (`batch`)."""
+def _transpose_operand(node: OnnxNode, index: int, last: bool, batch: bool) -> str:
+    """Transposes operand `index` of a FusedMatMul.
+
+    batch: moves the first axis before the last one (attribute transBatchA). last: then swaps the last two axes
+    (attribute transA).
+    """
     value, rank = node.inputs[index], node.type(index).rank
     if rank < 2:
         return value
@@ -108,13 +123,14 @@ def _transposed(node: OnnxNode, index: int, last: bool, batch: bool) -> str:
 
 @contrib("FusedMatMul", "TransposeMatMul")
 def fused_matmul(node: OnnxNode) -> tuple[str, ...]:
+    """Imports FusedMatMul, alpha * A' @ B', whose operands may be transposed."""
     a, b = node.type(0), node.type(1)
     swapped = [node.attr(name, 0) for name in ("transA", "transB")]
     batch = [node.attr(name, 0) for name in ("transBatchA", "transBatchB")]
     if min(a.rank, b.rank) >= 2 and not any(batch):
         (y,) = node.emit("matmul", node.inputs[:2], trans_a=swapped[0], trans_b=swapped[1])
     else:
-        y = onnx_operator(node, "MatMul", *(_transposed(node, index, bool(swapped[index]), bool(batch[index]))
+        y = onnx_operator(node, "MatMul", *(_transpose_operand(node, index, bool(swapped[index]), bool(batch[index]))
                                             for index in range(2)))
     alpha = float(node.attr("alpha", 1.0))
     return (y,) if alpha == 1.0 else node.emit("mul", (y, number(node, alpha, a.dtype)))
@@ -122,38 +138,44 @@ def fused_matmul(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("FusedGemm")
 def fused_gemm(node: OnnxNode) -> tuple[str, ...]:
+    """Imports FusedGemm, a Gemm with an activation."""
     attributes = {name: node.attr(name, 0) for name in ("transA", "transB")}
     attributes |= {name: node.attr(name, 1.0) for name in ("alpha", "beta")}
     y = onnx_operator(node, "Gemm", *node.inputs, **attributes)
     kind = node.attr("activation", "")
     values = {name: node.attr(f"activation_{name}") for name in ("alpha", "beta", "gamma")}
-    if kind not in ("", *_PARAMETERS) or kind == "Clip":
+    if kind not in ("", *_ACTIVATION_PARAMETERS) or kind == "Clip":
         raise MegccError(f"activation {kind} is not supported")
     if kind:
-        given_ = {name: values[name] for name in _PARAMETERS[kind] if values[name] is not None}
-        y = onnx_operator(node, kind, y, **given_)
+        parameters = {name: values[name] for name in _ACTIVATION_PARAMETERS[kind] if values[name] is not None}
+        y = onnx_operator(node, kind, y, **parameters)
     return (y,)
 
 
-_WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "ceil_mode", "output_padding")
+_WINDOW_ATTRIBUTES = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "ceil_mode",
+                      "output_padding")
 
 
 def window_attributes(node: OnnxNode) -> dict:
-    return {name: node.attr(name) for name in _WINDOW if node.attr(name) is not None}
+    """Returns the attributes of windows (strides, pads, …) that the node has."""
+    return {name: node.attr(name) for name in _WINDOW_ATTRIBUTES if node.attr(name) is not None}
 
 
 def channels_first(node: OnnxNode, value: str) -> str:
+    """Emits a transpose from [N, …, C] to [N, C, …]."""
     rank = node.type_of(value).rank
     return onnx_operator(node, "Transpose", value, perm=[0, rank - 1, *range(1, rank - 1)])
 
 
 def channels_last(node: OnnxNode, value: str) -> str:
+    """Emits a transpose from [N, C, …] to [N, …, C]."""
     rank = node.type_of(value).rank
     return onnx_operator(node, "Transpose", value, perm=[0, *range(2, rank), 1])
 
 
-def _has_channels_last(node: OnnxNode) -> bool:
-    """Whether weights are [M, kH, kW, C / group], as ONNX Runtime's kernels expect, contrary to the documentation."""
+def _weights_are_channels_last(node: OnnxNode) -> bool:
+    """Returns whether weights are [M, kH, kW, C / group], as ONNX Runtime's kernels expect, contrary to its
+    documentation."""
     x, w = node.type(0).shape, node.type(1).shape
     window = node.attr("kernel_shape")
     return w[-1] * node.attr("group", 1) == x[-1] and (not window or tuple(window) == tuple(w[1:-1]))
@@ -161,30 +183,32 @@ def _has_channels_last(node: OnnxNode) -> bool:
 
 @contrib("FusedConv", "NhwcConv", "NhwcFusedConv")
 def fused_conv(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: X, W, B, and Z, which is added before the activation. Two of these operators have X, Z and the result
-    channels-last, and NhwcConv also W."""
+    """Imports FusedConv, NhwcConv and NhwcFusedConv, convolutions with an activation. Operands: X, W, B, and Z, which
+    is added before the activation. NhwcConv and NhwcFusedConv have X, Z and the result channels-last, and NhwcConv also
+    W."""
     last = node.op_type != "FusedConv"
     x, w = node.inputs[:2]
-    if node.op_type == "NhwcConv" and _has_channels_last(node):
+    if node.op_type == "NhwcConv" and _weights_are_channels_last(node):
         w = channels_first(node, w)
     x = channels_first(node, x) if last else x
     y = onnx_operator(node, "Conv", x, w, given(node, 2), **window_attributes(node))
     if node.has(3):
         z = channels_first(node, node.inputs[3]) if last else node.inputs[3]
         (y,) = emit_broadcast(node, "add", (y, z))
-    y = activated(node, y, node.attr("activation", ""), node.attr("activation_params", ()))
+    y = emit_activation(node, y, node.attr("activation", ""), node.attr("activation_params", ()))
     return (channels_last(node, y) if last else y,)
 
 
 @contrib("NhwcMaxPool")
 def max_pool(node: OnnxNode) -> tuple[str, ...]:
+    """Imports NhwcMaxPool, a MaxPool whose operand and result are channels-last."""
     x = channels_first(node, node.inputs[0])
     return (channels_last(node, onnx_operator(node, "MaxPool", x, **window_attributes(node))),)
 
 
 @contrib("QLinearConv")
 def qlinear_conv(node: OnnxNode) -> tuple[str, ...]:
-    """Imports QLinearConv, which is ONNX's except that X and Y may be channels-last."""
+    """Imports QLinearConv, which is ONNX's except that with attribute channels_last X and Y are channels-last."""
     last = node.attr("channels_last", 0)
     x = channels_first(node, node.inputs[0]) if last else node.inputs[0]
     y = onnx_operator(node, "QLinearConv", x, *node.inputs[1:], **window_attributes(node))
@@ -193,7 +217,8 @@ def qlinear_conv(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("ConvTransposeWithDynamicPads")
 def conv_transpose(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: X, W, Pads, B. Pads that are computed at run time are cropped from the result without padding."""
+    """Imports ConvTransposeWithDynamicPads. Operands: X, W, Pads, B. Pads that are computed at run time become a slice
+    of the result without pads."""
     attributes, operands = window_attributes(node), (*node.inputs[:2], given(node, 3))
     if not node.has(2) or node.is_constant(node.inputs[2]):
         if node.has(2):
@@ -210,14 +235,15 @@ def conv_transpose(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("Rfft", "Irfft")
 def real_fourier(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Rfft over the last axis, and Irfft from [..., frequencies, 2]; the signal has an even length."""
-    from ..math.spectral import transformed
+    """Imports Rfft, from [..., N] to [..., N / 2 + 1, 2], and Irfft, from [..., N / 2 + 1, 2] to [..., N] with an even
+    N."""
+    from ..math.spectral import emit_dft
     if node.attr("normalized", 0) or not node.attr("onesided", 1) or node.attr("signal_ndim", 1) != 1:
         raise MegccError("wants attributes normalized = 0, onesided = 1 and signal_ndim = 1")
     shape = node.type(0).shape
     if node.op_type == "Rfft":
         (value,) = node.emit("reshape", node.inputs[:1], shape=(*shape, 1))
-        return (transformed(node, value, shape[-1], False, True),)
+        return (emit_dft(node, value, shape[-1], False, True),)
     length = 2 * (shape[-2] - 1)
-    value = transformed(node, node.inputs[0], length, True, True)
+    value = emit_dft(node, node.inputs[0], length, True, True)
     return node.emit("reshape", (value,), shape=(*shape[:-2], length))

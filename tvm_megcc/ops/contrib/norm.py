@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisations that ONNX Runtime's optimiser fuses with a preceding sum or embedding."""
+"""Imports normalisations of com.microsoft, which ONNX Runtime's optimiser fuses with a preceding sum or embedding.
+
+Source: ONNX Runtime's ContribOperators.md.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from ..rules import axis_of
 from .fused import contrib
 
 
-def _added(node: OnnxNode, value: str, *others: str) -> str:
+def _add_all(node: OnnxNode, value: str, *others: str) -> str:
+    """Emits the sum of values; "" is left out."""
     for other in filter(None, others):
         (value,) = emit_broadcast(node, "add", (value, other))
     return value
@@ -22,16 +26,20 @@ def _added(node: OnnxNode, value: str, *others: str) -> str:
 
 @contrib("SkipLayerNormalization")
 def skip_layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Normalises input + skip + bias; the sum is the fourth result."""
-    total = _added(node, node.inputs[0], node.inputs[1], given(node, 4))
+    """Imports SkipLayerNormalization, the LayerNormalization of input + skip + bias. Operands: input, skip, gamma,
+    beta, bias. The sum is the fourth result."""
+    total = _add_all(node, node.inputs[0], node.inputs[1], given(node, 4))
     results = onnx_operators(node, "LayerNormalization", total, node.inputs[2], given(node, 3), axis=-1,
                              epsilon=node.attr("epsilon", 1e-12))
     return (*results, total)
 
 
-def _rms(node: OnnxNode, value: str, scale: str, axis: int, epsilon: float) -> tuple[str, str]:
-    """Emits an RMS normalisation times the scale. Returns it, and the inverse root mean square. epsilon: the default of
-    the attribute."""
+def _rms_norm(node: OnnxNode, value: str, scale: str, axis: int, epsilon: float) -> tuple[str, str]:
+    """Emits an RMS normalisation over the axes from `axis` on, times the scale. Returns its result and 1 / the root
+    mean square.
+
+    epsilon: the default of the node's attribute of this name.
+    """
     rank, dtype = node.type_of(value).rank, node.type_of(value).dtype
     axes, wide = tuple(range(axis_of(axis, rank), rank)), statistics_dtype(dtype)
     (value,) = cast_to(node, value, wide)
@@ -45,7 +53,7 @@ def _rms(node: OnnxNode, value: str, scale: str, axis: int, epsilon: float) -> t
 @decomposes("SimplifiedLayerNormalization")
 def simplified_layer_norm(node: OnnxNode) -> tuple[str, ...]:
     """Imports SimplifiedLayerNormalization, an RMS normalisation, which ONNX Runtime writes in ONNX's own domain."""
-    return _rms(node, node.inputs[0], node.inputs[1], node.attr("axis", -1), 1e-5)
+    return _rms_norm(node, node.inputs[0], node.inputs[1], node.attr("axis", -1), 1e-5)
 
 
 contrib("SimplifiedLayerNormalization")(simplified_layer_norm)
@@ -53,17 +61,20 @@ contrib("SimplifiedLayerNormalization")(simplified_layer_norm)
 
 @contrib("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Normalises input + skip + bias by the root mean square. The second result, for the mean, is a copy of the
-    third."""
-    total = _added(node, node.inputs[0], node.inputs[1], given(node, 3))
-    value, inverse = _rms(node, total, node.inputs[2], -1, 1e-12)
+    """Imports SkipSimplifiedLayerNormalization, the RMS normalisation of input + skip + bias. Operands: input, skip,
+    gamma, bias. Results: the normalised value; 1 / the root mean square, twice, since there is no mean; the sum."""
+    total = _add_all(node, node.inputs[0], node.inputs[1], given(node, 3))
+    value, inverse = _rms_norm(node, total, node.inputs[2], -1, 1e-12)
     return value, inverse, inverse, total
 
 
 @contrib("EmbedLayerNormalization")
 def embed_layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Adds word, position and segment embeddings and normalises the sum. Further results: the number of words in the
-    mask, and the sum."""
+    """Imports EmbedLayerNormalization, the LayerNormalization of the sum of word, position and segment embeddings.
+
+    Operands: word ids [B, S], segment ids [B, S], tables of words, positions and segments [rows, hidden], gamma, beta,
+    mask [B, S], position ids [B, S]. Results: [B, S, hidden]; the number of words in the mask, int32 [B]; the sum.
+    """
     batch, length = node.type(0).shape
     words = onnx_operator(node, "Gather", node.inputs[2], node.inputs[0], axis=0)
     if node.has(8):
@@ -73,9 +84,9 @@ def embed_layer_norm(node: OnnxNode) -> tuple[str, ...]:
         positions = onnx_operator(node, "Slice", node.inputs[3], node.constant(np.array([0])),
                                   node.constant(np.array([length])), node.constant(np.array([0])))
         (positions,) = node.emit("reshape", (positions,), shape=(1, length, hidden))
-    total = _added(node, words, positions)
+    total = _add_all(node, words, positions)
     if node.has(1):
-        total = _added(node, total, onnx_operator(node, "Gather", node.inputs[4], node.inputs[1], axis=0))
+        total = _add_all(node, total, onnx_operator(node, "Gather", node.inputs[4], node.inputs[1], axis=0))
     value = onnx_operator(node, "LayerNormalization", total, node.inputs[5], node.inputs[6], axis=-1,
                           epsilon=node.attr("epsilon", 1e-12))
     if node.num_outputs < 2:
@@ -89,7 +100,9 @@ def embed_layer_norm(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("GroupNorm", "SkipGroupNorm")
 def fused_group_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: X, gamma, beta, and terms added to X before: skip ([N, C] or broadcast over the image) and bias [C]."""
+    """Imports GroupNorm and SkipGroupNorm, a group normalisation with an optional SiLU. Operands: X [N, …, C] or, with
+    attribute channels_last 0, [N, C, …]; gamma; beta; and what is added to X first: skip, of X's shape or [N, C], and
+    bias [C]. Results: the normalised value, the sum."""
     last = bool(node.attr("channels_last", 1))
     rank = node.type(0).rank
     order = (0, rank - 1, *range(1, rank - 1))
@@ -104,7 +117,7 @@ def fused_group_norm(node: OnnxNode) -> tuple[str, ...]:
         bias = given(node, 4)
         if bias and not last:
             (bias,) = node.emit("reshape", (bias,), shape=(-1, *(1,) * (rank - 2)))
-        value = _added(node, value, skip, bias)
+        value = _add_all(node, value, skip, bias)
     total = value
     if last:
         (value,) = node.emit("transpose", (value,), perm=order)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports quantised operators of com.microsoft, which ONNX Runtime's quantiser writes, as dequantised operands, ONNX's
-float operator, and its quantised result. passes/quantization/lower_quantized.py then lowers these to integers.
+"""Imports the operators QLinear… and QGemm of com.microsoft, which ONNX Runtime's quantiser writes.
+
+Each becomes dequantize_linear of its operands, ONNX's operator on floats, and quantize_linear of the result.
+passes/quantization/lower_quantized.py then computes these on integers. Source: ONNX Runtime's ContribOperators.md.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ DOMAIN = "com.microsoft"
 _OPSET = 13
 
 
-def _real(node: OnnxNode, index: int, axis: int = 0) -> str:
+def _dequantize(node: OnnxNode, index: int, axis: int = 0) -> str:
     """Dequantises operand `index` by the scale and zero point that follow it."""
     return node.emit("dequantize_linear", node.inputs[index:index + 3], axis=axis, block=0, dtype="float32")[0]
 
 
-def _quantised(node: OnnxNode, value: str, scale: int, like: int = 0) -> tuple[str, ...]:
-    """Quantises a value by operand `scale` and the zero point that follows it. Without a zero point, the dtype is that
-    of operand `like`."""
+def _quantize(node: OnnxNode, value: str, scale: int, like: int = 0) -> tuple[str, ...]:
+    """Quantises a value by operand `scale` and the zero point that follows it. The result has the zero point's dtype
+    or, if it is absent, that of operand `like`."""
     dtype = node.type(scale + 1 if node.has(scale + 1) else like).dtype
     return node.emit("quantize_linear", (value, *node.inputs[scale:scale + 2]), axis=0, block=0, dtype=dtype)
 
@@ -40,67 +42,72 @@ def _emit_onnx(node: OnnxNode, kind: str, inputs: Sequence[str], opset: int = _O
     return (DECOMPOSITIONS.get(kind) or next(declared))(onnx_node)[0]
 
 
-def _of_two(kind: str):
+def _binary_importer(kind: str):
+    """Returns an importer of a binary operator. Operands: A, its scale and zero point, B, its scale and zero point, the
+    result's scale and zero point."""
     def emit(node: OnnxNode) -> tuple[str, ...]:
-        return _quantised(node, emit_broadcast(node, kind, (_real(node, 0), _real(node, 3)))[0], 6)
+        return _quantize(node, emit_broadcast(node, kind, (_dequantize(node, 0), _dequantize(node, 3)))[0], 6)
     return emit
 
 
-# Operands: A, its scale and zero point, B, its scale and zero point, C's scale and zero point.
 for _name in ("Add", "Mul"):
-    decomposes(f"{DOMAIN}::QLinear{_name}")(_of_two(_name.lower()))
+    decomposes(f"{DOMAIN}::QLinear{_name}")(_binary_importer(_name.lower()))
 
 
 @decomposes(f"{DOMAIN}::QLinearSigmoid", f"{DOMAIN}::QLinearLeakyRelu", f"{DOMAIN}::QLinearReduceMean")
-def of_one(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: X, its scale and zero point, Y's scale and zero point. Attributes are those of ONNX's operator."""
-    return _quantised(node, _emit_onnx(node, node.op_type.removeprefix("QLinear"), (_real(node, 0),)), 3)
+def unary(node: OnnxNode) -> tuple[str, ...]:
+    """Imports QLinearSigmoid, QLinearLeakyRelu and QLinearReduceMean. Operands: X, its scale and zero point, Y's scale
+    and zero point. Attributes are those of ONNX's operator."""
+    return _quantize(node, _emit_onnx(node, node.op_type.removeprefix("QLinear"), (_dequantize(node, 0),)), 3)
 
 
 @decomposes(f"{DOMAIN}::QLinearAveragePool", f"{DOMAIN}::QLinearGlobalAveragePool")
 def pool(node: OnnxNode) -> tuple[str, ...]:
-    """Imports pools, with the operands of `of_one`. With attribute `channels_last` X is channels-last."""
-    value, rank = _real(node, 0), node.type(0).rank
+    """Imports QLinearAveragePool and QLinearGlobalAveragePool. Operands: X, its scale and zero point, Y's scale and
+    zero point. With attribute `channels_last` X and Y are channels-last."""
+    value, rank = _dequantize(node, 0), node.type(0).rank
     last = bool(node.attr("channels_last", 0)) and rank > 2
     if last:
         (value,) = node.emit("transpose", (value,), perm=(0, rank - 1, *range(1, rank - 1)))
     value = _emit_onnx(node, node.op_type.removeprefix("QLinear"), (value,))
     if last:
         (value,) = node.emit("transpose", (value,), perm=(0, *range(2, rank), 1))
-    return _quantised(node, value, 3)
+    return _quantize(node, value, 3)
 
 
 @decomposes(f"{DOMAIN}::QLinearSoftmax")
 def softmax(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: X, its scale and zero point, Y's scale and zero point. Attribute `opset`: the operator set of the
-    softmax."""
-    return _quantised(node, _emit_onnx(node, "Softmax", (_real(node, 0),), node.attr("opset", _OPSET)), 3)
+    """Imports QLinearSoftmax. Operands: X, its scale and zero point, Y's scale and zero point. Attribute `opset`: the
+    version of ONNX's Softmax."""
+    return _quantize(node, _emit_onnx(node, "Softmax", (_dequantize(node, 0),), node.attr("opset", _OPSET)), 3)
 
 
 @decomposes(f"{DOMAIN}::QLinearConcat")
 def concat(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: Y's scale and zero point, then each input with its scale and zero point."""
-    values = [_real(node, index) for index in range(2, len(node.inputs), 3)]
+    """Imports QLinearConcat. Operands: Y's scale and zero point, then each input with its scale and zero point."""
+    values = [_dequantize(node, index) for index in range(2, len(node.inputs), 3)]
     axis = axis_of(node.attr("axis"), node.type(2).rank)
     value = node.emit("concat", values, axis=axis)[0] if len(values) > 1 else values[0]
-    return _quantised(node, value, 0, 2)
+    return _quantize(node, value, 0, 2)
 
 
 @decomposes(f"{DOMAIN}::QLinearWhere")
 def where(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: condition, X, its scale and zero point, Y, its scale and zero point, Z's scale and zero point."""
-    return _quantised(node, _emit_onnx(node, "Where", (node.inputs[0], _real(node, 1), _real(node, 4))), 7, 1)
+    """Imports QLinearWhere. Operands: condition, X, its scale and zero point, Y, its scale and zero point, the result's
+    scale and zero point."""
+    value = _emit_onnx(node, "Where", (node.inputs[0], _dequantize(node, 1), _dequantize(node, 4)))
+    return _quantize(node, value, 7, 1)
 
 
 @decomposes(f"{DOMAIN}::QGemm")
 def gemm(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: A, its scale and zero point, B, its scale and zero point, C (int32, in units of alpha * both scales),
-    Y's scale and zero point. Without the last two the result is float."""
+    """Imports QGemm. Operands: A, its scale and zero point, B, its scale and zero point, C int32, whose scale is alpha
+    times both scales, Y's scale and zero point. Without the last two the result is float32."""
     alpha, trans = node.constant(np.float32(node.attr("alpha", 1.0))), node.attr("transB", 0)
     (a_scale,) = node.emit("mul", (node.inputs[1], alpha))
     (a,) = node.emit("dequantize_linear", (node.inputs[0], a_scale, *node.inputs[2:3]), axis=0, block=0,
                      dtype="float32")
-    operands = [a, _real(node, 3, 0 if trans else 1)]
+    operands = [a, _dequantize(node, 3, 0 if trans else 1)]
     addend = ""
     if node.has(6):
         (scale,) = emit_broadcast(node, "mul", (a_scale, node.inputs[4]))
@@ -117,4 +124,4 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
     (y,) = node.emit("matmul", operands, trans_a=node.attr("transA", 0), trans_b=trans)
     if addend:
         (y,) = emit_broadcast(node, "add", (y, addend))
-    return _quantised(node, y, 7) if node.has(7) else (y,)
+    return _quantize(node, y, 7) if node.has(7) else (y,)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports ONNX Runtime's operators with 8-bit or 4-bit operands, quantised dynamically or by blocks, and float results.
-"""
+"""Imports operators of com.microsoft with operands of 8 or 4 bits, quantised dynamically or by blocks, and float
+results. Source: ONNX Runtime's ContribOperators.md."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from ..rules import axis_of
 from .fused import contrib
 
 
-def dynamically_quantised(node: OnnxNode, value: str) -> tuple[str, str, str]:
-    """Emits ONNX's DynamicQuantizeLinear. Returns the uint8 value, its scale and zero point."""
+def quantize_dynamically(node: OnnxNode, value: str) -> tuple[str, str, str]:
+    """Emits ONNX's DynamicQuantizeLinear of a float32 value. Returns the uint8 value, its scale float32 [] and its zero
+    point uint8 []."""
     numbers, scale, point = node.emit("dynamic_quantize", (value,))
     return numbers, scale, point
 
 
 def integer_product(node: OnnxNode, a: str, b: str, a_scale: str, b_scale: str, a_zero: str, b_zero: str,
                     bias: str) -> str:
-    """Emits an integer matrix product, times both scales, plus a bias."""
+    """Emits (a - a_zero) @ (b - b_zero) * a_scale * b_scale + bias as float32.
+
+    a, b: int8 or uint8 matrices. a_scale: []. b_scale: [] or [N]. a_zero, b_zero, bias: "" for none.
+    """
     if b_zero and node.is_constant(b_zero) and node.type_of(b_zero).rank == 1:
         (b_zero,) = node.emit("reshape", (b_zero,), shape=() if node.type_of(b_zero).size == 1 else (-1,))
     sums = onnx_operator(node, "MatMulInteger", a, b, a_zero, b_zero)
@@ -33,7 +37,7 @@ def integer_product(node: OnnxNode, a: str, b: str, a_scale: str, b_scale: str, 
 
 @contrib("MatMulIntegerToFloat")
 def matmul_integer_to_float(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: A, B, scales of A and B, zero points of A and B, bias."""
+    """Imports MatMulIntegerToFloat. Operands: A, B, scale of A, scale of B, zero point of A, zero point of B, bias."""
     scale = node.inputs[2]
     if node.type(2).size != 1:
         raise MegccError(f"A has scales {node.type(2)}; one is supported")
@@ -45,22 +49,27 @@ def matmul_integer_to_float(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: A (float), B, its scale and zero point, bias."""
-    a, scale, zero = dynamically_quantised(node, node.inputs[0])
+    """Imports DynamicQuantizeMatMul. Operands: A float32, B int8 or uint8, its scale and zero point, bias."""
+    a, scale, zero = quantize_dynamically(node, node.inputs[0])
     return (integer_product(node, a, node.inputs[1], scale, node.inputs[2], zero, given(node, 3), given(node, 4)),)
 
 
-def _unpacked(array: np.ndarray, bits: int, extent: int) -> np.ndarray:
-    """Unpacks int4, two in a byte along the last axis, the first in the low half. 8-bit numbers are returned unchanged.
-    """
+def _unpack_int4(array: np.ndarray, bits: int, extent: int) -> np.ndarray:
+    """Unpacks uint8 [..., ceil(extent / 2)] to int4 [..., extent], two in a byte, the first in the low four bits. With
+    8 bits the array is returned unchanged."""
     if bits == 8:
         return array
     return np.stack([array & 15, array >> 4], -1).reshape(*array.shape[:-1], -1)[..., :extent]
 
 
-def _numbers(node: OnnxNode, along: int, block: int, bits: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the numbers, scales and zero points of a GatherBlockQuantized. Its uint8 data may be packed int4: the
-    number of scales tells or, failing that, the values."""
+def _block_quantized_data(node: OnnxNode, along: int, block: int, bits: int) \
+        -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the numbers, scales and zero points of a GatherBlockQuantized. There is one scale for each `block`
+    numbers along axis `along`.
+
+    The uint8 data of a model may be packed int4, which nothing declares: it is taken as packed if there are scales for
+    twice as many numbers, or if a value needs more than 4 bits.
+    """
     data, scales = node.const(0, "data"), node.const(2, "scales")
     zeros = node.const(3, "zero_points") if node.has(3) else None
     if bits not in (4, 8):
@@ -69,8 +78,8 @@ def _numbers(node: OnnxNode, along: int, block: int, bits: int) -> tuple[np.ndar
         (data.size > 0 and data.max() > 15) or scales.shape[along] != -(-data.shape[along] // block))
     middle = 1 << bits - 1 if bits == 8 or pairs else 0
     if pairs:
-        data = _unpacked(data, bits, 2 * data.shape[-1])
-        zeros = None if zeros is None else _unpacked(zeros, bits, scales.shape[-1])
+        data = _unpack_int4(data, bits, 2 * data.shape[-1])
+        zeros = None if zeros is None else _unpack_int4(zeros, bits, scales.shape[-1])
     if zeros is None:
         zeros = np.full(scales.shape, middle if data.dtype == np.uint8 else 0, data.dtype)
     wanted = tuple(-(-extent // block) if axis == along else extent for axis, extent in enumerate(data.shape))
@@ -82,20 +91,21 @@ def _numbers(node: OnnxNode, along: int, block: int, bits: int) -> tuple[np.ndar
 
 @contrib("GatherBlockQuantized")
 def gather_block_quantized(node: OnnxNode) -> tuple[str, ...]:
-    """Gathers rows of block-quantised data as floats. Operands: data, indices, scales, zero points."""
+    """Imports GatherBlockQuantized, which gathers slices of block-quantised data as floats. Operands: data, indices,
+    scales, zero points; all but the indices are constants."""
     bits, block, rank = node.attr("bits", 4), node.attr("block_size", 128), node.type(0).rank
     if block < 1:
         raise ShapeError(f"blocks of {block} numbers")
     axis, along = axis_of(node.attr("gather_axis", 0), rank), axis_of(node.attr("quantize_axis", 1), rank)
-    arrays = _numbers(node, along, block, bits)
+    arrays = _block_quantized_data(node, along, block, bits)
     extent, indices = arrays[0].shape[along], node.inputs[1]
     if (rank, axis, along, bits) == (2, 0, 1, 4) and block % 2 == 0:  # stays packed: passes/quantization/int4.py
         real = onnx_operator(node, "DequantizeLinear", *map(node.constant, arrays), axis=1, block_size=block)
         return (onnx_operator(node, "Gather", real, indices, axis=0),)
     if extent % block == 0 and axis != along:
-        picked = [onnx_operator(node, "Gather", node.constant(array), indices, axis=axis) for array in arrays]
+        slices = [onnx_operator(node, "Gather", node.constant(array), indices, axis=axis) for array in arrays]
         shift = node.type(1).rank - 1 if along > axis else 0
-        return (onnx_operator(node, "DequantizeLinear", *picked, axis=along + shift, block_size=block),)
+        return (onnx_operator(node, "DequantizeLinear", *slices, axis=along + shift, block_size=block),)
     numbers, scales, zeros = arrays
     scales, zeros = (np.repeat(array, block, along).take(np.arange(extent), along) for array in (scales, zeros))
     real = node.constant((numbers.astype(np.int32) - zeros).astype(scales.dtype) * scales)

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops and branches; operators given by C code."""
+"""Loops and branches, and operators that are given as C code."""
 
 from . import extern, loops, tir

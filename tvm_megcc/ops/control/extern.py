@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Custom operators of the user: a C function with a shape rule in Python (declared by tvm_megcc/extern.py). All have
-the same kind, with the function as an attribute, so that nothing is added to the global operator registry."""
+"""Custom operators of the user: a C function with a shape rule in Python, which tvm_megcc/extern.py declares.
+
+All are of one kind and have the function as an attribute, so that a user's declaration adds nothing to the global
+registry of operators.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,12 @@ Shape = tuple[Dim, ...]
 class Function:
     """A declaration of `tvm_megcc.extern.Operator`, with its files read.
 
-    label: domain and name.
+    label: domain and name, for messages.
     symbol: the name of the C function.
-    inputs, outputs: (name, dtype).
-    attributes: (name, default), or a type if the model must give the attribute.
-    files: (name, text) of C files to compile.
+    inputs, outputs: (name, dtype) of each.
+    attributes: (name, default) of each; a type instead of the default if the model must give the attribute.
+    files: (name, text) of the C files to compile.
+    shapes, tasks, workspace, compute: the user's Python functions, as in `tvm_megcc.extern.Operator`; None if absent.
     """
 
     label: str
@@ -58,10 +62,15 @@ class Function:
                              f"{error}") from error
 
     def result_shapes(self, attrs: Attrs, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+        """Returns the shapes of the results for operands of these shapes.
+
+        Raises:
+            ShapeError: if the user's rule raises an exception, or does not return a shape for each result.
+        """
         results = self.call("shapes", attrs, *shapes)
-        good = isinstance(results, (tuple, list)) and len(results) == len(self.outputs) \
+        is_valid = isinstance(results, (tuple, list)) and len(results) == len(self.outputs) \
             and all(isinstance(shape, (tuple, list)) for shape in results)
-        if not good:
+        if not is_valid:
             raise ShapeError(f"the rule 'shapes' of the extern {self.label} gives {len(self.outputs)} shapes, each a "
                              f"tuple, not {results!r}")
         if any(isinstance(dim, int) and dim < 0 for shape in results for dim in shape):
@@ -81,10 +90,11 @@ class Function:
 
 
 def is_float(default: object) -> bool:
-    """Whether an attribute with this default is a float."""
+    """Returns whether an attribute with this default, or of this type, is a float."""
     return default is float or isinstance(default, float)
 
 
+#: The test case: y[i] = the sum over j of scale * x[i][j].
 _ROW_SUMS = Function(
     "example::RowSums", "example_row_sums", (("x", "float32"),), (("y", "float32"),), (("scale", 1.0),),
     (("example_row_sums.c", """\
@@ -109,7 +119,10 @@ int example_row_sums(const float *x, const int32_t *x_dims, float *y, const int3
 
 @register
 class Extern(Operator):
-    """A custom operator. Attributes: `function`, and `arguments`, the node's attributes."""
+    """A call of a custom operator, with the operands and results that the function declares.
+
+    Attributes: `function`, a `Function`; `arguments`, `Attrs` with the values of the function's attributes.
+    """
 
     kind = "extern"
     operands = ("x*",)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators given by their C code, which a front end prints from TVM's loops (frontends/tir), for operators that we do
-not declare."""
+"""Operators that are given as C code: frontends/tir prints TVM's loops (TIR) of operators that this package does not
+declare."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ..base import Case, Operator, Types, f32, register
 
 @dataclass(frozen=True)
 class Program:
-    """Loops over operands, as C.
+    """The C code of an operator, as loops over its operands.
 
-    name: what it computes, a C identifier.
+    name: a C identifier that tells what it computes.
     digest: distinguishes programs of the same name.
-    inputs, outputs: name in the C code and type of each operand, with its shape over the extents.
+    inputs, outputs: name in the C code, and type, of each operand and result; shapes are expressions over the extents.
     extents: (name, operand, axis) of each extent that is an axis of an input.
     given: names of the extents that the operator's attributes give.
-    helpers: definitions before the kernel.
-    body: body of the kernel; it computes tasks [begin, end).
+    helpers: C definitions before the kernel.
+    body: the body of the kernel, which computes tasks [begin, end).
     tasks, shared, scratch, macs: as in `Lowered` and `Operator.macs`, over the extents.
-    evaluate: computes the results on arrays; ignored when programs are compared.
+    evaluate: computes the results on arrays; None if that is not known. It is ignored when programs are compared.
     """
 
     name: str
@@ -50,11 +50,12 @@ class Program:
         return f"{self.name}_{self.digest}"
 
     def values(self, attrs: Attrs, inputs: Types) -> dict[str, Dim]:
-        """Returns the extents of a call."""
+        """Returns the values of the extents, by name, for a call with these attributes and types of operands."""
         values = {name: inputs[operand].shape[axis] for name, operand, axis in self.extents}
         return {**values, **dict(zip(self.given, attrs.get("given", ()), strict=True))}
 
 
+#: The test case: y[i] = x[N - 1] + … + x[N - 1 - i].
 _REVERSED_SUM = Program(
     "reversed_sum", "example", (("x", TensorType("float32", (Symbol("N"),))),),
     (("y", TensorType("float32", (Symbol("N"),))),),
@@ -66,7 +67,10 @@ _REVERSED_SUM = Program(
 
 @register
 class Tir(Operator):
-    """A call of a program. Attributes: `program`; `given`, the values of the extents that no operand has."""
+    """A call of a TIR function that TVM made of an operator, with the operands and results that the program declares.
+
+    Attributes: `program`, a `Program`; `given`, the values of the extents that no operand has.
+    """
 
     kind = "tir"
     operands = ("x*",)

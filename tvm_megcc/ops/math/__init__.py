@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products, reductions and transforms."""
+"""Matrix products, reductions, and Fourier transforms."""
 
 from . import einsum, fourier, matmul, reduce, spectral

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decomposes Einsum: first diagonals and sums of single operands, then products of two terms, left to right."""
+"""Imports ONNX's Einsum: takes diagonals and sums of single operands first, then multiplies two terms at a time, from
+left to right."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from ..base import OnnxNode, decomposes
 from ..elementwise import emit_broadcast
 from .reduce import reduce
 
-#: Labels of the axes after an ellipsis, counted from the last.
+#: Labels of the axes that an ellipsis stands for; the last axis has the first label.
 _ELLIPSIS = "0123456789"
 
 
 @dataclass(frozen=True)
 class Term:
-    """A value with a label for each axis; all labels are different."""
+    """A value and the labels of its axes, a letter each; all labels are different."""
 
     value: str
     labels: str
@@ -28,7 +29,7 @@ class Term:
 
 @decomposes("Einsum")
 def einsum(node: OnnxNode) -> tuple[str, ...]:
-    """Sums over products of operands, as attribute `equation` labels their axes."""
+    """Imports Einsum: sums over products of the operands, whose axes attribute `equation` labels."""
     inputs, result = _labels(node)
     sizes: dict[str, Dim] = {}
     for index, labels in enumerate(inputs):
@@ -37,14 +38,14 @@ def einsum(node: OnnxNode) -> tuple[str, ...]:
                 sizes[label] = extent
             elif extent not in (1, sizes[label]):
                 raise ShapeError(f"axes '{label}' have {sizes[label]} and {extent} elements")
-    waiting = [_diagonal(node, Term(value, labels)) for value, labels in zip(node.inputs, inputs, strict=True)]
-    done = _summed(node, waiting.pop(0), _wanted(result, waiting))
-    while waiting:
-        other = waiting.pop(0)
-        wanted = _wanted(result, waiting)
-        other = _summed(node, other, wanted | set(done.labels))
-        done = _summed(node, _contracted(node, done, other, wanted, sizes), wanted)
-    return (_arranged(node, done, result),)
+    remaining = [_take_diagonals(node, Term(value, labels)) for value, labels in zip(node.inputs, inputs, strict=True)]
+    total = _sum_out(node, remaining.pop(0), _needed_labels(result, remaining))
+    while remaining:
+        other = remaining.pop(0)
+        wanted = _needed_labels(result, remaining)
+        other = _sum_out(node, other, wanted | set(total.labels))
+        total = _sum_out(node, _contract(node, total, other, wanted, sizes), wanted)
+    return (_transpose_to(node, total, result),)
 
 
 def _labels(node: OnnxNode) -> tuple[list[str], str]:
@@ -71,13 +72,13 @@ def _labels(node: OnnxNode) -> tuple[list[str], str]:
     return inputs, result
 
 
-def _wanted(result: str, waiting: Sequence[Term]) -> set[str]:
-    """Returns the labels that the result or later terms need."""
-    return set(result).union(*(term.labels for term in waiting))
+def _needed_labels(result: str, remaining: Sequence[Term]) -> set[str]:
+    """Returns the labels that the result or remaining terms have; the other axes may be summed over."""
+    return set(result).union(*(term.labels for term in remaining))
 
 
-def _diagonal(node: OnnxNode, term: Term) -> Term:
-    """Takes the diagonal of axes with the same label, by multiplying by the identity and summing."""
+def _take_diagonals(node: OnnxNode, term: Term) -> Term:
+    """Emits the diagonal of axes with the same label: a product with the identity matrix, summed over one axis."""
     for label in dict.fromkeys(term.labels):
         while term.labels.count(label) > 1:
             first = term.labels.index(label)
@@ -94,7 +95,8 @@ def _diagonal(node: OnnxNode, term: Term) -> Term:
     return term
 
 
-def _summed(node: OnnxNode, term: Term, wanted: set[str]) -> Term:
+def _sum_out(node: OnnxNode, term: Term, wanted: set[str]) -> Term:
+    """Emits the sum over the axes whose labels are not wanted."""
     axes = tuple(axis for axis, label in enumerate(term.labels) if label not in wanted)
     if not axes:
         return term
@@ -102,20 +104,21 @@ def _summed(node: OnnxNode, term: Term, wanted: set[str]) -> Term:
     return Term(value, "".join(label for label in term.labels if label in wanted))
 
 
-def _contracted(node: OnnxNode, a: Term, b: Term, wanted: set[str], sizes: dict[str, Dim]) -> Term:
-    """Multiplies two terms and sums over labels that are not wanted, by a batched matrix product or elementwise."""
+def _contract(node: OnnxNode, a: Term, b: Term, wanted: set[str], sizes: dict[str, Dim]) -> Term:
+    """Emits the product of two terms, summed over their common labels that are not wanted: a batched matrix product,
+    or an elementwise product if there are no such labels. sizes: the extent of each label."""
     both = [label for label in a.labels if label in b.labels]
     summed = [label for label in both if label not in wanted]
     if not summed:
         labels = a.labels + "".join(label for label in b.labels if label not in a.labels)
-        values = [_spread(node, term, labels) for term in (a, b)]
+        values = [_with_unit_axes(node, term, labels) for term in (a, b)]
         return Term(*emit_broadcast(node, "mul", values), labels)
     batch = [label for label in both if label in wanted]
     rows = [label for label in a.labels if label not in both]
     columns = [label for label in b.labels if label not in both]
 
     def matrix(term: Term, first: list[str], second: list[str]) -> str:
-        value = _arranged(node, term, "".join(batch + first + second))
+        value = _transpose_to(node, term, "".join(batch + first + second))
         for axis, label in enumerate(batch + first + second):
             if node.type_of(value).shape[axis] != sizes[label]:  # an axis of extent 1, which is broadcast
                 shape = [*node.type_of(value).shape]
@@ -129,14 +132,14 @@ def _contracted(node: OnnxNode, a: Term, b: Term, wanted: set[str], sizes: dict[
     return Term(node.emit("reshape", (value,), shape=tuple(sizes[label] for label in labels))[0], labels)
 
 
-def _spread(node: OnnxNode, term: Term, labels: str) -> str:
-    """Reshapes a term to an axis for each label, of extent 1 for a label that it lacks."""
-    value = _arranged(node, term, "".join(label for label in labels if label in term.labels))
+def _with_unit_axes(node: OnnxNode, term: Term, labels: str) -> str:
+    """Emits a term with an axis for each of these labels, of extent 1 for a label that the term lacks."""
+    value = _transpose_to(node, term, "".join(label for label in labels if label in term.labels))
     extents = iter(node.type_of(value).shape)
     return node.emit("reshape", (value,), shape=tuple(next(extents) if x in term.labels else 1 for x in labels))[0]
 
 
-def _arranged(node: OnnxNode, term: Term, labels: str) -> str:
-    """Transposes a term to this order of labels."""
+def _transpose_to(node: OnnxNode, term: Term, labels: str) -> str:
+    """Emits a term with its axes in this order of labels."""
     perm = tuple(term.labels.index(label) for label in labels)
     return term.value if perm == tuple(range(len(perm))) else node.emit("transpose", (term.value,), perm=perm)[0]

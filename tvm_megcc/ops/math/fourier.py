@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fast Fourier transforms of complex vectors."""
+"""The fast Fourier transform, an operator of our own, which math/spectral.py emits for ONNX's DFT and STFT."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, register
 
-#: The factors of a length for which the kernel has passes, in their order.
+#: The factors of a length for which the kernel has passes, in the order in which it runs them.
 FACTORS = (4, 2, 3, 5)
 
 
 def factors_of(length: int) -> tuple[int, ...] | None:
-    """Factorises a length into `FACTORS`, None if it has other prime factors. A single 2 comes first."""
+    """Factorises a length into `FACTORS`; returns None if it has other prime factors. A single 2 comes first."""
     found: list[int] = []
     for factor in FACTORS:
         while length > 1 and length % factor == 0:
@@ -27,16 +27,22 @@ def factors_of(length: int) -> tuple[int, ...] | None:
 
 
 def twiddles(length: int, inverse: bool, dtype: str) -> np.ndarray:
-    """Returns exp(-2 pi i k / length), or the conjugate for the inverse transform: [length][2]."""
+    """Returns the twiddle factors exp(-2 pi i k / length), or their conjugates for the inverse transform: real and
+    imaginary parts [length, 2]."""
     angle = (2 if inverse else -2) * np.pi * np.arange(length) / length
     return np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.dtype(dtype))
 
 
 @register
 class Fourier(Operator):
-    """The Fourier transform of x [..., N, 2] (real and imaginary parts) along N, or its inverse (attribute `inverse`).
-    With attribute `pairs`, x holds 2N real numbers as N pairs of neighbours, and the result is the first half of their
-    spectrum, [..., N + 1, 2]. Second operand: the `twiddles` of N or, with `pairs`, of 2N.
+    """The discrete Fourier transform of complex or real numbers along an axis, by a fast algorithm.
+
+    Operands: x float32 or float64 [..., N, 2], real and imaginary parts; twiddles of x's dtype, the result of
+    `twiddles` for N. Result: [..., N, 2]. N has no prime factors but 2, 3 and 5.
+
+    Attributes: `inverse`, whether the transform is inverted (and divided by N); `pairs`: x holds 2N real numbers, N
+    pairs of neighbours; the twiddles are those for 2N, and the result is the first half of the spectrum,
+    [..., N + 1, 2].
 
     Sources: C. Temperton, Self-sorting mixed-radix fast Fourier transforms, Journal of Computational Physics 52 (1983);
     for `pairs`, W. H. Press et al., Numerical Recipes in C (1992), 12.3.
@@ -65,6 +71,7 @@ class Fourier(Operator):
 
     @classmethod
     def of(cls, node: OnnxNode, value: str, inverse: bool, pairs: bool = False) -> str:
+        """Emits the transform of a value, with constant twiddles."""
         type_ = node.type_of(value)
         length = type_.shape[-2] * (2 if pairs else 1)
         node.require_budget(length, 2)

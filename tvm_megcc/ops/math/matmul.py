@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products: fully connected layers, attention, batches of matrices."""
+"""Matrix products: ONNX's MatMul and Gemm, relax.matmul, Relay's nn.dense and nn.batch_matmul."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from ..rules import broadcast
 
 @register
 class MatMul(Operator):
-    """numpy's matmul of operands of rank ≥ 2, plus a bias [N] for the columns.
+    """y = a @ b + bias, as numpy's matmul, for operands of one dtype. Leading axes broadcast.
 
-    Attributes: `trans_a`, `trans_b`: whether the last two axes of the operand are swapped.
+    Operands: a [..., M, K], or [..., K, M] with attribute `trans_a`; b [..., K, N], or [..., N, K] with attribute
+    `trans_b`; bias [N]. Result: [..., M, N].
     """
 
     kind = "matmul"
@@ -74,13 +75,13 @@ class MatMul(Operator):
 
 @decomposes("Gemm")
 def gemm(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Gemm, alpha * A' @ B' + beta * C. Factors are folded into constants. C becomes the bias if it has its
-    shape, else it is added after."""
+    """Imports Gemm, alpha * A' @ B' + beta * C. Factors other than 1 are folded into constant operands. C becomes the
+    bias if it is constant and has one number for each column, or one; else it is added to the product."""
     alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
     attrs = {"trans_a": node.attr("transA", 0), "trans_b": node.attr("transB", 0)}
     b = node.inputs[1]
     if alpha != 1.0 and node.is_const(1) and is_float(node.type(1).dtype):
-        b, alpha = node.constant(_times(node.const(1), alpha)), 1.0
+        b, alpha = node.constant(_multiply_constant(node.const(1), alpha)), 1.0
     columns = node.type(1).shape[0 if attrs["trans_b"] else 1]
     addend = node.inputs[2] if node.has(2) and beta != 0.0 else ""
     bias = ""
@@ -88,26 +89,31 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
         value = node.const(2)
         if value.size == 1 or value.shape in ((columns,), (1, columns)):
             node.require_budget(columns)
-            bias = node.constant(np.broadcast_to(_times(value.reshape(-1), beta), (columns,)).copy())
+            bias = node.constant(np.broadcast_to(_multiply_constant(value.reshape(-1), beta), (columns,)).copy())
             addend = ""
     (y,) = node.emit("matmul", (node.inputs[0], b, *filter(None, (bias,))), **attrs)
     if alpha != 1.0:
-        (y,) = _scaled(node, y, alpha)
+        (y,) = _emit_scaled(node, y, alpha)
     if addend:
         if beta != 1.0:
-            (addend,) = _scaled(node, addend, beta)
+            (addend,) = _emit_scaled(node, addend, beta)
         (y,) = node.emit("add", (y, addend))
     return (y,)
 
 
-def _times(array: np.ndarray, factor: float) -> np.ndarray:
-    """Multiplies in the array's dtype; integers by a whole number exactly, else they are truncated once, at the end."""
+def _multiply_constant(array: np.ndarray, factor: float) -> np.ndarray:
+    """Returns array * factor in the array's dtype. A product of integers and a fraction is truncated."""
     if not is_float(array.dtype.name) and factor == int(factor):
         return array * np.array(int(factor)).astype(array.dtype)
     return (array * np.float64(factor)).astype(array.dtype)
 
 
-def _scaled(node: OnnxNode, value: str, factor: float) -> tuple[str, ...]:
+def _emit_scaled(node: OnnxNode, value: str, factor: float) -> tuple[str, ...]:
+    """Emits value * factor in the value's dtype.
+
+    Raises:
+        MegccError: for integers times a fraction.
+    """
     dtype = node.type_of(value).dtype
     if is_float(dtype):
         return node.emit("mul", (value, node.constant(np.array(factor, np.dtype(dtype)))))

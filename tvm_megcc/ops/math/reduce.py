@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions over axes, argmax and argmin, and cumulative sums and products."""
+"""Reductions over axes, argmax and argmin, and cumulative sums and products: ONNX's Reduce…, ArgMax, ArgMin, Hardmax,
+CumSum and CumProd, and TVM's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -16,18 +18,19 @@ from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to
 from ..rules import arange_along, axes_of, axis_of
-from ..tensor.runtime_axes import of_run_time_axes, of_run_time_axis, reduced_over_run_time_axes
+from ..tensor.runtime_axes import reduce_run_time_axes, select_run_time_axes, select_run_time_axis
 from ..tensor.shape import axes_operand
 
 
 class Reduction(Operator):
-    """A reduction. Attributes: `axes` (sorted, not negative) and `keepdims`.
+    """The base of reductions over axes. The result has the dtype of x.
 
-    numpy: reduces an array over a tuple of axes. dtypes: dtypes of the test cases.
+    Attributes: `axes`, sorted and not negative; `keepdims`: reduced axes stay, with extent 1.
+
+    numpy: the function that reduces an array over a tuple of axes.
     """
 
     numpy: Callable
-    dtypes: tuple[str, ...] = ("float32",)
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
@@ -38,42 +41,53 @@ class Reduction(Operator):
 
     @classmethod
     def compute(cls, attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        wide = x.astype(np.float64) if x.dtype.kind == "f" else x
+        exact = x.astype(np.float64) if x.dtype.kind == "f" else x
         with np.errstate(all="ignore"):
-            result = cls.numpy(wide, tuple(attrs.axes))
+            result = cls.numpy(exact, tuple(attrs.axes))
         shape = tuple(1 if axis in attrs.axes else dim for axis, dim in enumerate(x.shape))
         result = np.asarray(result).astype(x.dtype).reshape(shape)
         return (result if attrs.keepdims else result.squeeze(tuple(attrs.axes)),)
 
 
-def _limits(dtype: np.dtype) -> tuple:
-    """Returns the least and the greatest value, the results of max and min over no elements."""
+def _lowest_and_largest(dtype: np.dtype) -> tuple:
+    """Returns the lowest and the largest value of a dtype: the results of max and of min over no elements."""
     if dtype.kind == "f":
         return -np.inf, np.inf
     return (False, True) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
 
 
 def _mean(x: np.ndarray, axes) -> np.ndarray:
+    """Returns means; those of integers are truncated."""
     if x.dtype.kind == "f":
         return x.mean(axes)
     return np.trunc(x.sum(axes) / product(x.shape[axis] for axis in axes))
 
 
-#: (kind, ONNX name, Relax name, Relay name, numpy function).
+class _Row(NamedTuple):
+    """A row of the table of reductions: our kind is "reduce_" + name. in_tvm: whether Relax and Relay have it, by the
+    same name. numpy: as in `Reduction`."""
+
+    name: str
+    onnx: str
+    numpy: Callable
+    in_tvm: bool = True
+
+
 _REDUCTIONS = (
-    ("sum", "ReduceSum", "sum", "sum", lambda x, axes: x.sum(axes)),
-    ("mean", "ReduceMean", "mean", "mean", _mean),
-    ("max", "ReduceMax", "max", "max", lambda x, axes: x.max(axes, initial=_limits(x.dtype)[0])),
-    ("min", "ReduceMin", "min", "min", lambda x, axes: x.min(axes, initial=_limits(x.dtype)[1])),
-    ("prod", "ReduceProd", "prod", "prod", lambda x, axes: x.prod(axes)),
-    ("l1", "ReduceL1", "", "", lambda x, axes: np.abs(x).sum(axes)),
-    ("l2", "ReduceL2", "", "", lambda x, axes: np.sqrt((x * x).sum(axes))),
-    ("sum_square", "ReduceSumSquare", "", "", lambda x, axes: (x * x).sum(axes)),
-    ("log_sum", "ReduceLogSum", "", "", lambda x, axes: np.log(x.sum(axes))),
+    _Row("sum", "ReduceSum", lambda x, axes: x.sum(axes)),
+    _Row("mean", "ReduceMean", _mean),
+    _Row("max", "ReduceMax", lambda x, axes: x.max(axes, initial=_lowest_and_largest(x.dtype)[0])),
+    _Row("min", "ReduceMin", lambda x, axes: x.min(axes, initial=_lowest_and_largest(x.dtype)[1])),
+    _Row("prod", "ReduceProd", lambda x, axes: x.prod(axes)),
+    _Row("l1", "ReduceL1", lambda x, axes: np.abs(x).sum(axes), in_tvm=False),
+    _Row("l2", "ReduceL2", lambda x, axes: np.sqrt((x * x).sum(axes)), in_tvm=False),
+    _Row("sum_square", "ReduceSumSquare", lambda x, axes: (x * x).sum(axes), in_tvm=False),
+    _Row("log_sum", "ReduceLogSum", lambda x, axes: np.log(x.sum(axes)), in_tvm=False),
 )
 
 
 def _cases(name: str) -> tuple[Case, ...]:
+    """Returns the test cases of the reduction of this name."""
     shapes = [((3, 5, 7), (1,), True), ((2, 3, 4, 5), (2, 3), False), ((4, 37), (1,), False), ((37, 4), (0,), True)]
     if name in ("sum", "mean", "max"):
         shapes += [((2, 3, 4, 5), (1, 3), True), ((2, 3, 4), (0, 1, 2), False)]
@@ -93,59 +107,65 @@ def _cases(name: str) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def _declare(name: str, onnx_name: str, relax: str, relay: str, numpy: Callable) -> None:
-    register(type(f"Reduce{name.title().replace('_', '')}", (Reduction,), {
-        "__doc__": f"Reduction: {name.replace('_', ' ')}.", "kind": f"reduce_{name}", "onnx": (onnx_name,),
-        "relax": (f"relax.{relax}",) if relax else (), "relay": (relay,) if relay else (),
-        "numpy": staticmethod(numpy), "cases": _cases(name),
+def _declare(row: _Row) -> None:
+    """Makes a subclass of `Reduction` from a row of the table, and registers it."""
+    register(type(f"Reduce{row.name.title().replace('_', '')}", (Reduction,), {
+        "__doc__": f"ONNX's {row.onnx}.", "kind": f"reduce_{row.name}", "onnx": (row.onnx,),
+        "relax": (f"relax.{row.name}",) * row.in_tvm, "relay": (row.name,) * row.in_tvm,
+        "numpy": staticmethod(row.numpy), "cases": _cases(row.name),
         "from_onnx": classmethod(_from_onnx),
     }))
 
 
 def _from_onnx(cls: type[Reduction], node: OnnxNode) -> tuple[str, ...]:
-    return _over_axes(node, 13 if cls.kind == "reduce_sum" else 18, lambda axes: reduce(
+    """Imports a reduction. Its axes are an attribute before operator set 18 (13 for ReduceSum), then an operand."""
+    return _reduce_over_axes(node, 13 if cls.kind == "reduce_sum" else 18, lambda axes: reduce(
         node, cls.kind, node.inputs[0], axes, bool(node.attr("keepdims", 1))))
 
 
-def _as_stated(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
-    """Reshapes the results to the declared shape, if the axes were derived from it (`_over_axes`)."""
-    shape = node.stated(1)
+def _reshape_to_declared(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
+    """Reshapes the results to the declared shape, if the axes were derived from it (`_reduce_over_axes`)."""
+    shape = node.declared_if_unknown(1)
     if shape is None or node.type_of(results[0]).shape == shape:
         return results
     return node.emit("reshape", results, shape=shape)
 
 
-def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
-    """Applies `make` to the axes to reduce. Axes that are only known at run time are derived from the shape that the
-    model declares for the result; if several sets of axes give it, the run chooses one of them.
+def _reduce_over_axes(node: OnnxNode, since: int,
+                      make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the results of `make` for the axes that a node reduces.
 
-    Axes of extent 1 make no difference and count as reduced.
+    Axes that are known only at run time are derived from the shape that the model declares for the result. If several
+    sets of axes give that shape, the run chooses one of them. Axes of extent 1 make no difference and count as reduced.
+
+    Args:
+        since: the operator set from which on the axes are an operand.
+        make: emits the reduction over axes, given sorted and not negative, and returns its results.
     """
     shape, keepdims = node.type(0).shape, bool(node.attr("keepdims", 1))
-    of_the_run = node.opset >= since and node.has(1) and not node.is_known(1)
-    if of_the_run and node.type(1).static_size == 0:
-        return make(() if node.attr("noop_with_empty_axes", 0) else tuple(range(len(shape))))
-    if of_the_run and node.declared() is None:
-        return reduced_over_run_time_axes(node, 1, keepdims, make)
-    if node.opset < since or (result := node.stated(1)) is None:
-        axes = axes_operand(node, since) or (() if node.attr("noop_with_empty_axes", 0) else range(len(shape)))
-        return make(axes_of(axes, len(shape)))
-    found = {axes for count in range(len(shape) + 1) for axes in combinations(range(len(shape)), count)
-             if all(axis in axes for axis, extent in enumerate(shape) if extent == 1)
-             and _keeps_dims(shape, axes, keepdims, result)}
+    axes_if_empty = () if node.attr("noop_with_empty_axes", 0) else tuple(range(len(shape)))
+    at_run_time = node.opset >= since and node.has(1) and not node.is_known(1)
+    if at_run_time and node.type(1).static_size == 0:
+        return make(axes_if_empty)
+    if at_run_time and node.declared_shape() is None:
+        return reduce_run_time_axes(node, 1, keepdims, make)
+    if node.opset < since or (result := node.declared_if_unknown(1)) is None:
+        return make(axes_of(axes_operand(node, since) or axes_if_empty, len(shape)))
+    unit_axes = [axis for axis, extent in enumerate(shape) if extent == 1]
+    candidates = {axes for count in range(len(shape) + 1) for axes in combinations(range(len(shape)), count)
+                  if set(unit_axes) <= set(axes) and _gives_shape(shape, axes, keepdims, result)}
     count = node.type(1).shape[0] if node.type(1).rank == 1 else 1
     has_axes = isinstance(count, int) and count > 0
-    free = [axis for axis, extent in enumerate(shape) if extent == 1]
-    if not found or not (has_axes or (
-            len(found) == 1 and not (node.attr("noop_with_empty_axes", 0) and result == shape))):
-        return reduced_over_run_time_axes(node, 1, keepdims, make)
-    empty = () if node.attr("noop_with_empty_axes", 0) else tuple(range(len(shape)))
-    return of_run_time_axes(node, 1, found, free, lambda axes: _as_stated(node, make(axes)),
-                            None if has_axes else empty)
+    may_be_no_operation = bool(node.attr("noop_with_empty_axes", 0)) and result == shape
+    if not candidates or not (has_axes or (len(candidates) == 1 and not may_be_no_operation)):
+        return reduce_run_time_axes(node, 1, keepdims, make)
+    return select_run_time_axes(node, 1, candidates, unit_axes, lambda axes: _reshape_to_declared(node, make(axes)),
+                                None if has_axes else axes_if_empty)
 
 
-def _keeps_dims(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:
-    """Whether reducing the axes gives this shape, ignoring axes of extent 1 if not `keepdims`."""
+def _gives_shape(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:
+    """Returns whether reducing these axes of a shape gives `result`. Without `keepdims`, axes of extent 1 are
+    ignored."""
     if keepdims:
         return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)) == result
     remaining = [extent for axis, extent in enumerate(shape) if axis not in axes]
@@ -155,12 +175,13 @@ def _keeps_dims(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, r
 @decomposes("ReduceLogSumExp")
 def reduce_log_sum_exp(node: OnnxNode) -> tuple[str, ...]:
     """Imports ReduceLogSumExp as log(sum(exp(x - max))) + max; an infinite max is replaced by a finite number."""
-    return _over_axes(node, 18, lambda axes: _log_sum_exp(node, axes) if axes else node.inputs[:1])
+    return _reduce_over_axes(node, 18, lambda axes: _log_sum_exp(node, axes) if axes else node.inputs[:1])
 
 
 def _log_sum_exp(node: OnnxNode, axes: tuple[int, ...]) -> tuple[str, ...]:
+    """Emits log(sum(exp(x - max))) + max over axes, of which there is at least one."""
     keepdims, dtype = bool(node.attr("keepdims", 1)), node.type(0).dtype
-    (x,) = cast_to(node, node.inputs[0], _computed_in("reduce_log_sum", dtype))
+    (x,) = cast_to(node, node.inputs[0], _accumulator_dtype("reduce_log_sum", dtype))
     (top,) = reduce(node, "reduce_max", x, axes, True)
     kind = np.dtype(node.type_of(x).dtype)
     for fn, limit in (("max", ml_dtypes.finfo(kind).min), ("min", ml_dtypes.finfo(kind).max)):
@@ -173,11 +194,12 @@ def _log_sum_exp(node: OnnxNode, axes: tuple[int, ...]) -> tuple[str, ...]:
 
 
 #: Reductions whose result over one element is that element.
-_SAME_OF_ONE = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
+_IDENTITY_OVER_ONE_ELEMENT = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
 
 
-def _computed_in(kind: str, dtype: str) -> str:
-    """Returns the dtype to compute a reduction in. Means, roots and logarithms of integers are computed in floats."""
+def _accumulator_dtype(kind: str, dtype: str) -> str:
+    """Returns the dtype to compute a reduction in: uint8 for bool, float64 for means, roots and logarithms of integers,
+    else the operand's."""
     if dtype == "bool":
         return "uint8"
     return "float64" if kind in ("reduce_mean", "reduce_l2", "reduce_log_sum") and "int" in dtype else dtype
@@ -192,11 +214,11 @@ def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, 
     rank = type_.rank
     axes = axes_of(range(rank) if axes is None else axes, rank)
     if not axes:
-        if kind in _SAME_OF_ONE:
+        if kind in _IDENTITY_OVER_ONE_ELEMENT:
             return (value,)
         (with_axis,) = node.emit("reshape", (value,), shape=(*type_.shape, 1))
         return reduce(node, kind, with_axis, (rank,), False)
-    (value,) = cast_to(node, value, _computed_in(kind, type_.dtype))
+    (value,) = cast_to(node, value, _accumulator_dtype(kind, type_.dtype))
     (result,) = node.emit(kind, (value,), axes=axes, keepdims=True)
     (result,) = cast_to(node, result, type_.dtype)
     if keepdims:
@@ -206,16 +228,21 @@ def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, 
 
 
 for _row in _REDUCTIONS:
-    _declare(*_row)
+    _declare(_row)
 
 
+#: Rows with NaNs at several positions, and one of NaNs only.
 _NANS = np.array([[1, np.nan, 0, 3, 3, 2], [np.nan, 2, 1, np.nan, 0, 0], [np.nan] * 6, [2, 1, 5, 5, 0, np.nan]])
 
 
 class ArgExtreme(Operator):
-    """The index of the extreme element along attribute `axis`, int64; of equal ones the first, or the last if `last`.
-    The first NaN counts as the extreme. With attribute `nan_yields`, NaNs are treated as by TVM's comparisons: a NaN
-    replaces the extreme so far, and is replaced by the next element.
+    """The base of ArgMax and ArgMin: the index of the extreme element along an axis, int64.
+
+    Attributes: `axis`; `keepdims`: the axis stays, with extent 1; `last`: the last of equal elements is taken, else the
+    first; `nan_yields`, optional: NaNs are compared as by TVM, where a NaN replaces the extreme so far and is replaced
+    by the next element. Without it the first NaN is the extreme.
+
+    numpy: numpy's function. better: whether an element replaces another one as the extreme.
     """
 
     numpy: Callable
@@ -262,7 +289,7 @@ class ArgExtreme(Operator):
 
 @register
 class ArgMax(ArgExtreme):
-    """Index of the largest element."""
+    """The index of the largest element along an axis: ONNX's ArgMax."""
 
     kind, onnx, relax, relay = "arg_max", ("ArgMax",), ("relax.argmax",), ("argmax",)
     numpy, better = staticmethod(np.argmax), staticmethod(np.greater)
@@ -270,7 +297,7 @@ class ArgMax(ArgExtreme):
 
 @register
 class ArgMin(ArgExtreme):
-    """Index of the smallest element."""
+    """The index of the smallest element along an axis: ONNX's ArgMin."""
 
     kind, onnx, relax, relay = "arg_min", ("ArgMin",), ("relax.argmin",), ("argmin",)
     numpy, better = staticmethod(np.argmin), staticmethod(np.less)
@@ -293,6 +320,7 @@ def hardmax(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _hardmax(node: OnnxNode, value: str, axis: int) -> tuple[str, ...]:
+    """Emits 1 at the first of the greatest elements along an axis, 0 elsewhere."""
     type_ = node.type_of(value)
     (index,) = node.emit("arg_max", (value,), axis=axis, keepdims=True, last=False)
     (hit,) = node.emit("equal", (index, arange_along(node, type_.shape[axis], axis, type_.rank)))
@@ -300,10 +328,11 @@ def _hardmax(node: OnnxNode, value: str, axis: int) -> tuple[str, ...]:
 
 
 class Cumulative(Operator):
-    """Reduces all elements up to each one along attribute `axis`; without the element itself if `exclusive`, from the
-    end if `reverse`.
+    """The base of cumulative reductions: y[i] is the reduction of x[0], …, x[i] along an axis, in x's shape and dtype.
 
-    numpy: the accumulation. start: the result over no elements.
+    Attributes: `axis`; `exclusive`: without x[i] itself; `reverse`: from the end of the axis.
+
+    numpy: numpy's function. start: the result over no elements.
     """
 
     numpy: Callable
@@ -331,7 +360,7 @@ class Cumulative(Operator):
 
 @register
 class CumulativeSum(Cumulative):
-    """Cumulative sums."""
+    """Cumulative sums: ONNX's CumSum."""
 
     kind, relax, relay = "cumsum", ("relax.cumsum",), ("cumsum",)
     numpy, start = staticmethod(np.cumsum), 0
@@ -339,7 +368,7 @@ class CumulativeSum(Cumulative):
 
 @register
 class CumulativeProduct(Cumulative):
-    """Cumulative products."""
+    """Cumulative products: ONNX's CumProd."""
 
     kind, relay = "cumprod", ("cumprod",)
     numpy, start = staticmethod(np.cumprod), 1
@@ -347,11 +376,12 @@ class CumulativeProduct(Cumulative):
 
 @decomposes("CumSum", "CumProd")
 def cumulative(node: OnnxNode) -> tuple[str, ...]:
+    """Imports CumSum and CumProd, whose axis is an operand."""
     rank = node.type(0).rank
 
-    def along(axis: int) -> str:
+    def emit(axis: int) -> str:
         return node.emit(node.op_type.lower(), node.inputs[:1], axis=axis, exclusive=bool(node.attr("exclusive", 0)),
                          reverse=bool(node.attr("reverse", 0)))[0]
     if not node.is_const(1):
-        return of_run_time_axis(node, 1, range(rank), along)
-    return (along(axis_of(int(node.const(1, "axis").reshape(-1)[0]), rank)),)
+        return select_run_time_axis(node, 1, range(rank), emit)
+    return (emit(axis_of(int(node.const(1, "axis").reshape(-1)[0]), rank)),)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports Fourier transforms, those of short real signals and unusual lengths as products with constant matrices, and
-mel filters; declares determinants and inverses."""
+"""Imports ONNX's DFT, STFT and MelWeightMatrix; declares determinants and inverses of matrices.
+
+A transform of a short real signal, or of a length with other prime factors than 2, 3 and 5, becomes a product with a
+constant matrix; the others become the operator `fourier`.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,25 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
-from ..rules import axis_of, ramp, require_at_most
+from ..rules import axis_of, emit_arange, require_at_most
 from ..tensor.move import emit_slice
-from ..tensor.runtime_axes import of_run_time_axis
-from ..tensor.runtime_operands import counted_steps
+from ..tensor.runtime_axes import select_run_time_axis
+from ..tensor.runtime_operands import number_of_steps
 from .fourier import Fourier, factors_of
 
-#: The length from which a real signal gets a fast transform. For shorter ones a product with a constant matrix is
-#: faster; for longer ones the matrix would have millions of numbers.
-LONG = 256
+#: The shortest real signal that gets a fast transform. For shorter ones a product with a constant matrix is faster; for
+#: longer ones the matrix would have millions of numbers.
+MIN_FFT_LENGTH = 256
 
 
 def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.ndarray:
-    """Returns the float64 matrix that transforms a signal of [length][parts] numbers; parts: 1 for real, 2 for complex.
+    """Returns the matrix of a discrete Fourier transform, float64.
 
-    Its columns are the spectrum [M][2], with M = length or, if onesided, length // 2 + 1. For the inverse of a onesided
-    spectrum its rows are [length // 2 + 1][2] and its columns the real signal.
+    Its rows are the signal [length, parts], flattened; its columns the spectrum [M, 2], flattened, with M = length or,
+    if onesided, length // 2 + 1. For the inverse of a onesided spectrum its rows are the spectrum
+    [length // 2 + 1, 2], and its columns the real signal [length].
+
+    parts: 1 for real numbers, 2 for complex ones.
     """
     bins = length // 2 + 1
     if inverse and onesided:
@@ -46,8 +52,8 @@ def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.nda
 
 
 def run_time_matrix(node: OnnxNode, length: Dim, columns: Dim, dtype: str) -> str:
-    """Emits the `dft_matrix` of real signals whose length is only known at run time: [length][columns * 2]."""
-    row, column = (node.emit("reshape", (ramp(node, extent, "int64"),), shape=shape)[0]
+    """Emits the `dft_matrix` of real signals whose length is known only at run time: [length, columns * 2]."""
+    row, column = (node.emit("reshape", (emit_arange(node, extent, "int64"),), shape=shape)[0]
                    for extent, shape in ((length, (length, 1)), (columns, (1, columns))))
     extent = node.extent(length)
     (phases,) = node.emit("mod", (*emit_broadcast(node, "mul", (row, column)), extent))
@@ -58,8 +64,16 @@ def run_time_matrix(node: OnnxNode, length: Dim, columns: Dim, dtype: str) -> st
     return cast_to(node, matrix, dtype)[0]
 
 
-def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided: bool) -> str:
-    """Emits the transform of [..., N][parts] over its last axis but one, which is cut or zero-padded to `length`."""
+def emit_dft(node: OnnxNode, value: str, length: int, inverse: bool, onesided: bool) -> str:
+    """Emits the discrete Fourier transform of a value [..., N, parts] over axis N, which is cut or zero-padded to
+    `length`. parts: 1 for real numbers, 2 for complex ones.
+
+    Returns [..., M, 2], with M = length or, if onesided, length // 2 + 1. The inverse of a onesided spectrum is real:
+    [..., length, 1].
+
+    Raises:
+        ShapeError: if N is symbolic, or the numbers are not real or complex.
+    """
     type_ = node.type_of(value)
     axis, parts = type_.rank - 2, type_.shape[-1]
     extent = type_.shape[axis]
@@ -73,7 +87,8 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
     elif extent < rows:
         after = tuple(rows - extent if i == axis else 0 for i in range(type_.rank))
         (value,) = node.emit("pad", (value,), before=(0,) * type_.rank, after=after, mode="constant", value=0)
-    if parts == 1 and onesided and not inverse and length >= LONG and length % 2 == 0 and factors_of(length // 2):
+    has_fft = length >= MIN_FFT_LENGTH and length % 2 == 0 and factors_of(length // 2)
+    if parts == 1 and onesided and not inverse and has_fft:
         (value,) = node.emit("reshape", (value,), shape=(*type_.shape[:axis], length // 2, 2))
         return Fourier.of(node, value, False, pairs=True)
     if parts == 2 and not onesided and factors_of(length) is not None:
@@ -89,9 +104,10 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
 
 @decomposes("DFT")
 def dft(node: OnnxNode) -> tuple[str, ...]:
+    """Imports DFT. Its axis is an attribute before operator set 20, then an operand."""
     rank = node.type(0).rank
     if node.opset >= 20 and node.has(2) and not node.is_const(2):
-        return of_run_time_axis(node, 2, range(rank - 1), lambda axis: _dft(node, axis)[0])
+        return select_run_time_axis(node, 2, range(rank - 1), lambda axis: _dft(node, axis)[0])
     if node.opset >= 20:
         axis = int(node.const(2, "axis").reshape(-1)[0]) if node.has(2) else -2
     else:
@@ -100,6 +116,7 @@ def dft(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _dft(node: OnnxNode, axis: int) -> tuple[str, ...]:
+    """Emits the transform of a DFT along an axis."""
     rank = node.type(0).rank
     if axis == rank - 1:
         raise ShapeError("the last axis holds real and imaginary parts")
@@ -113,14 +130,15 @@ def _dft(node: OnnxNode, axis: int) -> tuple[str, ...]:
         raise ShapeError(f"a transform of length {length}")
     order = (*(i for i in range(rank) if i not in (axis, rank - 1)), axis, rank - 1)
     (value,) = node.emit("transpose", node.inputs[:1], perm=order)
-    value = transformed(node, value, length, inverse, onesided)
+    value = emit_dft(node, value, length, inverse, onesided)
     return node.emit("transpose", (value,), perm=tuple(order.index(i) for i in range(rank)))
 
 
 @decomposes("STFT")
 def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
-    """Imports STFT: transforms frames of the signal ([batch][N], or with a last axis of 1 or 2), times the window:
-    [batch][frames][frequencies][2]."""
+    """Imports STFT, the transforms of frames of a signal times a window. Operands: signal [batch, N] or
+    [batch, N, 1 or 2], step between frames, window [length], length of a frame. The result is
+    [batch, frames, frequencies, 2]."""
     signal, value = node.type(0), node.inputs[0]
     if signal.rank == 2:
         (value,) = node.emit("reshape", (value,), shape=(*signal.shape, 1))
@@ -132,21 +150,21 @@ def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
         raise ShapeError(why)
     if isinstance(length, int):
         require_at_most(length, signal.shape[1], why)
-    (value,) = node.emit("gather", (value, _frames(node, signal.shape[1], length)), axis=1)
+    (value,) = node.emit("gather", (value, _frame_indices(node, signal.shape[1], length)), axis=1)
     if not isinstance(length, int):
-        return (_of_open_frames(node, value, length),)
+        return (_dft_of_symbolic_frames(node, value, length),)
     if node.has(2):
         (window,) = node.emit("reshape", node.inputs[2:3], shape=(length, 1))
         (value,) = node.emit("mul", (value, window))
-    return (transformed(node, value, length, False, bool(node.attr("onesided", 1))),)
+    return (emit_dft(node, value, length, False, bool(node.attr("onesided", 1))),)
 
 
-def _of_open_frames(node: OnnxNode, value: str, length: Dim) -> str:
-    """Emits the transform of real frames [batch][frames][length][1] of symbolic length."""
+def _dft_of_symbolic_frames(node: OnnxNode, value: str, length: Dim) -> str:
+    """Emits the transform of real frames [batch, frames, length, 1] of symbolic length."""
     batch, frames, _, parts = node.type_of(value).shape
     if parts != 1:
         raise ShapeError("frames of complex numbers have to have a known length")
-    columns, declared = length // 2 + 1 if node.attr("onesided", 1) else length, node.declared()
+    columns, declared = length // 2 + 1 if node.attr("onesided", 1) else length, node.declared_shape()
     if declared is not None:
         columns = declared[2]
     (value,) = node.emit("reshape", (value,), shape=(batch * frames, length))
@@ -155,9 +173,10 @@ def _of_open_frames(node: OnnxNode, value: str, length: Dim) -> str:
     return node.emit("reshape", (value,), shape=(batch, frames, columns, 2))[0]
 
 
-def _frames(node: OnnxNode, extent: Dim, length: Dim) -> str:
-    """Emits the indices of the elements of each frame of a signal: [frames][length]."""
-    along = ramp(node, length, "int64")
+def _frame_indices(node: OnnxNode, extent: Dim, length: Dim) -> str:
+    """Emits the indices of the elements of each frame of a signal, int64 [frames, length]. extent: the signal's
+    length."""
+    along = emit_arange(node, length, "int64")
     if node.is_const(1) and isinstance(length, int):
         step = int(node.const(1).reshape(-1)[0])
         if step < 1:
@@ -166,21 +185,21 @@ def _frames(node: OnnxNode, extent: Dim, length: Dim) -> str:
         if isinstance(frames, int):
             node.require_budget(frames, length)
             return node.constant(np.arange(frames)[:, None] * step + np.arange(length))
-        (starts,) = node.emit("mul", (ramp(node, frames, "int64"), node.constant(np.array(step))))
+        (starts,) = node.emit("mul", (emit_arange(node, frames, "int64"), node.constant(np.array(step))))
         return emit_broadcast(node, "add", (node.emit("reshape", (starts,), shape=(frames, 1))[0], along))[0]
-    stated = node.stated(1)
+    stated = node.declared_if_unknown(1)
     (step,) = node.emit("reshape", cast_to(node, node.inputs[1], "int64"), shape=())
     first, stop = (node.extent(index) for index in (0, extent - length + 1))
-    frames = counted_steps(node, first, stop, step, extent) if stated is None else stated[1]
-    (starts,) = node.emit("mul", (ramp(node, frames, "int64"), step))
+    frames = number_of_steps(node, first, stop, step, extent) if stated is None else stated[1]
+    (starts,) = node.emit("mul", (emit_arange(node, frames, "int64"), step))
     (starts,) = node.emit("reshape", (starts,), shape=(frames, 1))
     return emit_broadcast(node, "add", (starts, along))[0]
 
 
 @decomposes("MelWeightMatrix")
 def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
-    """Imports MelWeightMatrix: a constant of triangular filters, evenly spaced on the mel scale, [dft_length // 2 + 1]
-    [bins]."""
+    """Imports MelWeightMatrix as a constant [dft_length // 2 + 1, bins]: triangular filters that are evenly spaced on
+    the mel scale. Its operands are constants; frequencies and the sample rate are in hertz."""
     names = "num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"
     bins, length, rate, lower_edge, upper_edge = (
         node.const(index, name).reshape(-1)[0].item() for index, name in enumerate(names))
@@ -205,7 +224,8 @@ def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
     return (node.constant(result.astype(dtype)),)
 
 
-def _square(x: TensorType) -> None:
+def _require_square(x: TensorType) -> None:
+    """Raises ShapeError unless the last two axes have equal extents."""
     why = f"wants square matrices, not {x}"
     if x.rank < 2:
         raise ShapeError(why)
@@ -214,7 +234,7 @@ def _square(x: TensorType) -> None:
 
 @register
 class Determinant(Operator):
-    """The determinant of the square matrices on the last two axes."""
+    """The determinant of square matrices, ONNX's Det: x [..., N, N] of floats to [...]."""
 
     kind = "determinant"
     onnx = ("Det",)
@@ -224,7 +244,7 @@ class Determinant(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
-        _square(x)
+        _require_square(x)
         return (TensorType(x.dtype, x.shape[:-2]),)
 
     @staticmethod
@@ -234,7 +254,8 @@ class Determinant(Operator):
 
 @register
 class Inverse(Operator):
-    """The inverse of the square matrices on the last two axes; NaNs where there is none."""
+    """The inverse of square matrices, com.microsoft's Inverse: x [..., N, N] of floats to [..., N, N]. A matrix without
+    an inverse gives NaNs."""
 
     kind = "inverse"
     onnx = ("com.microsoft::Inverse",)
@@ -244,7 +265,7 @@ class Inverse(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
-        _square(x)
+        _require_square(x)
         return (x,)
 
     @staticmethod

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The domain ai.onnx.ml: linear models, trees, support vectors; optimisers of ai.onnx.preview.training."""
+"""Operators of the ONNX domains ai.onnx.ml (linear models, trees, support vector machines, encoders) and
+ai.onnx.preview.training (optimisers)."""
 
 from . import coupling, models, optimizers, tree_ensembles, tree_tables, trees

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes class probabilities from pairwise ones, for support vector classifiers."""
+"""Pairwise coupling: class probabilities from the probabilities of pairs of classes, for ai.onnx.ml's SVMClassifier."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, register
 
-#: The most iterations, even if the probabilities have not converged.
-STEPS = 100
+#: The number of iterations after which the probabilities are taken even if they have not converged.
+MAX_ITERATIONS = 100
 
 
 @register
 class CoupledProbabilities(Operator):
-    """Pairwise coupling: x [N, pairs], the probabilities r[i, j] of class i given class i or j, for i < j, to the
-    probabilities p [N, classes] with sum 1 that minimise the sum over i, j of (r[j, i] p[i] - r[i, j] p[j])^2. In
-    float32, by the iteration of Wu, Lin and Weng (2004). Attribute `classes`: their number.
+    """The probabilities p [N, classes], with sum 1, that minimise the sum over i, j of (r[j, i] p[i] - r[i, j] p[j])^2.
+
+    Operand: x float32 [N, classes * (classes - 1) / 2], the probabilities r[i, j] of class i given class i or j, for
+    i < j. Result: float32 [N, classes]. Attribute `classes`. It is computed in float32.
+
+    Source: T.-F. Wu, C.-J. Lin and R. C. Weng, Probability Estimates for Multi-class Classification by Pairwise
+    Coupling, Journal of Machine Learning Research 5 (2004), algorithm 2; as in LIBSVM and ONNX Runtime.
     """
 
     kind = "coupled_probabilities"
@@ -45,7 +49,7 @@ class CoupledProbabilities(Operator):
             for i in range(classes):
                 for j in range(classes):
                     q[i, i] += r[j, i] * r[j, i] if i != j else np.float32(0)
-            for _ in range(STEPS):
+            for _ in range(MAX_ITERATIONS):
                 qp = (q * p).cumsum(1, dtype=np.float32)[:, -1]
                 pqp = (p * qp).cumsum(dtype=np.float32)[-1]
                 if np.abs(qp - pqp).max() < np.float32(0.005) / np.float32(classes):

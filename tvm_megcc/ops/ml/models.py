@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Imports linear models, support vector machines, encoders and scalers of ai.onnx.ml, as ONNX Runtime computes them.
 
-Strings are int64 codes here (frontends/onnx/strings.py).
+Shapes: N rows, F features, C classes or targets, V support vectors. A string is an int64 index in the model's string
+table (frontends/onnx/strings.py).
 """
 
 from __future__ import annotations
@@ -19,24 +20,26 @@ from ..elementwise import cast_to, emit_broadcast
 from ..emit_onnx import number
 from ..tensor.move import emit_slice
 from .tree_ensembles import (
-    chosen,
+    apply_post_transform,
+    choose_label,
     concat_columns,
-    features,
+    emit_labels,
+    feature_matrix,
     float_input,
-    labelled,
     labels_of,
     ml,
-    negated,
-    transform_of,
-    transformed,
+    negate,
+    post_transform_of,
 )
 
 
 def _floats(node: OnnxNode, name: str) -> np.ndarray:
+    """Returns an attribute that is a list of floats; an absent one is empty."""
     return np.array(node.attr(name) or (), np.float32)
 
 
-def _weights(node: OnnxNode, rows: int, columns: int, name: str = "coefficients") -> np.ndarray:
+def _weight_matrix(node: OnnxNode, rows: int, columns: int, name: str = "coefficients") -> np.ndarray:
+    """Returns an attribute as a matrix float32 [rows, columns]; raises ShapeError if its length is wrong."""
     array = _floats(node, name)
     if not isinstance(columns, int) or rows < 1 or array.size != rows * columns:
         raise ShapeError(f"has {array.size} {name} where {rows} x {columns} are wanted")
@@ -51,51 +54,54 @@ def _linear(node: OnnxNode, x: str, weights: np.ndarray, bias: np.ndarray) -> st
 
 @ml("LinearRegressor")
 def linear_regressor(node: OnnxNode) -> tuple[str, ...]:
+    """Imports LinearRegressor, [N, F] to [N, targets]."""
     x, targets, bias = float_input(node), node.attr("targets", 1), _floats(node, "intercepts")
-    weights = _weights(node, targets, node.type_of(x).shape[1])
+    weights = _weight_matrix(node, targets, node.type_of(x).shape[1])
     if bias.size not in (0, targets):
         raise ShapeError(f"has {bias.size} intercepts for {targets} targets")
-    kind = transform_of(node)
+    kind = post_transform_of(node)
     y = _linear(node, x, weights.T, bias)
-    return (transformed(node, y, kind if targets > 1 or kind == "PROBIT" else "NONE"),)
+    return (apply_post_transform(node, y, kind if targets > 1 or kind == "PROBIT" else "NONE"),)
 
 
 @ml("LinearClassifier")
 def linear_classifier(node: OnnxNode) -> tuple[str, ...]:
+    """Imports LinearClassifier. Results: labels [N], and scores [N, C]. One score decides between two classes."""
     x, bias, labels, kind = float_input(node), _floats(node, "intercepts"), labels_of(node, "classlabels_ints"), \
-        transform_of(node)
-    weights = _weights(node, bias.size, node.type_of(x).shape[1])
+        post_transform_of(node)
+    weights = _weight_matrix(node, bias.size, node.type_of(x).shape[1])
     scores = _linear(node, x, weights.T, bias)
     if bias.size > 1:
         if len(labels) < bias.size:
             raise ShapeError(f"has {len(labels)} labels for {bias.size} classes")
         (index,) = node.emit("arg_max", (scores,), axis=1, keepdims=False, last=False)
-        return labelled(node, index, labels), transformed(node, scores, kind)
+        return emit_labels(node, index, labels), apply_post_transform(node, scores, kind)
     (positive,) = emit_broadcast(node, "greater", (scores, number(node, 0, "float32")))
     two = len(labels) == 2
-    label = chosen(node, positive, labels[1] if two else 1, labels[0] if two else 0)
-    return label, _second(node, scores, kind) if two else transformed(node, scores, "NONE")
+    label = choose_label(node, positive, labels[1] if two else 1, labels[0] if two else 0)
+    return label, _both_scores(node, scores, kind) if two else apply_post_transform(node, scores, "NONE")
 
 
-def _second(node: OnnxNode, score: str, kind: str) -> str:
-    """Emits the scores of both classes from the score of one."""
+def _both_scores(node: OnnxNode, score: str, kind: str) -> str:
+    """Emits the scores of both classes, [N, 2], from the score of the second one, [N, 1], after post_transform
+    `kind`."""
     if kind == "PROBIT":
         raise MegccError("has post_transform PROBIT of one score, of which ONNX Runtime gives no second")
     if kind == "LOGISTIC":
-        return transformed(node, concat_columns(node, negated(node, score), score), kind)
+        return apply_post_transform(node, concat_columns(node, negate(node, score), score), kind)
     (first,) = emit_broadcast(node, "sub", (number(node, 1, "float32"), score))
     return concat_columns(node, first, score)
 
 
-def _kernel(node: OnnxNode, x: str, vectors: np.ndarray, kind: str) -> str:
-    """Emits the kernel function of each row and support vector, [N, V]. Squared distances are computed in float64,
-    since terms cancel."""
+def _kernel_values(node: OnnxNode, x: str, vectors: np.ndarray, kind: str) -> str:
+    """Emits the kernel function `kind` (LINEAR, POLY, RBF, SIGMOID) of each row of x [N, F] and each support vector
+    [V, F]: [N, V]. Squared distances are computed in float64, since terms cancel."""
     gamma, coef, degree = (*map(float, node.attr("kernel_params") or (0.0, 0.0, 3.0)),)
     if kind == "RBF":
         (x,) = cast_to(node, x, "float64")
-        wide = vectors.astype(np.float64)
+        float64_vectors = vectors.astype(np.float64)
         (squares,) = node.emit("reduce_sum", node.emit("mul", (x, x)), axes=(1,), keepdims=True)
-        product = _linear(node, x, -2 * wide.T, (wide * wide).sum(1))
+        product = _linear(node, x, -2 * float64_vectors.T, (float64_vectors * float64_vectors).sum(1))
         (distance,) = emit_broadcast(node, "add", (product, squares))
         (y,) = node.emit("exp", node.emit("mul", (distance, number(node, -gamma, "float64"))))
         return cast_to(node, y, "float32")[0]
@@ -116,16 +122,17 @@ def _kernel(node: OnnxNode, x: str, vectors: np.ndarray, kind: str) -> str:
 
 @ml("SVMRegressor")
 def svm_regressor(node: OnnxNode) -> tuple[str, ...]:
+    """Imports SVMRegressor, [N, F] to [N, 1]. With attribute one_class the result is 1 or -1."""
     x, count, rho = float_input(node), node.attr("n_supports", 0), _floats(node, "rho")
     columns, kind = node.type_of(x).shape[1], node.attr("kernel_type", "LINEAR")
     if rho.size < 1:
         raise ShapeError("has no rho")
     if count > 0:
-        x = _kernel(node, x, _weights(node, count, columns, "support_vectors"), kind)
+        x = _kernel_values(node, x, _weight_matrix(node, count, columns, "support_vectors"), kind)
         columns = count
     elif kind != "LINEAR":
         raise MegccError(f"has kernel_type {kind} without support vectors")
-    y = _linear(node, x, _weights(node, 1, columns).T, rho[:1])
+    y = _linear(node, x, _weight_matrix(node, 1, columns).T, rho[:1])
     if node.attr("one_class", 0):
         (is_positive,) = emit_broadcast(node, "greater", (y, number(node, 0, "float32")))
         return emit_broadcast(node, "where", (is_positive, number(node, 1, "float32"), number(node, -1, "float32")))
@@ -134,36 +141,39 @@ def svm_regressor(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("SVMClassifier")
 def svm_classifier(node: OnnxNode) -> tuple[str, ...]:
+    """Imports SVMClassifier. Results: labels [N]; and scores: probabilities of the classes [N, C] with attributes
+    prob_a and prob_b, else scores of the pairs of classes [N, C * (C - 1) / 2], or of two classes [N, 2]."""
     x, labels = float_input(node), labels_of(node, "classlabels_ints")
     class_sizes = list(node.attr("vectors_per_class") or ())
-    columns, rho, transform = node.type_of(x).shape[1], _floats(node, "rho"), transform_of(node)
+    columns, rho, transform = node.type_of(x).shape[1], _floats(node, "rho"), post_transform_of(node)
     if len(labels) < 2 or (sum(class_sizes) and len(class_sizes) != len(labels)) or min(class_sizes, default=0) < 0:
         raise ShapeError(f"has {len(labels)} labels for classes of {class_sizes} support vectors")
     if not sum(class_sizes):
-        return _linear_svm(node, x, _weights(node, len(labels), columns), rho, labels, transform)
-    vectors = _weights(node, sum(class_sizes), columns, "support_vectors")
-    kernel = _kernel(node, x, vectors, node.attr("kernel_type", "LINEAR"))
-    pairs, votes = _pairs(_weights(node, len(labels) - 1, len(vectors)), class_sizes)
+        return _linear_svm(node, x, _weight_matrix(node, len(labels), columns), rho, labels, transform)
+    vectors = _weight_matrix(node, sum(class_sizes), columns, "support_vectors")
+    kernel = _kernel_values(node, x, vectors, node.attr("kernel_type", "LINEAR"))
+    pairs, votes = _pair_coefficients(_weight_matrix(node, len(labels) - 1, len(vectors)), class_sizes)
     if rho.size < pairs.shape[1]:
         raise ShapeError(f"has {rho.size} rho for {pairs.shape[1]} pairs of classes")
     scores = _linear(node, kernel, pairs, rho[:pairs.shape[1]])
     (first,) = emit_broadcast(node, "greater", (scores, number(node, 0, "float32")))
-    (won,) = cast_to(node, first, "float32")
+    (first_wins,) = cast_to(node, first, "float32")
     # Each pair gives a vote to its first or its second class.
-    counted = _linear(node, won, votes, (votes < 0).sum(0).astype(np.float32))
-    (index,) = node.emit("arg_max", (counted,), axis=1, keepdims=False, last=False)
-    label = labelled(node, index, labels)
+    vote_counts = _linear(node, first_wins, votes, (votes < 0).sum(0).astype(np.float32))
+    (index,) = node.emit("arg_max", (vote_counts,), axis=1, keepdims=False, last=False)
+    label = emit_labels(node, index, labels)
     if node.attr("prob_a"):
-        return label, transformed(node, _probabilities(node, scores, len(labels)), transform)
+        return label, apply_post_transform(node, _probabilities(node, scores, len(labels)), transform)
     if len(labels) > 2:
-        return label, transformed(node, scores, transform)
+        return label, apply_post_transform(node, scores, transform)
     if transform == "NONE":
-        return label, concat_columns(node, negated(node, scores), scores)
-    return label, _second(node, scores, transform)
+        return label, concat_columns(node, negate(node, scores), scores)
+    return label, _both_scores(node, scores, transform)
 
 
 def _probabilities(node: OnnxNode, scores: str, classes: int) -> str:
-    """Emits class probabilities from the scores of pairs."""
+    """Emits class probabilities [N, C] from the scores of pairs of classes [N, C * (C - 1) / 2]: the logistic function
+    with slopes prob_a and offsets prob_b (Platt scaling), and pairwise coupling."""
     slope, offset = _floats(node, "prob_a"), _floats(node, "prob_b")
     pairs = classes * (classes - 1) // 2
     if min(slope.size, offset.size) < pairs:
@@ -174,19 +184,23 @@ def _probabilities(node: OnnxNode, scores: str, classes: int) -> str:
     return node.emit("coupled_probabilities", (value,), classes=classes)[0]
 
 
-def _pairs(weights: np.ndarray, class_sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the coefficients from kernel values to scores of pairs, [V, pairs], and the votes, [pairs, classes]: 1
-    for the class that a positive score is for, -1 for the other."""
+def _pair_coefficients(weights: np.ndarray, class_sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the coefficients from kernel values to scores of pairs of classes, [V, pairs], and the votes,
+    [pairs, classes]: 1 for the class that a positive score is for, -1 for the other.
+
+    weights: attribute coefficients, [classes - 1, V], in LIBSVM's order: for pair i < j, row j - 1 at the support
+    vectors of class i, and row i at those of class j. class_sizes: the numbers of support vectors of each class.
+    """
     starts = np.concatenate([[0], np.cumsum(class_sizes)])
     classes = len(class_sizes)
     columns, votes = [], []
     for i in range(classes):
         for j in range(i + 1, classes):
-            decisions, vote = np.zeros(starts[-1], np.float32), np.zeros(classes, np.float32)
-            decisions[starts[i]:starts[i + 1]] = weights[j - 1, starts[i]:starts[i + 1]]
-            decisions[starts[j]:starts[j + 1]] = weights[i, starts[j]:starts[j + 1]]
+            coefficients, vote = np.zeros(starts[-1], np.float32), np.zeros(classes, np.float32)
+            coefficients[starts[i]:starts[i + 1]] = weights[j - 1, starts[i]:starts[i + 1]]
+            coefficients[starts[j]:starts[j + 1]] = weights[i, starts[j]:starts[j + 1]]
             vote[i], vote[j] = 1, -1
-            columns.append(decisions)
+            columns.append(coefficients)
             votes.append(vote)
     return np.stack(columns, 1), np.stack(votes)
 
@@ -199,7 +213,7 @@ def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, la
         raise ShapeError("has no rho")
     scores = _linear(node, x, weights.T, np.full(len(labels), rho[0], np.float32))
     (index,) = node.emit("arg_max", (scores,), axis=1, keepdims=False, last=False)
-    label = labelled(node, index, labels)
+    label = emit_labels(node, index, labels)
     if len(labels) == 2:
         (top,) = node.emit("reduce_max", (scores,), axes=(1,), keepdims=True)
         limit = np.float32(0.5 if (weights >= 0).all() else np.nextafter(np.float32(0), np.float32(1)))
@@ -208,11 +222,11 @@ def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, la
         (label,) = emit_broadcast(node, "where", (is_positive, node.constant(np.array(labels[1], np.int64)), label))
         if node.strings("classlabels_strings") is not None:
             node.as_strings(label)
-    return label, transformed(node, scores, transform)
+    return label, apply_post_transform(node, scores, transform)
 
 
 def _per_feature(node: OnnxNode, values: np.ndarray, columns, what: str) -> np.ndarray:
-    """Returns one value for all features as a scalar, or one for each feature as a row."""
+    """Returns one value for all features as [], or one for each feature as [1, F]. what: a name for the message."""
     if values.size not in (1, columns):
         raise ShapeError(f"has {values.size} of {what} for {columns} features")
     return values.reshape(1, -1) if values.size > 1 else values.reshape(())
@@ -220,6 +234,7 @@ def _per_feature(node: OnnxNode, values: np.ndarray, columns, what: str) -> np.n
 
 @ml("Scaler")
 def scaler(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Scaler: (x - offset) * scale, float32."""
     x, columns = cast_to(node, node.inputs[0], "float32")[0], node.type(0).shape[-1]
     offset, scale = (_per_feature(node, _floats(node, name), columns, name) for name in ("offset", "scale"))
     (x,) = emit_broadcast(node, "sub", (x, node.constant(offset)))
@@ -228,7 +243,7 @@ def scaler(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("Normalizer")
 def normalizer(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Normalizer: divides rows by their maximum or norm, unless that is 0."""
+    """Imports Normalizer: divides each row by its maximum, L1 or L2 norm, unless that is 0."""
     x, kind = cast_to(node, node.inputs[0], "float32")[0], node.attr("norm", "MAX")
     kinds = {"MAX": "reduce_max", "L1": "reduce_l1", "L2": "reduce_l2"}
     if kind not in kinds or not 1 <= node.type(0).rank <= 2:
@@ -241,23 +256,24 @@ def normalizer(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("Imputer")
 def imputer(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Imputer: replaces a number, which may be NaN, by another."""
+    """Imports Imputer: replaces elements that equal a number, which may be NaN, by a value, or by one for each
+    feature."""
     x, columns = node.inputs[0], node.type(0).shape[-1]
     dtype = node.type(0).dtype
-    name, what = ("float", "floats") if is_float(dtype) else ("int64", "int64s")
-    old, new = node.attr(f"replaced_value_{name}", 0), np.array(node.attr(f"imputed_value_{what}") or ())
+    suffix = "float" if is_float(dtype) else "int64"
+    old, new = node.attr(f"replaced_value_{suffix}", 0), np.array(node.attr(f"imputed_value_{suffix}s") or ())
     values = node.constant(_per_feature(node, new, columns, "imputed values").astype(np.dtype(dtype)))
-    if old != old:
-        (wrong,) = node.emit("is_nan", (x,))
+    if old != old:  # NaN
+        (is_replaced,) = node.emit("is_nan", (x,))
     else:
-        (wrong,) = emit_broadcast(node, "equal", (x, number(node, old, dtype)))
-    return emit_broadcast(node, "where", (wrong, values, x))
+        (is_replaced,) = emit_broadcast(node, "equal", (x, number(node, old, dtype)))
+    return emit_broadcast(node, "where", (is_replaced, values, x))
 
 
 @ml("OneHotEncoder")
 def one_hot(node: OnnxNode) -> tuple[str, ...]:
-    """Imports OneHotEncoder, [..., categories]. An unknown category gives zeros; if attribute `zeros` is 0, ONNX
-    Runtime raises an error instead."""
+    """Imports OneHotEncoder, float32 [..., categories]. An unknown category gives zeros, also with attribute zeros = 0,
+    for which ONNX Runtime raises an error."""
     strings = node.strings("cats_strings")
     categories = node.attr("cats_int64s") if strings is None else strings
     if categories is None or (strings is not None) != node.is_string(0):
@@ -300,16 +316,17 @@ def feature_vectorizer(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("ArrayFeatureExtractor")
 def array_feature_extractor(node: OnnxNode) -> tuple[str, ...]:
-    """Imports ArrayFeatureExtractor: gathers along the last axis. A vector gives one row."""
+    """Imports ArrayFeatureExtractor: gathers along the last axis at the indices of the second operand. A vector gives
+    one row."""
     x, indices = node.inputs[0], node.type(1)
     if node.type(0).rank == 1:
-        x = features(node)
+        x = feature_matrix(node)
     (flat,) = node.emit("reshape", node.inputs[1:2], shape=(indices.size,))
     return node.emit("gather", (x, flat), axis=node.type_of(x).rank - 1)
 
 
-def _table(node: OnnxNode, what: str) -> np.ndarray | None:
-    """Returns the keys or values of a LabelEncoder."""
+def _label_table(node: OnnxNode, what: str) -> np.ndarray | None:
+    """Returns the "keys" or "values" of a LabelEncoder, strings as indices in the string table; None if it has none."""
     strings = node.strings(f"{what}_strings", f"{what}_tensor")
     if strings is not None:
         return strings.reshape(-1)
@@ -322,28 +339,28 @@ def _table(node: OnnxNode, what: str) -> np.ndarray | None:
     return None
 
 
-def _default(node: OnnxNode, values: np.ndarray, is_string: bool) -> np.ndarray:
-    """Returns the value for an unknown key."""
+def _default_value(node: OnnxNode, values: np.ndarray, is_string: bool) -> np.ndarray:
+    """Returns the value that a LabelEncoder gives for an unknown key, of the dtype of `values`."""
     if node.attr("default_tensor") is not None:
         if (node.strings("default_tensor") is not None) != is_string:
             raise MegccError("has a default that is a string among numbers, or a number among strings")
         return np.asarray(node.attr("default_tensor")).reshape(-1)[0]
     if is_string:
-        return values.dtype.type(node.code(node.attr("default_string", "_Unused")))
+        return values.dtype.type(node.string_index(node.attr("default_string", "_Unused")))
     return values.dtype.type(node.attr("default_float", -0.0) if values.dtype.kind == "f" else
                              node.attr("default_int64", -1))
 
 
 @ml("LabelEncoder")
 def label_encoder(node: OnnxNode) -> tuple[str, ...]:
-    """Imports LabelEncoder, which maps keys to values. Before version 2 of ai.onnx.ml it maps strings of a list to
-    their indices, or indices to strings."""
+    """Imports LabelEncoder, which maps keys to values, numbers or strings. Before operator set 2 of ai.onnx.ml it maps
+    the strings of a list to their indices, or indices to strings."""
     classes = node.strings("classes_strings")
     if classes is not None:
         index = np.arange(classes.size)
         keys, values = (classes, index) if node.is_string(0) else (index, classes)
     else:
-        keys, values = _table(node, "keys"), _table(node, "values")
+        keys, values = _label_table(node, "keys"), _label_table(node, "values")
     if keys is None or values is None or keys.size != values.size or not keys.size:
         raise MegccError("has no keys and values, as many of both")
     by_string = node.is_string(0) if classes is not None else node.strings("keys_strings", "keys_tensor") is not None
@@ -351,7 +368,7 @@ def label_encoder(node: OnnxNode) -> tuple[str, ...]:
         raise ShapeError(f"has keys of {'strings' if by_string else keys.dtype} for "
                          f"{'strings' if node.is_string(0) else node.type(0)}")
     is_string = node.strings("values_strings", "values_tensor") is not None or (classes is not None and not by_string)
-    result = looked_up(node, keys, values, _default(node, values, is_string))
+    result = emit_lookup(node, keys, values, _default_value(node, values, is_string))
     return (node.as_strings(result) if is_string else result,)
 
 
@@ -362,19 +379,22 @@ def category_mapper(node: OnnxNode) -> tuple[str, ...]:
     if strings is None or strings.size != numbers.size:
         raise MegccError("has no categories, as many strings as numbers")
     if node.is_string(0):
-        return (looked_up(node, strings, numbers, np.int64(node.attr("default_int64", -1))),)
+        return (emit_lookup(node, strings, numbers, np.int64(node.attr("default_int64", -1))),)
     if node.type(0).dtype != "int64":
         raise ShapeError(f"has numbers of int64 for {node.type(0)}")
-    default = np.int64(node.code(node.attr("default_string", "_Unused")))
-    return (node.as_strings(looked_up(node, numbers, strings, default)),)
+    default = np.int64(node.string_index(node.attr("default_string", "_Unused")))
+    return (node.as_strings(emit_lookup(node, numbers, strings, default)),)
 
 
-def looked_up(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.generic) -> str:
-    """Maps each element of the operand to the value of the first equal key, or to `unknown`."""
+def emit_lookup(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.generic) -> str:
+    """Emits the value of the first key that equals an element, or `unknown`, for each element of the node's operand.
+
+    keys, values: of equal length; the result has the dtype of the values.
+    """
     shape = node.type(0).shape
     _, first = np.unique(keys, return_index=True)
     keys, values = keys[np.sort(first)], values[np.sort(first)]
-    if node.is_string(0):  # string codes can have any value, also between the keys
+    if node.is_string(0):  # indices of strings can be any number; those beyond the table are clamped to its ends
         table = np.full(int(keys.max()) + 3, unknown, values.dtype)
         table[keys + 1] = values
         (index,) = emit_broadcast(node, "max", (node.inputs[0], number(node, -1, "int64")))
@@ -388,8 +408,8 @@ def looked_up(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.
         (both,) = emit_broadcast(node, "logical_and", (*node.emit("is_nan", (x,)), nans))
         (hits,) = emit_broadcast(node, "logical_or", (hits, both))
     (hits,) = cast_to(node, hits, "uint8")
-    (which,) = node.emit("arg_max", (hits,), axis=len(shape), keepdims=False, last=False)
-    (found,) = node.emit("reduce_max", (hits,), axes=(len(shape),), keepdims=True)
-    (found,) = cast_to(node, node.emit("reshape", (found,), shape=shape)[0], "bool")
-    (value,) = node.emit("gather", (node.constant(values), which), axis=0)
-    return emit_broadcast(node, "where", (found, value, node.constant(np.asarray(unknown, values.dtype))))[0]
+    (index,) = node.emit("arg_max", (hits,), axis=len(shape), keepdims=False, last=False)
+    (is_known,) = node.emit("reduce_max", (hits,), axes=(len(shape),), keepdims=True)
+    (is_known,) = cast_to(node, node.emit("reshape", (is_known,), shape=shape)[0], "bool")
+    (value,) = node.emit("gather", (node.constant(values), index), axis=0)
+    return emit_broadcast(node, "where", (is_known, value, node.constant(np.asarray(unknown, values.dtype))))[0]

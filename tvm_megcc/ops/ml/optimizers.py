@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports the optimisers of ai.onnx.preview.training as elementwise operators."""
+"""Imports the optimisers of ai.onnx.preview.training (Adagrad, Adam, Momentum) as elementwise operators."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ class _Arithmetic:
         self.node, self.dtype = node, dtype
 
     def value(self, operand: str | float) -> str:
+        """Returns the value of an operand; a number becomes a constant."""
         return number(self.node, operand, self.dtype) if isinstance(operand, float) else operand
 
     def __call__(self, kind: str, *operands: str | float) -> str:
+        """Emits the operator `kind` on values and numbers."""
         return self.node.emit(kind, tuple(map(self.value, operands)))[0]
 
     def where(self, condition: str, yes: str | float, no: str | float) -> str:
+        """Emits `yes` where the condition is true, else `no`."""
         return self.node.emit("where", (condition, self.value(yes), self.value(no)))[0]
 
     def mixed(self, old_weight: float, old: str, new: str, new_weight: float) -> str:
@@ -30,12 +33,16 @@ class _Arithmetic:
         return self("add", self("mul", old_weight, old), self("mul", new_weight, new))
 
 
-def _steps(node: OnnxNode, kinds: int, step: Callable[[_Arithmetic, str, str, tuple[str, ...]], tuple[str, ...]]) \
-        -> tuple[str, ...]:
-    """Imports an optimiser whose operands are R, T, and equally many of each kind (parameters, gradients, states). The
-    results are the new parameters, then the new states of each kind.
+#: Emits the update of one parameter: (arithmetic, learning rate, step number, (parameter, gradient, states …)) ->
+#: (new parameter, new states …).
+_Step = Callable[[_Arithmetic, str, str, tuple[str, ...]], tuple[str, ...]]
 
-    step: emits the update, given the learning rate, the step number and one operand of each kind.
+
+def _import_optimizer(node: OnnxNode, kinds: int, step: _Step) -> tuple[str, ...]:
+    """Imports an optimiser whose operands are the learning rate R, the step number T, and equally many of each kind:
+    parameters, gradients, and one or two kinds of states. Returns the new parameters, then the new states of each kind.
+
+    kinds: the number of kinds.
     """
     count = (len(node.inputs) - 2) // kinds
     results = []
@@ -47,7 +54,8 @@ def _steps(node: OnnxNode, kinds: int, step: Callable[[_Arithmetic, str, str, tu
     return tuple(value for results_of_kind in zip(*results, strict=True) for value in results_of_kind)
 
 
-def _regularised(node: OnnxNode, a: _Arithmetic, x: str, gradient: str) -> str:
+def _regularise(node: OnnxNode, a: _Arithmetic, x: str, gradient: str) -> str:
+    """Emits the gradient with L2 regularisation, norm_coefficient * x + gradient."""
     return a("add", a("mul", float(node.attr("norm_coefficient", 0.0)), x), gradient)
 
 
@@ -58,28 +66,31 @@ def _is_later(a: _Arithmetic, time: str) -> str:
 
 @decomposes("ai.onnx.preview.training::Adagrad")
 def adagrad(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Adagrad. Operands of each kind: parameters, gradients, accumulated squares."""
+    """Imports Adagrad (Duchi, Hazan and Singer 2011): squares += g²; x -= R / (1 + T * decay_factor) * g /
+    (sqrt(squares) + epsilon), with g the regularised gradient. Kinds of operands: parameters, gradients, accumulated
+    squares."""
     decay, epsilon = float(node.attr("decay_factor", 0.0)), float(node.attr("epsilon", 0.0))
 
     def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:
         x, gradient, squares = operands
-        gradient = _regularised(node, a, x, gradient)
+        gradient = _regularise(node, a, x, gradient)
         squares = a("add", squares, a("mul", gradient, gradient))
         slower = a("div", rate, a("add", 1.0, a("mul", time, decay)))
         change = a("div", a("mul", slower, gradient), a("add", a("sqrt", squares), epsilon))
         return a("sub", x, change), squares
-    return _steps(node, 3, step)
+    return _import_optimizer(node, 3, step)
 
 
 @decomposes("ai.onnx.preview.training::Adam")
 def adam(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Adam. Operands of each kind: parameters, gradients, averages of gradients and of their squares."""
+    """Imports Adam (Kingma and Ba 2015). Kinds of operands: parameters, gradients, running averages of the gradients,
+    running averages of their squares."""
     alpha, beta = float(node.attr("alpha", 0.9)), float(node.attr("beta", 0.999))
     epsilon, after = float(node.attr("epsilon", 0.0)), float(node.attr("norm_coefficient_post", 0.0))
 
     def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:
         x, gradient, mean, squares = operands
-        gradient = _regularised(node, a, x, gradient)
+        gradient = _regularise(node, a, x, gradient)
         mean = a.mixed(alpha, mean, gradient, 1 - alpha)
         squares = a.mixed(beta, squares, a("mul", gradient, gradient), 1 - beta)
         corrected = a("div", a("mul", rate, a("sqrt", a("sub", 1.0, a("pow", beta, time)))),
@@ -87,19 +98,20 @@ def adam(node: OnnxNode) -> tuple[str, ...]:
         rate = a.where(_is_later(a, time), corrected, rate)
         change = a("mul", rate, a("div", mean, a("add", a("sqrt", squares), epsilon)))
         return a("mul", 1 - after, a("sub", x, change)), mean, squares
-    return _steps(node, 4, step)
+    return _import_optimizer(node, 4, step)
 
 
 @decomposes("ai.onnx.preview.training::Momentum")
 def momentum(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Momentum, standard or Nesterov's. Operands of each kind: parameters, gradients, velocities."""
+    """Imports stochastic gradient descent with momentum, standard or Nesterov's (attribute `mode`). Kinds of operands:
+    parameters, gradients, velocities."""
     alpha, beta = float(node.attr("alpha")), float(node.attr("beta"))
 
     def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:
         x, gradient, velocity = operands
-        gradient = _regularised(node, a, x, gradient)
+        gradient = _regularise(node, a, x, gradient)
         old_weight = a.where(_is_later(a, time), beta, 1.0)
         velocity = a("add", a("mul", alpha, velocity), a("mul", old_weight, gradient))
         direction = velocity if node.attr("mode") == "standard" else a("add", gradient, a("mul", alpha, velocity))
         return a("sub", x, a("mul", rate, direction)), velocity
-    return _steps(node, 3, step)
+    return _import_optimizer(node, 3, step)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ensembles of decision trees, as tables that kernels traverse without branches."""
+"""Ensembles of decision trees as tables, which kernels traverse without branches; the importers of ai.onnx.ml
+(ml/tree_ensembles.py) emit them."""
 
 from __future__ import annotations
 
@@ -13,19 +14,25 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, register
 
-#: int32 words of a node: two children, the feature with a bit, and the bits of the threshold, by x's dtype.
+#: The number of int32 words of a node, by x's dtype: two children, the feature with a bit, and the bits of the
+#: threshold.
 WORDS = {"float32": 4, "float64": 5}
 
 
 @register
 class Trees(Operator):
-    """y[n, t] = the sum, minimum or maximum (attribute `fold`) of the weights for target t in the leaves that row n
-    reaches in all trees; 0 for a target without weights. Attribute `targets`: the number of targets.
+    """y[n, t] is the sum, minimum or maximum of the weights for target t in the leaves that row n of x reaches in all
+    trees; 0 for a target without weights.
 
-    Operands: x [N, F] of floats; nodes int32 [I, words]; roots int32 [R]; first int32 [L + 1]; targets int32 [W];
-    weights [W] of x's dtype. Inner nodes are numbered from 0, leaves from I on. Words of a node: the child if
-    x[n, feature] <= threshold or is NaN; the child otherwise; 2 * feature, plus 1 if NaN takes the second child; and
-    the bits of the threshold. Leaf l has the weights first[l] to first[l + 1] - 1, each for its target.
+    Operands: x float32 or float64 [N, F]; nodes int32 [I, words]; roots int32 [R]; first int32 [L + 1]; targets int32
+    [W]; weights [W] of x's dtype. Result: x's dtype, [N, targets].
+
+    Inner nodes are numbered from 0, leaves from I on. The words of a node are: the first child, which is taken if
+    x[n, feature] <= threshold; the second child, which is taken otherwise; 2 * feature, plus 1 if NaN takes the second
+    child instead of the first; and the bits of the threshold, one or two words. Leaf l has the weights first[l] to
+    first[l + 1] - 1, each for its target.
+
+    Attributes: `fold`, "sum", "min" or "max"; `targets`, the number of targets.
     """
 
     kind = "trees"
@@ -51,16 +58,17 @@ class Trees(Operator):
     def compute(attrs: Attrs, x, nodes, roots, first, targets, weights) -> tuple[np.ndarray, ...]:
         inner, rows = len(nodes), np.arange(len(x))[:, None]
         threshold = np.ascontiguousarray(nodes[:, 3:]).view(x.dtype).reshape(-1)
-        at = np.broadcast_to(roots, (len(x), len(roots))).copy()
-        while (at < inner).any():
-            node = np.where(at < inner, at, 0)
-            value, feature = x[rows, nodes[node, 2] >> 1], nodes[node, 2]
-            second = (value > threshold[node]) | (np.isnan(value) & (feature & 1 == 1))
-            at = np.where(at < inner, nodes[node, second.astype(int)], at)
+        # The node that each row of x has reached in each tree.
+        position = np.broadcast_to(roots, (len(x), len(roots))).copy()
+        while (position < inner).any():
+            node = np.where(position < inner, position, 0)
+            value, feature_word = x[rows, nodes[node, 2] >> 1], nodes[node, 2]
+            is_second = (value > threshold[node]) | (np.isnan(value) & (feature_word & 1 == 1))
+            position = np.where(position < inner, nodes[node, is_second.astype(int)], position)
         start = {"sum": 0.0, "min": np.inf, "max": -np.inf}[attrs.fold]
         fold = {"sum": np.add, "min": np.minimum, "max": np.maximum}[attrs.fold]
         y = np.full((len(x), attrs.targets), start, x.dtype)
-        for row, leaves in enumerate(at - inner):
+        for row, leaves in enumerate(position - inner):
             for leaf in leaves:
                 for index in range(first[leaf], first[leaf + 1]):
                     y[row, targets[index]] = fold(y[row, targets[index]], weights[index])
@@ -70,8 +78,7 @@ class Trees(Operator):
 def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="sum", dtype="float32",
           nan: float = 0.1) -> Case:
     """Returns a case of random trees of this depth, with some leaves higher up. nan: the share of features that are
-    NaN.
-    """
+    NaN."""
     drawn = np.random.default_rng(rows + 100 * trees)
     links: list[list[int]] = []     # leaves are -1, -2, … until the number of inner nodes is known
     leaves = 0
@@ -83,9 +90,9 @@ def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="
             return -leaves
         links.append([0, 0])
         pair = links[-1]
-        at = len(links) - 1
+        index = len(links) - 1
         pair[:] = subtree(left - 1), subtree(left - 1)
-        return at
+        return index
 
     roots = [subtree(depth) for _ in range(trees)]
     nodes = np.zeros((len(links), 3), np.int32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution, pooling, normalisation, activations, attention."""
+"""Operators of neural networks: convolution, pooling, normalisation, activations, attention."""
 
 from . import (
     activation,

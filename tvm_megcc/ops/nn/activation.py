@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations, as elementwise expressions."""
+"""Activations as elementwise operators (ACTIVATIONS is their table, with the formulas of ONNX), and importers of those
+whose operands or attributes differ from ours."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ _INVERSE_SQRT2 = 0.7071067811865476
 
 
 def _softplus(x: Expr) -> Expr:
+    """Returns log(1 + exp(x)), in a form that does not overflow."""
     return maximum(x, 0) + call("log", 1 + call("exp", -call("abs", x)))
 
 
 def _elu(attrs: Attrs) -> Expr:
+    """Returns x for positive x, else alpha * (exp(x) - 1)."""
     return maximum(X, 0) + attrs.alpha * (call("exp", minimum(X, 0)) - 1)
 
 
@@ -62,7 +65,8 @@ for _row in ACTIVATIONS:
 
 @register
 class Clip(Elementwise):
-    """Clamps to [`lo`, `hi`], which are infinite if there is no bound."""
+    """Clamps each element to [lo, hi], as relax.clip and Relay's clip. Attributes `lo` and `hi`: infinite for no
+    bound. The result has the operand's type."""
 
     kind = "clip"
     relax = ("relax.clip",)
@@ -73,17 +77,19 @@ class Clip(Elementwise):
 
 
 def _clip(lo: float, hi: float) -> Expr:
+    """Returns the expression of `Clip`."""
     bounded = X if lo == float("-inf") else maximum(X, lo)
     return bounded if hi == float("inf") else minimum(bounded, hi)
 
 
 @decomposes("Clip")
 def import_clip(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Clip. A bound that is absent is the type's lowest or largest finite number: Clip makes -inf finite."""
+    """Imports Clip. Its bounds are attributes before operator set 11, then operands. A bound that is absent is the
+    type's lowest or largest finite number, so an infinite element becomes finite."""
     dtype = node.type(0).dtype
     if node.opset < 11:
         return _emit_clip(node, node.inputs[0], node.attr("min", -LARGEST), node.attr("max", LARGEST))
-    bounds = {1: -_largest(dtype), 2: _largest(dtype)}
+    bounds = {1: -_largest_finite(dtype), 2: _largest_finite(dtype)}
     if all(not node.has(index) or node.is_const(index) for index in bounds):
         lo, hi = (float(node.const(index).reshape(())) if node.has(index) else bound for index, bound in bounds.items())
         if is_float(dtype) or all(abs(bound) < 2**31 or abs(bound) == float("inf") for bound in (lo, hi)):
@@ -97,24 +103,26 @@ def import_clip(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _emit_clip(node: OnnxNode, value: str, lo: float, hi: float) -> tuple[str, ...]:
-    """Clamps to bounds, of which those that the type has no numbers beyond are none."""
-    largest = _largest(node.type(0).dtype)
+    """Emits a clip. A bound beyond the type's finite numbers is left out; without bounds nothing is emitted."""
+    largest = _largest_finite(node.type(0).dtype)
     lo, hi = (float("-inf") if lo < -largest else lo), (float("inf") if hi > largest else hi)
     if lo == float("-inf") and hi == float("inf"):
         return (value,)
     return node.emit("clip", (value,), lo=lo, hi=hi)
 
 
-def _largest(dtype: str) -> float:
+def _largest_finite(dtype: str) -> float:
+    """Returns the largest finite number of a type of floats, infinity for integers."""
     return float(ml_dtypes.finfo(np.dtype(dtype)).max) if is_float(dtype) else float("inf")
 
 
 @decomposes("PRelu")
 def import_prelu(node: OnnxNode) -> tuple[str, ...]:
+    """Imports PRelu. Operands: x, slopes that broadcast to x or, before operator set 7, one for each channel."""
     x, slope = node.type(0), node.type(1)
-    if x.dtype.startswith("uint"):  # no number of these is negative
+    if x.dtype.startswith("uint"):  # unsigned integers are not negative
         return node.inputs[:1]
-    if node.opset < 7 and slope.size != 1:  # before opset 7: one slope for each channel
+    if node.opset < 7 and slope.size != 1:
         (per_channel,) = node.emit("reshape", node.inputs[1:], shape=(slope.size, *(1,) * (x.rank - 2)))
         return emit_broadcast(node, "prelu", (node.inputs[0], per_channel))
     return emit_broadcast(node, "prelu", node.inputs)
@@ -131,11 +139,14 @@ def import_shrink(node: OnnxNode) -> tuple[str, ...]:
         return (value,)
     if dtype != "uint64":
         return cast_to(node, *cast_to(node, value, "int64"), dtype)
-    infinite = float("inf")  # int64 holds the negative results, but not all positive ones
-    (above,), (below,) = (node.emit("clip", (value,), lo=lo, hi=hi) for lo, hi in ((0.0, infinite), (-infinite, 0.0)))
-    return node.emit("add", (*cast_to(node, above, dtype), *cast_to(node, *cast_to(node, below, "int64"), dtype)))
+    # uint64: int64 holds the negative results, which wrap, but not all positive ones. So both are cast on their own.
+    (positive,) = node.emit("clip", (value,), lo=0.0, hi=float("inf"))
+    (negative,) = node.emit("clip", (value,), lo=-float("inf"), hi=0.0)
+    (wrapped,) = cast_to(node, *cast_to(node, negative, "int64"), dtype)
+    return node.emit("add", (*cast_to(node, positive, dtype), wrapped))
 
 
 @decomposes("Gelu")
 def import_gelu(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Gelu, exact or, with attribute approximate = "tanh", approximated."""
     return node.emit("gelu_tanh" if node.attr("approximate", "none") == "tanh" else "gelu", node.inputs)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emits attention as products, sums and softmax, for ONNX's and com.microsoft's operators.
+"""Emits attention (Vaswani et al. 2017) as products, sums and softmax: a library for the importers of com.microsoft's
+operators, of GGUF models and of the TFLite front end. passes/fusion/attention.py fuses the result.
 
-Queries are [B, N, S, H], keys [B, M, T, H] and values [B, M, T, V], with M = N or a divisor of it; masks are added.
+Shapes: B batch, N heads of queries, M heads of keys and values (N, or a divisor of it: grouped-query attention),
+S queries, T keys, H elements of a query and a key, V elements of a value. Queries are [B, N, S, H], keys [B, M, T, H],
+values [B, M, T, V]. Masks are numbers that are added to the scores [B, N, S, T].
 """
 
 from __future__ import annotations
@@ -18,12 +21,16 @@ from ..emit_onnx import number
 from ..rules import axis_of
 from ..tensor.move import emit_slice
 
-#: The number that is added to masked scores, unless an attribute gives another one.
-LOWEST = float(np.finfo(np.float32).min)
+#: The number that a mask adds to the scores of keys that a query must not attend to.
+MASKED_SCORE = float(np.finfo(np.float32).min)
 
 
-def heads(node: OnnxNode, value: str, count: int) -> str:
-    """Splits heads: [B, S, N * H] → [B, N, S, H]."""
+def split_heads(node: OnnxNode, value: str, count: int) -> str:
+    """Emits a value [B, S, N * H] as heads [B, N, S, H]. count: N.
+
+    Raises:
+        ShapeError: if the last extent is no multiple of N.
+    """
     batch, length, hidden = node.type_of(value).shape
     if count < 1 or (isinstance(hidden, int) and hidden % count):
         raise ShapeError(f"{hidden} numbers do not make {count} heads")
@@ -31,15 +38,15 @@ def heads(node: OnnxNode, value: str, count: int) -> str:
     return node.emit("transpose", (value,), perm=(0, 2, 1, 3))[0]
 
 
-def joined(node: OnnxNode, value: str) -> str:
-    """Joins heads: [B, N, S, H] → [B, S, N * H]."""
+def merge_heads(node: OnnxNode, value: str) -> str:
+    """Emits heads [B, N, S, H] as one value [B, S, N * H]."""
     batch, count, length, width = node.type_of(value).shape
     (value,) = node.emit("transpose", (value,), perm=(0, 2, 1, 3))
     return node.emit("reshape", (value,), shape=(batch, length, count * width))[0]
 
 
-def parts(node: OnnxNode, value: str, axis: int, sizes: Sequence[Dim]) -> list[str]:
-    """Splits an axis into consecutive slices of these extents."""
+def split_axis(node: OnnxNode, value: str, axis: int, sizes: Sequence[Dim]) -> list[str]:
+    """Emits consecutive slices of these extents along an axis."""
     axis = axis_of(axis, node.type_of(value).rank)
     result: list[str] = []
     start: Dim = 0
@@ -49,15 +56,15 @@ def parts(node: OnnxNode, value: str, axis: int, sizes: Sequence[Dim]) -> list[s
     return result
 
 
-def appended(node: OnnxNode, past: str, value: str) -> str:
-    """Concatenates past keys or values and new ones."""
+def concat_past(node: OnnxNode, past: str, value: str) -> str:
+    """Emits past keys or values [B, M, past, H], "" for none, and new ones [B, M, S, H] as [B, M, past + S, H]."""
     if not past or node.type_of(past).shape[2] == 0:
         return value
     return node.emit("concat", (past, value), axis=2)[0]
 
 
-def count_up(node: OnnxNode, extent: Dim, *shape: Dim) -> str:
-    """Emits 0, 1, … below `extent` as int32, [extent] or reshaped to `shape`."""
+def arange_int32(node: OnnxNode, extent: Dim, *shape: Dim) -> str:
+    """Emits int32 0, 1, …, extent - 1, as [extent] or reshaped to `shape`."""
     if isinstance(extent, int):
         node.require_budget(extent)
         value = node.constant(np.arange(extent, dtype=np.int32))
@@ -67,15 +74,18 @@ def count_up(node: OnnxNode, extent: Dim, *shape: Dim) -> str:
     return node.emit("reshape", (value,), shape=shape)[0] if shape else value
 
 
-def unless(node: OnnxNode, allowed: str, value: float, dtype: str) -> str:
-    """Emits 0 where a bool tensor is true, else the value, as floats of the same shape."""
+def additive_mask(node: OnnxNode, allowed: str, value: float, dtype: str) -> str:
+    """Emits the mask of a bool tensor: 0 where it is true, else `value`, in a type of floats."""
     return emit_broadcast(node, "where", (allowed, number(node, 0, dtype), number(node, value, dtype)))[0]
 
 
-def up_to(node: OnnxNode, last: str, total: Dim, window: int = 0) -> str:
-    """Emits for each of `total` keys whether it is among the last `window` (0: all) keys up to key `last` [..., S,
-    1]."""
-    keys = count_up(node, total)
+def keys_up_to(node: OnnxNode, last: str, total: Dim, window: int = 0) -> str:
+    """Emits for each query and each of `total` keys whether the key is among the last `window` keys up to the query's
+    key `last`: bool [..., S, T].
+
+    last: int32 [..., S, 1], the index of the last key that the query may attend to. window: 0 for no limit.
+    """
+    keys = arange_int32(node, total)
     (allowed,) = emit_broadcast(node, "less_equal", (keys, last))
     if window > 0:
         (first,) = emit_broadcast(node, "sub", (last, number(node, window, "int32")))
@@ -83,41 +93,49 @@ def up_to(node: OnnxNode, last: str, total: Dim, window: int = 0) -> str:
     return allowed
 
 
-def causal(node: OnnxNode, length: Dim, total: Dim, dtype: str) -> str:
-    """Emits a causal mask [S, T]; the last query is aligned with the last key."""
-    (last,) = emit_broadcast(node, "add", (count_up(node, length, length, 1), *_extent(node, total - length)))
-    return unless(node, up_to(node, last, total), LOWEST, dtype)
+def causal_mask(node: OnnxNode, length: Dim, total: Dim, dtype: str) -> str:
+    """Emits a causal mask [S, T] in a type of floats. The last query attends to all keys, each earlier one to one key
+    less."""
+    (last,) = emit_broadcast(node, "add", (arange_int32(node, length, length, 1), *_extent_int32(node, total - length)))
+    return additive_mask(node, keys_up_to(node, last, total), MASKED_SCORE, dtype)
 
 
-def _extent(node: OnnxNode, extent: Dim) -> tuple[str, ...]:
+def _extent_int32(node: OnnxNode, extent: Dim) -> tuple[str, ...]:
+    """Emits an extent, which may be symbolic, as int32 []."""
     if isinstance(extent, int):
         return (number(node, extent, "int32"),)
     return cast_to(node, node.extent(extent), "int32")
 
 
-def within(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total: Dim) -> str:
-    """Converts a mask of ONNX Runtime to [B or 1, 1, S or 1, T] of bool; "" if it allows all.
+def bool_mask(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total: Dim) -> str:
+    """Converts a mask of ONNX Runtime to bool [B or 1, 1, S or 1, T], true for valid keys; returns "" if all are valid.
 
-    [B]: the number of valid keys. [2B]: the ends, then the starts of the ranges of valid keys. [B, T], [B, S, T],
-    [B, 1, most, most]: 1 for valid keys.
+    Args:
+        mask: one of these forms. [B]: the number of valid keys. [2B]: the ends, then the starts of the ranges of valid
+            keys. [B, T], [B, S, T] or [B, 1, longest, longest]: 1 for valid keys.
+        batch, length, total: the extents B, S and T.
+        past: the number of keys before those of the first query.
+
+    Raises:
+        ShapeError: if the mask has another form.
     """
     shape = node.type_of(mask).shape
     rank = len(shape)
     if rank == 1:
-        keys = count_up(node, total)
+        keys = arange_int32(node, total)
         if shape[0] == batch:
             ends = node.emit("reshape", cast_to(node, mask, "int32"), shape=(batch, 1, 1, 1))
             return emit_broadcast(node, "less", (keys, *ends))[0]
         if shape[0] != batch * 2:
             raise ShapeError(f"mask {node.type_of(mask)} for a batch of {batch}")
         (both,) = node.emit("reshape", cast_to(node, mask, "int32"), shape=(2 * batch, 1, 1, 1))
-        ends, starts = ((part,) for part in parts(node, both, 0, (batch, batch)))
+        ends, starts = ((part,) for part in split_axis(node, both, 0, (batch, batch)))
         return node.emit("logical_and", (*emit_broadcast(node, "less", (keys, *ends)),
                                  *emit_broadcast(node, "greater_equal", (keys, *starts))))[0]
     if rank == 2 and shape[1] == 1 and total != 1:
         return ""
     if rank == 4:
-        mask = parts(node, emit_slice(node, mask, 2, past, past + length), 3, (total,))[0]
+        mask = split_axis(node, emit_slice(node, mask, 2, past, past + length), 3, (total,))[0]
     if rank == 2:
         (mask,) = node.emit("reshape", (mask,), shape=(shape[0], 1, 1, shape[1]))
     if rank == 3:
@@ -130,8 +148,13 @@ def attend(node: OnnxNode, q: str, k: str, v: str, scale: float, masks: Sequence
            sink: str = "") -> str:
     """Emits softmax(scale * q kᵀ + masks) v, [B, N, S, V].
 
-    softcap: scores become softcap * tanh(scores / softcap) before masks are added. sink: an additional score
-    [.., N, 1, 1] in the softmax, without a value (attention sink).
+    Args:
+        masks: values that are added to the scores; "" is left out.
+        softcap: if not 0, scores become softcap * tanh(scores / softcap) before masks are added.
+        sink: an additional score [1, N, 1, 1] in the softmax that has no value (attention sink); "" for none.
+
+    Raises:
+        ShapeError: if the heads of queries and keys do not fit.
     """
     (batch, count, length, width), (_, groups, total, _) = node.type_of(q).shape, node.type_of(k).shape
     if count % groups or width != node.type_of(k).shape[3]:
@@ -153,36 +176,43 @@ def attend(node: OnnxNode, q: str, k: str, v: str, scale: float, masks: Sequence
         (scores,) = node.emit("concat", (scores, sink), axis=3)
     (weights,) = node.emit("softmax", (scores,), axis=3)
     if sink:
-        (weights,) = parts(node, weights, 3, (total,))
+        (weights,) = split_axis(node, weights, 3, (total,))
     if groups != count:
         (weights,) = node.emit("reshape", (weights,), shape=(*grouped, total))
     (y,) = node.emit("matmul", (weights, v), trans_a=0, trans_b=0)
     return node.emit("reshape", (y,), shape=(batch, count, length, node.type_of(v).shape[3]))[0]
 
 
-def rotated(node: OnnxNode, x: str, cos: str, sin: str, interleaved: bool) -> str:
-    """Applies rotary embeddings: rotates pairs of the first elements of each head of x [B, N, S, H] by angles with
-    these cosines and sines [B, 1, S, pairs]."""
+def apply_rotary(node: OnnxNode, x: str, cos: str, sin: str, interleaved: bool) -> str:
+    """Emits rotary position embeddings (Su et al. 2021): rotates pairs of the first 2 * pairs elements of each head of
+    x [B, N, S, H].
+
+    Args:
+        cos, sin: cosines and sines of the angles, [B, 1, S, pairs].
+        interleaved: whether a pair is two neighbours; else it is elements i and pairs + i.
+    """
     *outer, width = node.type_of(x).shape
     pairs = node.type_of(cos).shape[3]
-    rotary_part, *rest = parts(node, x, 3, (2 * pairs, width - 2 * pairs)) if 2 * pairs != width else [x]
+    rotary_part, *rest = split_axis(node, x, 3, (2 * pairs, width - 2 * pairs)) if 2 * pairs != width else [x]
     if interleaved:
         (rotary_part,) = node.emit("reshape", (rotary_part,), shape=(*outer, pairs, 2))
-        a, b = (node.emit("reshape", (part,), shape=(*outer, pairs))[0] for part in parts(node, rotary_part, 4, (1, 1)))
+        a, b = (node.emit("reshape", (element,), shape=(*outer, pairs))[0]
+                for element in split_axis(node, rotary_part, 4, (1, 1)))
     else:
-        a, b = parts(node, rotary_part, 3, (pairs, pairs))
+        a, b = split_axis(node, rotary_part, 3, (pairs, pairs))
     (first,) = node.emit("sub", (*node.emit("mul", (a, cos)), *node.emit("mul", (b, sin))))
     (second,) = node.emit("add", (*node.emit("mul", (a, sin)), *node.emit("mul", (b, cos))))
     if interleaved:
-        pair = [node.emit("reshape", (part,), shape=(*outer, pairs, 1))[0] for part in (first, second)]
-        (rotary_part,) = node.emit("concat", pair, axis=4)
+        columns = [node.emit("reshape", (part,), shape=(*outer, pairs, 1))[0] for part in (first, second)]
+        (rotary_part,) = node.emit("concat", columns, axis=4)
         (rotary_part,) = node.emit("reshape", (rotary_part,), shape=(*outer, 2 * pairs))
         return node.emit("concat", (rotary_part, *rest), axis=3)[0] if rest else rotary_part
     return node.emit("concat", (first, second, *rest), axis=3)[0]
 
 
-def angles(node: OnnxNode, cache: str, positions: str) -> str:
-    """Gathers rows of a table [most, pairs] at positions [B or 1, S]: [B or 1, 1, S, pairs]."""
+def gather_angles(node: OnnxNode, cache: str, positions: str) -> str:
+    """Gathers rows of a table of cosines or sines [positions, pairs] at positions [B or 1, S]. Returns
+    [B or 1, 1, S, pairs]."""
     (rows,) = node.emit("gather", (cache, positions), axis=0)
     batch, length, pairs = node.type_of(rows).shape
     return node.emit("reshape", (rows,), shape=(batch, 1, length, pairs))[0]

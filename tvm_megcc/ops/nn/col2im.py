@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Col2Im, which sums columns into an image, and MaxUnpool, which writes maxima back to their positions."""
+"""ONNX's Col2Im, which sums columns into an image, and MaxUnpool, which writes maxima back to their positions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from .windows import output_extent
 
 @register
 class Col2Im(Operator):
-    """y[n, c, b*s + k*d - p] += x[n, (c, k), b], over all blocks b and taps k of the window, along each axis.
+    """ONNX's Col2Im over 1 to 3 axes: y[n, c, b*s + k*d - p] += x[n, (c, k), b] for all window positions b and taps k,
+    with stride s, dilation d and leading pad p, along each axis.
 
-    Attributes with an entry for each axis: `image`, extents of the result; `blocks`, positions of the window; `kernel`,
-    `strides`, `dilations`; `pads`, the leading pads p. Attribute `channels`: C. Operand: x [N, C * taps, blocks].
+    Operand: x [N, C * product(kernel), product(blocks)]. Result: [N, C, *image], of x's dtype.
+
+    Attributes with an entry for each axis: `image`, the extents of the result; `blocks`, the numbers of window
+    positions; `kernel`, `strides`, `dilations`; `pads`, the leading pads. Attribute `channels`: C.
     """
 
     kind = "col2im"
@@ -39,19 +42,20 @@ class Col2Im(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        rows = list(zip(attrs.blocks, attrs.kernel, attrs.strides, attrs.dilations, attrs.pads, attrs.image,
+        axes = list(zip(attrs.blocks, attrs.kernel, attrs.strides, attrs.dilations, attrs.pads, attrs.image,
                         strict=True))
-        full = [max((b - 1) * s + (k - 1) * d + 1, p + extent) for b, k, s, d, p, extent in rows]
+        padded = [max((b - 1) * s + (k - 1) * d + 1, p + extent) for b, k, s, d, p, extent in axes]
         columns = x.reshape(x.shape[0], attrs.channels, *attrs.kernel, *attrs.blocks)
-        result = np.zeros((x.shape[0], attrs.channels, *full), np.float64 if x.dtype.kind == "f" else x.dtype)
+        result = np.zeros((x.shape[0], attrs.channels, *padded), np.float64 if x.dtype.kind == "f" else x.dtype)
         for tap in np.ndindex(*attrs.kernel):
-            result[(..., *(slice(t * d, t * d + (b - 1) * s + 1, s) for t, (b, _, s, d, _, _) in
-                           zip(tap, rows, strict=True)))] += columns[(slice(None), slice(None), *tap)]
-        return (result[(..., *(slice(p, p + extent) for *_, p, extent in rows))].astype(x.dtype),)
+            elements = tuple(slice(t * d, t * d + (b - 1) * s + 1, s)
+                             for t, (b, _, s, d, _, _) in zip(tap, axes, strict=True))
+            result[(..., *elements)] += columns[(slice(None), slice(None), *tap)]
+        return (result[(..., *(slice(p, p + extent) for *_, p, extent in axes))].astype(x.dtype),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        x, declared, stated = node.type(0), node.declared(), node.stated(1)
+        x, declared, stated = node.type(0), node.declared_shape(), node.declared_if_unknown(1)
         image = node.dims(1, "image_shape") if stated is None else stated[2:]
         kernel = node.dims(2, "block_shape", x.shape[1])
         axes = len(image)
@@ -82,7 +86,10 @@ Col2Im.cases = (
 
 @register
 class MaxUnpool(Operator):
-    """A tensor of zeros of `shape` with x[i] at flat index where[i]; of equal indices the last one wins."""
+    """ONNX's MaxUnpool: a tensor of zeros with x[i] at flat index where[i]. Where indices are equal, the last one wins.
+
+    Operands: x, of any shape and dtype; where int64, of x's shape. Attribute `shape`: that of the result.
+    """
 
     kind = "max_unpool"
     operands = ("x", "where")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution over two spatial axes, dense, grouped and depthwise."""
+"""Convolution over two spatial axes, dense, grouped and depthwise, and the importer of ONNX's Conv."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, f32, register
 from .conv3d import emit_conv3d
-from .windows import output_extent, padded, require_known_weights
+from .windows import output_extent, pad_for_windows, require_known_weights
 
 
 @register
 class Conv2d(Operator):
     """y[n, o, h, w] = b[o] + sum over i, kh, kw of x[n, i, h*sh + kh*dh - top, w*sw + kw*dw - left] * w[o, i, kh, kw].
 
-    Attributes: `strides`, `dilations` (h, w); `pads` (top, left, bottom, right); `groups`.
-    Operands: x [N, C, H, W], w [O, C / groups, KH, KW], b [O].
+    It serves ONNX's Conv over one or two spatial axes, relax.nn.conv2d and Relay's nn.conv2d.
+
+    Operands, of one dtype: x [N, C, H, W]; w [O, C / groups, KH, KW]; b [O]. Result: [N, O, OH, OW].
+    Attributes: `strides` (sh, sw), `dilations` (dh, dw); `pads` (top, left, bottom, right); `groups`.
     """
 
     kind = "conv2d"
@@ -73,13 +75,19 @@ class Conv2d(Operator):
 
 
 def emit_convolution(node: OnnxNode, kind: str, **attributes) -> tuple[str, ...]:
-    """Emits a convolution of the node's operands x, w and b. attributes: those of `kind` besides those of conv2d."""
+    """Emits the convolution of an ONNX node, whose operands are x, w and b.
+
+    kind: "conv2d" or "conv2d_integer". attributes: those that the latter has besides conv2d's.
+
+    Raises:
+        ShapeError: for other than 1 to 3 spatial axes.
+    """
     x, w = node.type(0), node.type(1)
     if x.rank == 5 and kind == "conv2d":
         return emit_conv3d(node)
     if x.rank not in (3, 4):
         raise ShapeError(f"convolution over {x.rank - 2} spatial axes; 1 to 3 are supported")
-    value, attrs = padded(node, node.inputs[0], w.shape[2:], attributes.get("x_zero", 0))
+    value, attrs = pad_for_windows(node, node.inputs[0], w.shape[2:], attributes.get("x_zero", 0))
     attrs.pop("kernel"), attrs.pop("ceil")
     attrs.update(attributes, groups=node.attr("group", 1))
     if x.rank == 4:

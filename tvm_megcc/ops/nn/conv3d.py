@@ -10,15 +10,15 @@ from ...ir.dims import Dim, product
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, f32, register
-from .windows import output_extent, padded, require_known_weights
+from .windows import output_extent, pad_for_windows, require_known_weights
 
 
 @register
 class Conv3d(Operator):
-    """The convolution of `conv2d` over three spatial axes.
+    """The convolution of `conv2d` over three spatial axes, for ONNX's Conv, relax.nn.conv3d and Relay's nn.conv3d.
 
+    Operands, of one dtype: x [N, C, D, H, W]; w [O, C / groups, KD, KH, KW]; b [O]. Result: [N, O, OD, OH, OW].
     Attributes: `strides`, `dilations` (d, h, w); `pads` (front, top, left, back, bottom, right); `groups`.
-    Operands: x [N, C, D, H, W], w [O, C / groups, KD, KH, KW], b [O].
     """
 
     kind = "conv3d"
@@ -44,14 +44,14 @@ class Conv3d(Operator):
     def compute(attrs: Attrs, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
         # Sums in float64, as in conv2d.
         padded = np.pad(x, ((0, 0), (0, 0), *zip(attrs.pads[:3], attrs.pads[3:], strict=True)))
-        rows = list(zip(padded.shape[2:], w.shape[2:], attrs.strides, attrs.dilations, strict=True))
-        outputs = [output_extent(*row, 0, 0) for row in rows]
+        axes = list(zip(padded.shape[2:], w.shape[2:], attrs.strides, attrs.dilations, strict=True))
+        outputs = [output_extent(*axis, 0, 0) for axis in axes]
         grouped = padded.reshape(x.shape[0], attrs.groups, w.shape[1], *padded.shape[2:])
         weights = w.astype(np.float64).reshape(attrs.groups, w.shape[0] // attrs.groups, *w.shape[1:])
         y = np.zeros((x.shape[0], attrs.groups, w.shape[0] // attrs.groups, *outputs))
         for tap in np.ndindex(*w.shape[2:]):
             window = grouped[(..., *(slice(t * d, t * d + (n - 1) * s + 1, s)
-                                     for t, n, (_, _, s, d) in zip(tap, outputs, rows, strict=True)))]
+                                     for t, n, (_, _, s, d) in zip(tap, outputs, axes, strict=True)))]
             y += np.einsum("ngidhw,goi->ngodhw", window, weights[(..., *tap)], optimize=True)
         y = y.reshape(x.shape[0], w.shape[0], *outputs).astype(x.dtype)
         return (y if b is None else y + b.reshape(-1, 1, 1, 1),)
@@ -63,7 +63,7 @@ class Conv3d(Operator):
 
 def emit_conv3d(node: OnnxNode) -> tuple[str, ...]:
     """Imports an ONNX Conv whose operand has three spatial axes."""
-    value, attrs = padded(node, node.inputs[0], node.type(1).shape[2:], 0)
+    value, attrs = pad_for_windows(node, node.inputs[0], node.type(1).shape[2:], 0)
     attrs.pop("kernel"), attrs.pop("ceil")
     return node.emit(Conv3d.kind, (value, *node.inputs[1:]), groups=node.attr("group", 1), **attrs)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposed convolution (the gradient of a convolution to its input) over two spatial axes, and over three as a matrix
-product and col2im."""
+"""Transposed convolution over two spatial axes, and the importer of ONNX's ConvTranspose. Over three axes it becomes a
+matrix product and col2im."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from .windows import require_known_weights
 class Conv2dTranspose(Operator):
     """y[n, o, h*sh + i*dh - top, w*sw + j*dw - left] += x[n, c, h, w] * w[c, o, i, j], starting from b[o].
 
-    Attributes: `strides`, `dilations`, `output_padding` (h, w); `pads` (top, left, bottom, right), which are cropped
-    from the result, after `output_padding` was added at its end; `groups`. Operands: x [N, C, H, W], w [C, O / groups,
-    KH, KW], b [O].
+    It serves ONNX's ConvTranspose over one or two spatial axes, relax.nn.conv2d_transpose and Relay's
+    nn.conv2d_transpose.
+
+    Operands, of one dtype: x [N, C, H, W]; w [C, O / groups, KH, KW]; b [O]. Result: [N, O, OH, OW].
+    Attributes: `strides`, `dilations` (h, w); `output_padding` (h, w), rows and columns that are added at the end of
+    the result; `pads` (top, left, bottom, right), which are then cropped from it; `groups`.
     """
 
     kind = "conv2d_transpose"
@@ -74,7 +77,7 @@ class Conv2dTranspose(Operator):
             raise ShapeError(f"transposed convolution of {x} with weights {w}; 1 to 3 spatial axes are supported")
         attrs = _attributes(node, x.shape[2:], w.shape[2:])
         if axes == 3:
-            return _by_product(node, attrs)
+            return _emit_conv3d_transpose(node, attrs)
         if axes == 2:
             return node.emit(cls.kind, node.inputs, **attrs)
         # One spatial axis is imported as two with height 1.
@@ -92,13 +95,22 @@ class Conv2dTranspose(Operator):
 
 
 def _full_extent(extent: Dim, kernel: int, stride: int, dilation: int) -> Dim:
-    """Returns the extent of the result's axis before cropping."""
+    """Returns the extent of the result's axis before `output_padding` and `pads`."""
     return (extent - 1) * stride + (kernel - 1) * dilation + 1
 
 
 def _attributes(node: OnnxNode, extents, kernel) -> dict:
-    """Returns `strides`, `dilations`, `output_padding`, `pads` and `groups` of an ONNX node. `output_shape` and
-    `auto_pad` become output padding where the result is longer than the windows reach, and pads where it is shorter."""
+    """Returns the attributes of our operator for an ONNX node.
+
+    ONNX's `output_shape` and `auto_pad` become `output_padding` where the result is longer than the windows reach, and
+    `pads` where it is shorter.
+
+    Args:
+        extents, kernel: the spatial extents of x and w.
+
+    Raises:
+        MegccError: for attributes that contradict each other, and for an output shape of symbolic extents.
+    """
     axes = len(kernel)
     strides, dilations = (tuple(node.attr(name, [1] * axes)) for name in ("strides", "dilations"))
     extra = tuple(node.attr("output_padding", [0] * axes))
@@ -134,8 +146,9 @@ def _attributes(node: OnnxNode, extents, kernel) -> dict:
             "groups": node.attr("group", 1)}
 
 
-def _by_product(node: OnnxNode, attrs: dict) -> tuple[str, ...]:
-    """Emits columns = w^T x for each group, and sums them into the image (col2im)."""
+def _emit_conv3d_transpose(node: OnnxNode, attrs: dict) -> tuple[str, ...]:
+    """Emits a transposed convolution over three spatial axes: columns = wᵀ x for each group, which col2im sums into the
+    image."""
     x, w = node.type(0), node.type(1)
     groups, pixels = attrs["groups"], product(x.shape[2:])
     if x.shape[1] != w.shape[0] or w.shape[0] % groups:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deformable convolution (Dai et al. 2017; with a mask, Zhu et al. 2018)."""
+"""Deformable convolution (Dai et al. 2017; with a mask, Zhu et al. 2018): ONNX's DeformConv and Relay's
+nn.deformable_conv2d."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ from .windows import output_extent, require_known_weights, window_attrs
 
 @register
 class DeformConv(Operator):
-    """A convolution whose taps read x at positions shifted by `offset`, with bilinear interpolation and zeros around x,
-    multiplied by `mask`.
+    """A convolution over two spatial axes whose taps read x at positions that are shifted by operand `offset`, with
+    bilinear interpolation and zeros around x, times operand `mask`.
 
-    Attributes: those of `conv2d`; `offset_groups`, the number of groups of channels with offsets of their own.
-    Operands: x [N, C, H, W], w [O, C / groups, KH, KW], offset [N, offset_groups * KH * KW * 2, OH, OW] (row, then
-    column), b [O], mask [N, offset_groups * KH * KW, OH, OW].
+    Operands, of one dtype: x [N, C, H, W]; w [O, C / groups, KH, KW]; offset [N, offset_groups * KH * KW * 2, OH, OW],
+    for each tap the shift of the row, then of the column, in pixels; b [O]; mask [N, offset_groups * KH * KW, OH, OW].
+    Result: [N, O, OH, OW]. Attributes: those of `conv2d`; `offset_groups`, the number of groups of channels of x with
+    offsets of their own.
     """
 
     kind = "deform_conv"
@@ -57,6 +59,7 @@ class DeformConv(Operator):
         parts, taps = attrs.offset_groups, kh * kw
         shifts = offset.astype(np.float32).reshape(n, parts, taps, 2, oh, ow)
         factors = np.ones((n, parts, taps, oh, ow)) if mask is None else mask.reshape(n, parts, taps, oh, ow)
+        # Positions in x of each tap of each result, [n, parts, taps, oh, ow]. Beyond 2 pixels around x all is zero.
         tap = np.arange(taps)[:, None, None]
         rows = (np.arange(oh)[:, None] * attrs.strides[0] - attrs.pads[0] + tap // kw * attrs.dilations[0]) \
             .astype(np.float32) + shifts[..., 0, :, :]
@@ -66,13 +69,13 @@ class DeformConv(Operator):
         top, left = np.floor(rows), np.floor(columns)
         padded = np.pad(x, ((0, 0), (0, 0), (2, 3), (2, 3))).astype(np.float64).reshape(n, parts, c // parts, ih + 5,
                                                                                        iw + 5)
-        which = (np.arange(n)[:, None, None, None, None], np.arange(parts)[None, :, None, None, None])
+        image, part = np.arange(n)[:, None, None, None, None], np.arange(parts)[None, :, None, None, None]
         total = np.zeros((n, parts, taps, oh, ow, c // parts))
         for down in (0, 1):
             for right in (0, 1):
                 corner_weights = np.abs(1 - down - (rows - top)) * np.abs(1 - right - (columns - left))
-                taken = padded[which[0], which[1], :, (top + down + 2).astype(int), (left + right + 2).astype(int)]
-                total += taken * (corner_weights * factors)[..., None]
+                corner = padded[image, part, :, (top + down + 2).astype(int), (left + right + 2).astype(int)]
+                total += corner * (corner_weights * factors)[..., None]
         windows = np.moveaxis(total, -1, 2).reshape(n, attrs.groups, per_group * taps, oh, ow)
         filters = w.astype(np.float64).reshape(attrs.groups, oc // attrs.groups, per_group * taps)
         y = np.einsum("ngkhw,gok->ngohw", windows, filters, optimize=True).reshape(n, oc, oh, ow).astype(x.dtype)

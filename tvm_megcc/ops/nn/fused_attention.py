@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention as one operator (Vaswani et al. 2017), into which passes/fusion/attention.py fuses products and softmax."""
+"""Attention as one operator (Vaswani et al. 2017), into which passes/fusion/attention.py fuses two matrix products with
+a softmax between them, so that the scores need no memory."""
 
 from __future__ import annotations
 
@@ -16,26 +17,30 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, Types, f32, register
 from ..cache_rows import CACHE_DTYPES, numbers_shape, stored_rows, widened_rows
 
-#: The logical axes of the operands and the result, a letter each.
+#: The axes of queries, keys, values and the result, a letter each: b batch, n head, s query, t key, h element of a
+#: query or key, v element of a value.
 Q, K, V, Y = "bnsh", "bnth", "bntv", "bnsv"
 
-#: Letters of the stored axes of keys and values: m, heads that several query heads may share; r, the capacity in keys.
-_KEPT = str.maketrans("nt", "mr")
+#: The stored axes of keys and values have other extents than n and t: m is the number of their heads, each of which
+#: several query heads may share; r is the capacity in keys.
+_CACHE_AXES = str.maketrans("nt", "mr")
 
 
 @register
 class Attention(Operator):
-    """softmax(`scale` q kᵀ + mask) v, for each batch element (b) and head (n).
+    """softmax(scale * q kᵀ + mask) v, for each batch element (b) and head (n), with queries s and keys t.
 
-    q: queries (s) of h numbers; k: keys (t) of h numbers; v: the value of each key, v numbers.
-    mask: [b or 1, n or 1, 1 or s / `groups`, t]; its rows apply to each of `groups` consecutive groups of queries.
+    Operands: q float32, queries of h elements; k, keys of h elements; v, for each key a value of v elements; mask
+    float32 [b or 1, n or 1, 1 or s / groups, t], whose rows apply to each of `groups` consecutive groups of queries.
+    k and v are float32, or rows of a KV cache of float16 or int8 (ops/cache_rows.py), whose rows are the last axis.
+    Result: float32, with the axes `y_axes`.
 
-    Attributes: `q_axes`, `k_axes`, `v_axes`, `y_axes`: the axes of operands and result in memory, a letter each, such
-    as "bsnh" for the result of a matrix product; b and n may be missing. An operand may be index `q_at`, `k_at`, `v_at`
-    along a further axis "c". `causal`: query s attends to keys up to s + (keys - queries). `shared`: the number of
-    query heads that share keys and values. `seen`: the number of valid keys, from the first; None for all. Keys and
-    values may be those of a KV cache of float16 or int8 (ops/cache_rows.py), whose rows are the last axis. `blind`:
-    queries with a mask of -inf for all keys give zeros, not NaN.
+    Attributes: `scale`. `q_axes`, `k_axes`, `v_axes`, `y_axes`: the axes of operands and result in their order, a
+    letter each, such as "bsnh" for the result of a matrix product; b and n may be missing. `q_at`, `k_at`, `v_at`: the
+    index along a further axis "c" of an operand, such as one that holds queries, keys and values together. `causal`:
+    query s attends to keys up to s + (keys - queries). `groups`: as of mask. `shared`: the number of query heads that
+    share keys and values. `seen`: the number of valid keys, from the first; None for all. `blind`: a query whose mask
+    is -inf for all keys gives zeros, not NaN.
     """
 
     kind = "attention"
@@ -65,7 +70,7 @@ class Attention(Operator):
     def compute(attrs: Attrs, q: np.ndarray, k: np.ndarray, v: np.ndarray,
                 mask: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
         k, v = (array if array.dtype == np.float32 else widened_rows(array) for array in (k, v))
-        q, k, v = (_in_order(array, attrs[f"{name}_axes"], axes, attrs[f"{name}_at"]).astype(np.float64)
+        q, k, v = (_transpose_operand(array, attrs[f"{name}_axes"], axes, attrs[f"{name}_at"]).astype(np.float64)
                    for name, array, axes in (("q", q, Q), ("k", k, K), ("v", v, V)))
         k, v = (np.repeat(array[:, :, :attrs.seen], attrs.shared, 1) for array in (k, v))
         queries, keys = q.shape[2], k.shape[2]
@@ -91,8 +96,8 @@ class Attention(Operator):
 
 
 def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
-    """Returns the extent of each axis by its letter; 1 for a missing b or n. m: the heads of keys and values; r: their
-    capacity in keys.
+    """Returns the extent of each axis by its letter, for operands q, k and v; 1 for a missing b or n. There are also m,
+    the heads of keys and values, and r, their capacity in keys.
 
     Raises:
         ShapeError: if operands contradict each other, or lack an axis.
@@ -106,10 +111,10 @@ def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
         if type_.dtype not in dtypes or type_.rank != len(axes) or len(set(axes)) != len(axes) \
                 or not set(wanted[2:]) <= set(axes) <= {*wanted, "c"}:
             raise ShapeError(f"operand {name} {type_} has not the axes {axes}")
-        lies = axes if name == "q" else axes.translate(_KEPT)
+        stored_axes = axes if name == "q" else axes.translate(_CACHE_AXES)
         if type_.dtype == "int8" and axes[-1] != wanted[-1]:
             raise ShapeError(f"rows of operand {name} {type_} are not its last axis: {axes}")
-        for axis, dim in zip(lies, numbers_shape(type_.shape, type_.dtype), strict=True):
+        for axis, dim in zip(stored_axes, numbers_shape(type_.shape, type_.dtype), strict=True):
             require_equal(extents.setdefault(axis, dim), dim, f"operand {name} {type_} for axes {axes}")
         if "c" in axes:
             require_at_most(at + 1, extents["c"], f"place {at} of {type_}")
@@ -125,7 +130,9 @@ def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
     return extents
 
 
-def _in_order(array: np.ndarray, axes: str, wanted: str, at: int) -> np.ndarray:
+def _transpose_operand(array: np.ndarray, axes: str, wanted: str, at: int) -> np.ndarray:
+    """Returns an array of these axes as one of the axes `wanted`, of extent 1 where it has none. at: the index along
+    axis "c", which is removed."""
     if "c" in axes:
         array, axes = array.take(at, axes.index("c")), axes.replace("c", "")
     array = array.transpose([axes.index(axis) for axis in wanted if axis in axes])
@@ -153,8 +160,8 @@ def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mas
     return Case(inputs, attrs, values=values)
 
 
-def _blocked(*shape: int, last: float = float(np.finfo(np.float32).min)) -> np.ndarray:
-    """Returns a mask that excludes the first keys, and all keys for the last query."""
+def _blocking_mask(*shape: int, last: float = float(np.finfo(np.float32).min)) -> np.ndarray:
+    """Returns a mask of this shape that excludes the first keys with -inf. last: the mask of the last query."""
     mask = np.zeros(shape)
     mask[..., :shape[3] * 3 // 5], mask[..., -1, :] = -np.inf, last
     return mask
@@ -171,16 +178,16 @@ Attention.cases = (
     _case(6, 600, 20, 9, "nsh nth ntv nsv", causal=True),
     _case(1, 1100, 64, 64, mask=(1, 1, 1, 1100), scale=0.125),
     _case(8, 11, 4, 3, mask=(1, 2, 2, 11), groups=4),
-    _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocked(1, 1, 4, 530)),
-    _case(35, 530, 4, 4, mask=(1, 1, 35, 530), value=_blocked(1, 1, 35, 530)),
+    _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocking_mask(1, 1, 4, 530)),
+    _case(35, 530, 4, 4, mask=(1, 1, 35, 530), value=_blocking_mask(1, 1, 35, 530)),
     _case(2, 3, 1, 1, "sh th tv sv"),
     _case(64, 260, 3, 70, "bhsn bnth bntv bnsv", scale=1.0),
     _case(1, 37, 16, 24, b=2, n=6, shared=3, capacity=50, mask=(2, 1, 1, 37)),
     _case(9, 300, 12, 8, "bsnh btnh bnvt bsnv".replace("bnvt", "btnv"), n=4, shared=2, capacity=301),
     _case(4, 5, 8, 8, "nsh nth ntv nsv", capacity=64, causal=True),
     _case(2, 2, 8, 8, mask=(1, 1, 2, 2)),
-    _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocked(1, 1, 4, 530, last=-np.inf), blind=True),
-    _case(35, 270, 4, 20, mask=(1, 1, 35, 270), value=_blocked(1, 1, 35, 270, last=-np.inf), blind=True),
+    _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocking_mask(1, 1, 4, 530, last=-np.inf), blind=True),
+    _case(35, 270, 4, 20, mask=(1, 1, 35, 270), value=_blocking_mask(1, 1, 35, 270, last=-np.inf), blind=True),
     *(_case(1, 300, 64, 64, n=6, shared=3, capacity=310, scale=0.125, cache=cache) for cache in ("float16", "int8")),
     *(_case(37, 41, 19, 21, b=2, n=4, shared=2, capacity=43, mask=(1, 1, 37, 41), cache=cache)
       for cache in ("float16", "int8")),

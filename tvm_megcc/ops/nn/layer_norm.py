@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer normalisation (Ba et al. 2016) as one operator, into which passes/fusion/norms.py fuses means, squares and
-roots."""
+"""Layer normalisation (Ba et al. 2016) as one operator. The importer emits means, squares and roots (nn/norm.py);
+passes/fusion/norms.py fuses them into it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from ..base import Case, Operator, f32, register
 
 @register
 class LayerNorm(Operator):
-    """(x - mean) / sqrt(variance + `epsilon`) along the last axis, times weight [N], plus bias [N]."""
+    """y = (x - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance along the last axis.
+
+    Operands, float32: x [..., N]; weight [N]; bias [N]. Result: float32 [..., N]. Attribute `epsilon`.
+    """
 
     kind = "layer_norm"
     operands = ("x", "weight?", "bias?")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local response normalisation across channels (Krizhevsky, Sutskever and Hinton 2012)."""
+"""Local response normalisation across channels (Krizhevsky, Sutskever and Hinton 2012): ONNX's LRN, Relay's nn.lrn."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from ..base import Case, OnnxNode, Operator, f32, register
 
 @register
 class Lrn(Operator):
-    """y = x / (bias + alpha / size * sum of the squares of the `size` neighbouring channels)^beta. An even window has
-    one channel more after the centre than before. Operand: x [N, C, H, W]."""
+    """y = x / (bias + alpha / size * sum of the squares of `size` neighbouring channels)^beta.
+
+    Operand: x [N, C, H, W] of floats; the result has its type. Attributes: `size`, `alpha`, `beta`, `bias`. The channel
+    itself is in the middle of its neighbours; if `size` is even, there is one more after it than before it.
+    """
 
     kind = "lrn"
     onnx = ("LRN",)
@@ -41,8 +44,9 @@ class Lrn(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         shape = node.type_of(node.inputs[0]).shape
-        (value,) = node.emit("reshape", node.inputs, shape=(*shape[:2], 1, product(shape[2:]))) \
-            if len(shape) != 4 else node.inputs
-        (value,) = node.emit(cls.kind, (value,), size=node.attr("size"), alpha=node.attr("alpha", 1e-4),
-                             beta=node.attr("beta", 0.75), bias=node.attr("bias", 1.0))
-        return node.emit("reshape", (value,), shape=shape) if len(shape) != 4 else (value,)
+        attrs = {"size": node.attr("size"), "alpha": node.attr("alpha", 1e-4), "beta": node.attr("beta", 0.75),
+                 "bias": node.attr("bias", 1.0)}
+        if len(shape) == 4:
+            return node.emit(cls.kind, node.inputs, **attrs)
+        (value,) = node.emit("reshape", node.inputs, shape=(*shape[:2], 1, product(shape[2:])))
+        return node.emit("reshape", node.emit(cls.kind, (value,), **attrs), shape=shape)

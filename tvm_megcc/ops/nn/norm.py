@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decomposes normalisations into simpler operators."""
+"""Imports ONNX's normalisations as simpler operators; passes fuse some of them again (nn/layer_norm.py)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, product
 from ..base import OnnxNode, decomposes
 from ..elementwise import cast_to
+from ..emit_onnx import number
 from ..math.reduce import reduce
 from ..rules import axis_of
 
 
 @decomposes("BatchNormalization")
 def batch_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Imports BatchNormalization as x * factor + shift per channel; both are constants if the statistics are."""
+    """Imports BatchNormalization as x * factor + shift per channel; both are constants if the statistics are.
+
+    Raises:
+        MegccError: for the training mode before operator set 14, and for spatial = 0.
+    """
     training = node.attr("training_mode", 0) if node.opset >= 7 else not node.attr("is_test", 0)
     if (training and node.opset < 14) or (not training and any(node.outputs[1:])):
         raise MegccError("is in training mode; export the model for inference")
@@ -32,14 +37,14 @@ def batch_norm(node: OnnxNode) -> tuple[str, ...]:
             raise ShapeError(f"{name} is {node.type(index)} where the operand has {channels} channels")
     epsilon = node.attr("epsilon", 1e-5)
     if training:
-        return _in_training(node, epsilon)
+        return _batch_norm_in_training(node, epsilon)
     if all(node.is_const(index) for index in range(1, 5)):
         scale, bias, mean, variance = (node.const(index).astype(np.float64) for index in range(1, 5))
         factor = scale / np.sqrt(variance + epsilon)
         per_channel = [node.constant(array.astype(np.dtype(x.dtype)).reshape(1, -1, *(1,) * (x.rank - 2)))
                        for array in (factor, bias - mean * factor)]
     else:
-        wide = _widest(node, *range(5))
+        wide = _common_dtype(node, *range(5))
         scale, bias, mean, variance = (cast_to(node, value, wide)[0] for value in node.inputs[1:5])
         (factor,) = node.emit("mul", (scale, _inverse_root(node, variance, epsilon)))
         (shift,) = node.emit("sub", (bias, *node.emit("mul", (mean, factor))))
@@ -48,12 +53,12 @@ def batch_norm(node: OnnxNode) -> tuple[str, ...]:
     return node.emit("add", (scaled, per_channel[1]))
 
 
-def _widest(node: OnnxNode, *operands: int) -> str:
-    """Returns the dtype that can represent the values of all these operands."""
+def _common_dtype(node: OnnxNode, *operands: int) -> str:
+    """Returns the dtype that can represent the values of all these operands, by numpy's promotion."""
     return np.result_type(*(np.dtype(node.type(index).dtype) for index in operands)).name
 
 
-def _in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
+def _batch_norm_in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
     """Imports batch norm in training mode: normalises by the batch's statistics, and returns the running ones too."""
     x, (scale, bias, *running) = node.type(0), node.inputs[1:5]
     axes, momentum = (0, *range(2, x.rank)), float(node.attr("momentum", 0.9))
@@ -67,29 +72,31 @@ def _in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
     for old, new in zip(running, (mean, variance), strict=True):
         dtype = node.type_of(old).dtype
         (new,) = cast_to(node, node.emit("reshape", (new,), shape=(x.shape[1],))[0], dtype)
-        shares = [node.emit("mul", (value, _scalar(node, coefficient, dtype)))[0]
+        shares = [node.emit("mul", (value, number(node, coefficient, dtype)))[0]
                   for value, coefficient in ((old, momentum), (new, 1 - momentum))]
         results += node.emit("add", tuple(shares))
     return tuple(results)
 
 
-def _scalar(node: OnnxNode, value: float, dtype: str) -> str:
-    return node.constant(np.array(value, np.dtype(dtype)))
-
-
 def _inverse_root(node: OnnxNode, variance: str, epsilon: float) -> str:
-    (sum_,) = node.emit("add", (variance, _scalar(node, epsilon, node.type_of(variance).dtype)))
+    """Emits 1 / sqrt(variance + epsilon)."""
+    (sum_,) = node.emit("add", (variance, number(node, epsilon, node.type_of(variance).dtype)))
     return node.emit("rsqrt", (sum_,))[0]
 
 
 def _per_channel(node: OnnxNode, value: str, rank: int) -> str:
+    """Emits a value [C] as [1, C, 1, …] of this rank."""
     (channels,) = node.type_of(value).shape
     return node.emit("reshape", (value,), shape=(1, channels, *(1,) * (rank - 2)))[0]
 
 
 def _normalise(node: OnnxNode, value: str, axes: Sequence[int], epsilon: float) -> tuple[str, str, str]:
-    """Emits (x - mean) / sqrt(variance + epsilon) over some axes; returns it, the mean and the inverse deviation. Those
-    of float16 are float32 (stash_type of LayerNormalization): squares from 256 on are no float16."""
+    """Emits (x - mean) / sqrt(variance + epsilon), with mean and variance over some axes. Returns it, the mean and
+    1 / sqrt(variance + epsilon).
+
+    Mean and variance of float16 are computed in float32 (attribute stash_type of LayerNormalization), since the squares
+    of numbers from 256 on overflow float16.
+    """
     dtype = node.type_of(value).dtype
     (value,) = cast_to(node, value, statistics_dtype(dtype))
     (mean,) = reduce(node, "reduce_mean", value, tuple(axes), True)
@@ -108,6 +115,7 @@ def statistics_dtype(dtype: str) -> str:
 
 @decomposes("InstanceNormalization")
 def instance_norm(node: OnnxNode) -> tuple[str, ...]:
+    """Imports InstanceNormalization. Operands: x [N, C, …], scale [C], bias [C]."""
     rank = node.type(0).rank
     value, _, _ = _normalise(node, node.inputs[0], range(2, rank), node.attr("epsilon", 1e-5))
     (value,) = node.emit("mul", (value, _per_channel(node, node.inputs[1], rank)))
@@ -116,29 +124,31 @@ def instance_norm(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("LayerNormalization")
 def layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Imports LayerNormalization. Several axes are flattened to one."""
+    """Imports LayerNormalization over the axes from attribute `axis` on. Several axes of known extents are flattened to
+    one. Results: the normalised value, the mean, 1 / the standard deviation."""
     shape = node.type(0).shape
     axis = axis_of(node.attr("axis", -1), len(shape))
     rows, normalised = shape[:axis], shape[axis:]
     x, *factors = node.inputs[0], *(node.inputs[index] for index in (1, 2) if node.has(index))
-    flat = len(normalised) > 1 and all(isinstance(extent, int) for extent in normalised) \
+    is_flattened = len(normalised) > 1 and all(isinstance(extent, int) for extent in normalised) \
         and all(node.type_of(factor).shape == normalised for factor in factors)
-    if flat:
+    if is_flattened:
         (x,) = node.emit("reshape", (x,), shape=(*rows, product(normalised)))
         factors = [node.emit("reshape", (factor,), shape=(product(normalised),))[0] for factor in factors]
-    value, mean, inverse = _normalise(node, x, range(axis, axis + 1 if flat else len(shape)),
+    value, mean, inverse = _normalise(node, x, range(axis, axis + 1 if is_flattened else len(shape)),
                                       node.attr("epsilon", 1e-5))
     for kind, factor in zip(("mul", "add"), factors, strict=False):
         (value,) = node.emit(kind, (value, factor))
-    if not flat:
+    if not is_flattened:
         return value, mean, inverse
-    shapes = shape, *((*rows, *(1,) * len(normalised)),) * 2
-    return tuple(node.emit("reshape", (result,), shape=to)[0]
-                 for result, to in zip((value, mean, inverse), shapes, strict=True))
+    statistics_shape = (*rows, *(1,) * len(normalised))
+    return tuple(node.emit("reshape", (result,), shape=result_shape)[0] for result, result_shape in
+                 ((value, shape), (mean, statistics_shape), (inverse, statistics_shape)))
 
 
 @decomposes("RMSNormalization")
 def rms_norm(node: OnnxNode) -> tuple[str, ...]:
+    """Imports RMSNormalization over the axes from attribute `axis` on, times the scale, the second operand."""
     rank = node.type(0).rank
     axes = tuple(range(axis_of(node.attr("axis", -1), rank), rank))
     (x,) = cast_to(node, node.inputs[0], statistics_dtype(node.type(0).dtype))
@@ -169,14 +179,16 @@ def group_norm(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("LpNormalization")
 def lp_norm(node: OnnxNode) -> tuple[str, ...]:
+    """Imports LpNormalization: divides by the L1 or L2 norm (attribute `p`) along an axis."""
     axis = axis_of(node.attr("axis", -1), node.type(0).rank)
     (norm,) = reduce(node, f"reduce_l{node.attr('p', 2)}", node.inputs[0], (axis,), True)
     dtype = node.type(0).dtype
-    (norm,) = node.emit("max", (norm, _scalar(node, np.finfo(dtype).tiny, dtype)))  # so that zeros give 0, not NaN
+    (norm,) = node.emit("max", (norm, number(node, np.finfo(dtype).tiny, dtype)))  # so that zeros give 0, not NaN
     return node.emit("div", (node.inputs[0], norm))
 
 
 @decomposes("MeanVarianceNormalization")
 def mean_variance_norm(node: OnnxNode) -> tuple[str, ...]:
+    """Imports MeanVarianceNormalization over attribute `axes`."""
     value, _, _ = _normalise(node, node.inputs[0], node.attr("axes", [0, 2, 3]), 1e-9)
     return (value,)

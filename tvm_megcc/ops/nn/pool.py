@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling over windows and over whole images. A NaN makes the results of its windows NaN."""
+"""Pooling over windows and over images: ONNX's MaxPool, AveragePool, LpPool and Global…Pool, and TVM's. A NaN makes
+the results of its windows NaN."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -19,12 +20,16 @@ from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
 from ..emit_onnx import onnx_operator
 from ..math.reduce import reduce
-from .windows import elements_in_windows, output_extent, padded, symbolic_pads
+from .windows import count_window_elements, output_extent, pad_for_windows, symbolic_pads
 
 
 class _Pool(Operator):
-    """A pool. Attributes: `kernel`, `strides`, `dilations` (h, w or d, h, w); `pads` (all begins, then all ends);
-    `ceil`: whether the last window of an axis may extend beyond its end."""
+    """The base of pools over two or three spatial axes. Operand: x [N, C, H, W] or [N, C, D, H, W]; the result has its
+    dtype, and an extent for each position of the window.
+
+    Attributes: `kernel`, `strides`, `dilations` (h, w or d, h, w); `pads` (all begins, then all ends); `ceil`: whether
+    the last window of an axis may extend beyond the end.
+    """
 
     channel_axis = 1
 
@@ -43,54 +48,67 @@ class _Pool(Operator):
 
 
 def emit_pool(node: OnnxNode, kind: str, value: str, attributes: dict) -> tuple[str, ...]:
-    """Emits the pool of a node. One spatial axis is imported as two with height 1."""
+    """Emits the pool of an ONNX node over a value. One spatial axis is imported as two with height 1.
+
+    attributes: those of `kind` besides those of all pools.
+
+    Raises:
+        ShapeError: for other than 1 to 3 spatial axes.
+    """
     x = node.type_of(value)
     if x.rank not in (3, 4, 5):
         raise ShapeError(f"pooling over {x.rank - 2} spatial axes; 1 to 3 are supported")
     kernel = tuple(node.attr("kernel_shape"))
     pads = symbolic_pads(node, kernel)
     if pads and kind == "avg_pool" and not attributes["count_pads"]:
-        return _mean_of_inside(node, value, kernel, pads)
+        return _avg_pool_symbolic_pads(node, value, kernel, pads)
     fill: float = 0
     if kind in ("max_pool", "max_pool_indices"):
         fill = int(np.iinfo(x.dtype).min) if np.dtype(x.dtype).kind in "iu" else -np.inf  # bfloat16's kind is V
-    value, attrs = padded(node, value, kernel, fill)
+    value, attrs = pad_for_windows(node, value, kernel, fill)
     attrs.update(attributes)
-    results = _pooled(node, kind, value, attrs)
+    results = _emit_pool_2d(node, kind, value, attrs)
     if pads and kind == "max_pool_indices":
         return results[0], _indices_without_pads(node, results[1], pads, attributes["order"] == "column")
     return results
 
 
-def _mean_of_inside(node: OnnxNode, value: str, kernel: tuple[int, ...], pads: tuple[Dim, ...]) -> tuple[str, ...]:
-    """Emits an average pool with symbolic pads that do not count."""
+def _avg_pool_symbolic_pads(node: OnnxNode, value: str, kernel: tuple[int, ...],
+                            pads: tuple[Dim, ...]) -> tuple[str, ...]:
+    """Emits an average pool whose pads are symbolic and do not count: the sum of a window, divided by the number of
+    elements that are inside of x, which is a product of one number for each axis."""
     dtype = node.type_of(value).dtype
-    wide = "float64" if dtype == "float64" else "float32"
-    (real,) = cast_to(node, value, wide)
-    total, *_ = _pooled(node, "sum_pool", *padded(node, real, kernel, 0))
-    counts = [cast_to(node, count, wide)[0] for count in elements_in_windows(node, kernel, pads)]
+    sum_dtype = "float64" if dtype == "float64" else "float32"
+    (value,) = cast_to(node, value, sum_dtype)
+    total, *_ = _emit_pool_2d(node, "sum_pool", *pad_for_windows(node, value, kernel, 0))
+    counts = [cast_to(node, count, sum_dtype)[0] for count in count_window_elements(node, kernel, pads)]
     expr = X / maximum(functools.reduce(operator.mul, map(arg, range(1, len(counts) + 1))), 1)
-    (mean,) = emit_broadcast(node, "elementwise", (total, *counts), expr=expr, dtype=wide)
+    (mean,) = emit_broadcast(node, "elementwise", (total, *counts), expr=expr, dtype=sum_dtype)
     return cast_to(node, mean, dtype)
 
 
 def _indices_without_pads(node: OnnxNode, indices: str, pads: tuple[Dim, ...], by_columns: bool) -> str:
-    """Returns flat indices in the padded operand as flat indices in the operand, int64."""
+    """Converts flat indices in the padded operand to flat indices in the operand, int64. by_columns: indices are
+    column-major."""
     extents, axes = node.type(0).shape[2:], len(pads) // 2
     order = range(axes) if by_columns else range(axes - 1, -1, -1)  # from the innermost axis on
-    rest, parts = indices, []
+    rest, coordinates = indices, []
     for axis in order:
-        size = node.extent(extents[axis] + pads[axis] + pads[axes + axis])
-        within = onnx_operator(node, "Mod", rest, size)
-        parts.append(onnx_operator(node, "Sub", within, node.extent(pads[axis])))
-        rest = onnx_operator(node, "Div", rest, size)
-    for axis, part in zip(reversed(order), reversed(parts), strict=True):
-        rest = onnx_operator(node, "Add", onnx_operator(node, "Mul", rest, node.extent(extents[axis])), part)
-    return rest
+        padded_extent = node.extent(extents[axis] + pads[axis] + pads[axes + axis])
+        padded_coordinate = onnx_operator(node, "Mod", rest, padded_extent)
+        coordinates.append(onnx_operator(node, "Sub", padded_coordinate, node.extent(pads[axis])))
+        rest = onnx_operator(node, "Div", rest, padded_extent)
+    flat = rest
+    for axis, coordinate in zip(reversed(order), reversed(coordinates), strict=True):
+        flat = onnx_operator(node, "Add", onnx_operator(node, "Mul", flat, node.extent(extents[axis])), coordinate)
+    return flat
 
 
-def _pooled(node: OnnxNode, kind: str, value: str, attrs: dict) -> tuple[str, ...]:
-    """Emits a pool. attrs: those of two or three axes; an operand of one axis is pooled with height 1."""
+def _emit_pool_2d(node: OnnxNode, kind: str, value: str, attrs: dict) -> tuple[str, ...]:
+    """Emits the pool `kind` of a value with one, two or three spatial axes; one axis is pooled as two with height 1.
+
+    attrs: the attributes for two or three axes.
+    """
     x = node.type_of(value)
     if x.rank > 3:
         return node.emit(kind, (value,), **attrs)
@@ -102,24 +120,27 @@ def _pooled(node: OnnxNode, kind: str, value: str, attrs: dict) -> tuple[str, ..
     return tuple(results)
 
 
-def at_taps(attrs: Attrs, x: np.ndarray, fill: float):
-    """Yields for each tap of the window the input elements that it reads, as an array of the output's shape."""
-    axes = len(attrs.kernel)
-    rows = list(zip(x.shape[2:], attrs.kernel, attrs.strides, attrs.dilations, attrs.pads[:axes], attrs.pads[axes:],
+def window_taps(attrs: Attrs, x: np.ndarray, fill: float) -> Iterator[np.ndarray]:
+    """Yields for each tap of the window the elements of x that it reads, as an array of the result's shape.
+
+    fill: the value of pads.
+    """
+    count = len(attrs.kernel)
+    axes = list(zip(x.shape[2:], attrs.kernel, attrs.strides, attrs.dilations, attrs.pads[:count], attrs.pads[count:],
                     strict=True))
-    results = [output_extent(*row, bool(attrs.ceil)) for row in rows]
-    reach = [max((result - 1) * stride + (kernel - 1) * dilation + 1, extent + before)
-             for result, (extent, kernel, stride, dilation, before, _) in zip(results, rows, strict=True)]
-    padded = np.full((*x.shape[:2], *reach), fill, x.dtype)
-    padded[(..., *(slice(row[4], row[4] + row[0]) for row in rows))] = x
+    outputs = [output_extent(*axis, bool(attrs.ceil)) for axis in axes]
+    padded_extents = [max((output - 1) * stride + (kernel - 1) * dilation + 1, extent + before)
+                      for output, (extent, kernel, stride, dilation, before, _) in zip(outputs, axes, strict=True)]
+    padded = np.full((*x.shape[:2], *padded_extents), fill, x.dtype)
+    padded[(..., *(slice(before, before + extent) for extent, _, _, _, before, _ in axes))] = x
     for tap in np.ndindex(*attrs.kernel):
-        yield padded[(..., *(slice(i * row[3], i * row[3] + (result - 1) * row[2] + 1, row[2])
-                             for i, result, row in zip(tap, results, rows, strict=True)))]
+        yield padded[(..., *(slice(t * dilation, t * dilation + (output - 1) * stride + 1, stride)
+                             for t, output, (_, _, stride, dilation, _, _) in zip(tap, outputs, axes, strict=True)))]
 
 
 @register
 class MaxPool(_Pool):
-    """The largest element of each window, ignoring pads."""
+    """The largest element of each window, without pads: ONNX's MaxPool, relax.nn.max_pool2d, Relay's nn.max_pool2d."""
 
     kind = "max_pool"
     onnx = ("MaxPool",)
@@ -128,7 +149,7 @@ class MaxPool(_Pool):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (np.maximum.reduce(list(at_taps(attrs, x, _lowest(x)))),)
+        return (np.maximum.reduce(list(window_taps(attrs, x, _lowest_value(x)))),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
@@ -138,15 +159,17 @@ class MaxPool(_Pool):
         return emit_pool(node, "max_pool_indices", node.inputs[0], {"order": order})
 
 
-def _lowest(x: np.ndarray) -> float:
+def _lowest_value(x: np.ndarray) -> float:
+    """Returns the lowest value of the array's dtype."""
     return -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
 
 
 @register
 class MaxPoolIndices(_Pool):
-    """The largest element of each window and its flat index in the whole operand; of equal elements the first.
+    """The largest element of each window and its flat index in the operand, int64: ONNX's MaxPool with two outputs. If
+    elements are equal, the first one counts.
 
-    Attribute `order`: indices are row-major ("row") or, within an image, column-major ("column").
+    Attribute `order`: "row" for row-major indices, "column" for indices that are column-major within an image.
     """
 
     kind = "max_pool_indices"
@@ -162,15 +185,18 @@ class MaxPoolIndices(_Pool):
         image = np.arange(np.prod(spatial)).reshape(spatial if attrs.order == "row" else spatial[::-1])
         image = image if attrs.order == "row" else image.T
         indices = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(spatial)) * image.size + image
-        values = np.stack(list(at_taps(attrs, x, _lowest(x))))
-        indices = np.stack(list(at_taps(attrs, indices, -1)))
+        values = np.stack(list(window_taps(attrs, x, _lowest_value(x))))
+        indices = np.stack(list(window_taps(attrs, indices, -1)))
         best = np.where(indices < 0, -np.inf, values).argmax(0)[None]
         return np.take_along_axis(values, best, 0)[0], np.take_along_axis(indices, best, 0)[0]
 
 
 @register
 class AvgPool(_Pool):
-    """The mean of each window, over the elements inside or, with `count_pads`, over those of the padded input."""
+    """The mean of each window: ONNX's AveragePool, relax.nn.avg_pool2d, Relay's nn.avg_pool2d.
+
+    Attribute `count_pads`: whether pads count as zeros; else the mean is over the elements inside of x.
+    """
 
     kind = "avg_pool"
     onnx = ("AveragePool",)
@@ -188,45 +214,51 @@ class AvgPool(_Pool):
         if attrs.get("count_pads", 0):
             extents = np.add(extents, np.add(attrs.pads[:axes], attrs.pads[axes:]))
             counted = Attrs({**attrs, "pads": (0,) * (2 * axes)})
-        total = sum(at_taps(attrs, x, 0))
-        counts = sum(at_taps(counted, np.ones((1, 1, *extents), x.dtype), 0))
+        total = sum(window_taps(attrs, x, 0))
+        counts = sum(window_taps(counted, np.ones((1, 1, *extents), x.dtype), 0))
         counts = counts[(..., *(slice(n) for n in total.shape[2:]))]
         return ((total / np.maximum(counts, 1)).astype(x.dtype),)
 
 
 @register
 class SumPool(_Pool):
-    """The sum of each window; pads are zeros."""
+    """The sum of each window; pads are zeros. Importers emit it for pools that are computed from sums."""
 
     kind = "sum_pool"
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (sum(at_taps(attrs, x, 0)),)
+        return (sum(window_taps(attrs, x, 0)),)
 
 
 @decomposes("LpPool")
 def lp_pool(node: OnnxNode) -> tuple[str, ...]:
     """Imports LpPool: the p-th root of the sum of p-th powers in each window."""
-    return _of_powers(node, lambda powers: emit_pool(node, "sum_pool", powers, {}))
+    return _lp_norm(node, lambda powers: emit_pool(node, "sum_pool", powers, {}))
 
 
 @decomposes("GlobalLpPool")
 def global_lp_pool(node: OnnxNode) -> tuple[str, ...]:
+    """Imports GlobalLpPool: the p-th root of the sum of p-th powers over the spatial axes."""
     axes = tuple(range(2, node.type(0).rank))
-    return _of_powers(node, lambda powers: reduce(node, "reduce_sum", powers, axes, True))
+    return _lp_norm(node, lambda powers: reduce(node, "reduce_sum", powers, axes, True))
 
 
-def _of_powers(node: OnnxNode, summed: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
-    """Returns the p-th root of sums of p-th powers. Those of float16 are float32: 40 ** 3 is no float16."""
+def _lp_norm(node: OnnxNode, emit_sum: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
+    """Emits the p-th root of sums of p-th powers; powers of float16 and bfloat16 are computed in float32, since they
+    may overflow.
+
+    emit_sum: emits the sums of a value.
+    """
     p, dtype = node.attr("p", 2), node.type(0).dtype
-    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-    (value,) = cast_to(node, node.inputs[0], wide)
-    (total,) = summed(_power(node, value, p, wide))
-    return cast_to(node, _root(node, total, p, wide), dtype)
+    sum_dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
+    (value,) = cast_to(node, node.inputs[0], sum_dtype)
+    (total,) = emit_sum(_power(node, value, p, sum_dtype))
+    return cast_to(node, _root(node, total, p, sum_dtype), dtype)
 
 
 def _power(node: OnnxNode, value: str, p: int, dtype: str) -> str:
+    """Emits |value|^p."""
     if p == 2:
         return node.emit("mul", (value, value))[0]
     (magnitude,) = node.emit("abs", (value,))
@@ -234,12 +266,15 @@ def _power(node: OnnxNode, value: str, p: int, dtype: str) -> str:
 
 
 def _root(node: OnnxNode, value: str, p: int, dtype: str) -> str:
+    """Emits the p-th root of a value."""
     if p == 2:
         return node.emit("sqrt", (value,))[0]
     return value if p == 1 else node.emit("pow", (value, node.constant(np.array(1 / p, dtype))))[0]
 
 
 class _GlobalPool(Operator):
+    """The base of pools over all spatial axes: x [N, C, …] to [N, C, 1, …], of x's dtype."""
+
     channel_axis = 1
     cases = (Case((f32(1, 32, 7, 7),)), Case((f32(2, 19, 5, 3),)), Case((f32(1, 3, 1, 1),)),
              Case((f32(1, 7, 13, 29),)))
@@ -253,7 +288,7 @@ class _GlobalPool(Operator):
 
 @register
 class GlobalAvgPool(_GlobalPool):
-    """The mean of each channel."""
+    """The mean of each channel: ONNX's GlobalAveragePool."""
 
     kind = "global_avg_pool"
     onnx = ("GlobalAveragePool",)
@@ -265,14 +300,14 @@ class GlobalAvgPool(_GlobalPool):
 
 @register
 class GlobalMaxPool(_GlobalPool):
-    """The largest element of each channel."""
+    """The largest element of each channel: ONNX's GlobalMaxPool."""
 
     kind = "global_max_pool"
     onnx = ("GlobalMaxPool",)
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True, initial=_lowest(x)),)
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True, initial=_lowest_value(x)),)
 
 
 def _case(x, kernel, strides=None, pads=None, dilations=None, ceil=False, dtype="float32", **attributes) -> Case:
@@ -298,8 +333,8 @@ MaxPool.cases = (
 _NANS = np.where(np.isin(np.arange(2 * 18 * 11 * 13) % 143, (0, 70, 71, 100)), np.nan, 0).reshape(2, 18, 11, 13) \
     + np.arange(2 * 18 * 11 * 13).reshape(2, 18, 11, 13) % 17
 MaxPool.cases += tuple(
-    replace(_case(_NANS.shape, *how), values={0: _NANS})
-    for how in (((3, 3), (2, 2), (1, 1, 1, 1)), ((2, 2), (1, 1)), ((3, 2), (2, 1), (0, 1, 0, 0), (2, 2))))
+    replace(_case(_NANS.shape, *window), values={0: _NANS})
+    for window in (((3, 3), (2, 2), (1, 1, 1, 1)), ((2, 2), (1, 1)), ((3, 2), (2, 1), (0, 1, 0, 0), (2, 2))))
 GlobalMaxPool.cases += (Case((f32(*_NANS.shape),), values={0: _NANS}),)
 MaxPoolIndices.cases = (
     _case((2, 3, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), order="row"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax and its logarithm along one axis."""
+"""Softmax and log-softmax along one axis: ONNX's Softmax and LogSoftmax, and TVM's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CASES = (Case((f32(3, 37),), {"axis": 1}), Case((f32(2, 5, 7),), {"axis": 1}), 
 
 @register
 class Softmax(Operator):
-    """exp(x - max) / sum(exp(x - max)) along attribute `axis`."""
+    """exp(x - max) / sum(exp(x - max)) along attribute `axis`. The result has the type of x, which is of floats."""
 
     kind = "softmax"
     relax = ("relax.nn.softmax",)
@@ -55,7 +55,7 @@ class Softmax(Operator):
 
     @classmethod
     def _decomposed(cls, node: OnnxNode) -> tuple[str, ...]:
-        """Emits simpler operators, for float64, which has no softmax kernel."""
+        """Emits the softmax as simpler operators, for float64, which has no softmax kernel."""
         rank = node.type_of(node.inputs[0]).rank
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), rank)
         axes = (axis,) if node.opset >= 13 else tuple(range(axis, rank))
@@ -69,7 +69,7 @@ class Softmax(Operator):
 
 @register
 class LogSoftmax(Softmax):
-    """x - max - log(sum(exp(x - max))) along attribute `axis`."""
+    """x - max - log(sum(exp(x - max))) along attribute `axis`. The result has the type of x, which is of floats."""
 
     kind = "log_softmax"
     relax = ("relax.nn.log_softmax",)

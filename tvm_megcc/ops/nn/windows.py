@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by convolutions and pools: the extents, pads and attributes of sliding windows."""
+"""The extents, pads and attributes of sliding windows, which convolutions and pools share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ _SAME = ("SAME_UPPER", "SAME_LOWER")
 
 def output_extent(extent: Dim, kernel: int, stride: int, dilation: int, before: int, after: int,
                   ceil: bool = False) -> Dim:
-    """Returns the number of window positions along an axis. With `ceil`, the last window may extend beyond the end, but
-    must start inside."""
+    """Returns the number of window positions along an axis.
+
+    before, after: the pads. ceil: whether the last window may extend beyond the padded axis; it must start inside of
+    the axis or the pad before it.
+
+    Raises:
+        ShapeError: if the window does not fit the padded axis.
+    """
     reach = (kernel - 1) * dilation + 1
     span = extent + before + after - reach
     require_at_most(0, span, f"a window of {kernel} with dilation {dilation} does not fit an extent of {extent} "
@@ -34,9 +40,12 @@ def require_known_weights(weights: TensorType) -> None:
         raise ShapeError(f"the weights must have known extents, not {weights}")
 
 
-def padded(node: OnnxNode, value: str, kernel: tuple[int, ...], fill: float) -> tuple[str, dict]:
-    """Returns the tensor for a node's windows, and its attributes as from `window_attrs`. If `auto_pad` is used with
-    strides > 1 on a symbolic extent, the pads become an operator of their own, which pads with `fill`."""
+def pad_for_windows(node: OnnxNode, value: str, kernel: tuple[int, ...], fill: float) -> tuple[str, dict]:
+    """Returns the value over which a node's windows slide, and the attributes as from `window_attrs`.
+
+    The pads of `auto_pad` with strides > 1 on a symbolic extent are no numbers; then they are a `pad` of the value,
+    with `fill`, and the attributes have no pads.
+    """
     pads, axes = symbolic_pads(node, kernel), len(kernel)
     if not pads:
         return value, window_attrs(node, kernel)
@@ -46,8 +55,8 @@ def padded(node: OnnxNode, value: str, kernel: tuple[int, ...], fill: float) -> 
 
 
 def symbolic_pads(node: OnnxNode, kernel: tuple[int, ...]) -> tuple[Dim, ...]:
-    """Returns the pads (all begins, then all ends) of a node with `auto_pad` and strides > 1 on a symbolic extent, ()
-    if they are numbers."""
+    """Returns the pads (all begins, then all ends) of a node with `auto_pad` and strides > 1 on a symbolic extent;
+    () for other nodes, whose pads are numbers."""
     auto, axes = _auto_pad(node), len(kernel)
     strides = node.attr("strides", [1] * axes)
     if auto not in _SAME or len(strides) != axes or all(
@@ -58,9 +67,9 @@ def symbolic_pads(node: OnnxNode, kernel: tuple[int, ...]) -> tuple[Dim, ...]:
     return _same_pads(node, kernel, strides, dilations, auto == "SAME_UPPER")
 
 
-def elements_in_windows(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[Dim, ...]) -> list[str]:
-    """Returns for each spatial axis the number of elements inside the node's operand in each window: float32 of the
-    operand's rank, the window positions along that axis. pads: all begins, then all ends."""
+def count_window_elements(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[Dim, ...]) -> list[str]:
+    """Emits for each spatial axis how many elements of the node's operand each window covers along that axis: float32
+    [1, 1, …, window positions, …]. pads: all begins, then all ends."""
     shape, axes = node.type(0).shape[2:], len(kernel)
     strides, dilations = (node.attr(name, [1] * axes) for name in ("strides", "dilations"))
     one = node.constant(np.ones((1, 1, 1, 1), np.float32))
@@ -77,8 +86,10 @@ def elements_in_windows(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[Dim
 
 
 def window_attrs(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[int, ...] | None = None) -> dict:
-    """Returns `kernel`, `strides`, `dilations`, `pads` (top, left, bottom, right) and `ceil` of an ONNX node for two
-    axes; a single spatial axis becomes the second one. pads: replace the node's own.
+    """Returns the attributes `kernel`, `strides`, `dilations`, `pads` (all begins, then all ends) and `ceil` for the
+    windows of an ONNX node. They are those for two axes if it has one spatial axis, which becomes the second one.
+
+    pads: replace the node's own; None for those.
 
     Raises:
         MegccError: for attributes that contradict each other.
@@ -120,6 +131,8 @@ def _auto_pad(node: OnnxNode) -> str:
 
 
 def _same_pads(node: OnnxNode, kernel, strides, dilations, upper: bool) -> tuple[Dim, ...]:
+    """Returns the pads (all begins, then all ends) of auto_pad SAME_UPPER (`upper`) or SAME_LOWER, so that there are
+    ceil(extent / stride) window positions along each axis."""
     begins, ends = [], []
     for extent, k, stride, dilation in zip(node.type(0).shape[2:], kernel, strides, dilations, strict=True):
         reach = (k - 1) * dilation + 1

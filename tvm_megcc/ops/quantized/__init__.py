@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantize, dequantize and the operators on integers."""
+"""Quantisation, dequantisation, and operators on quantised numbers."""
 
 from . import (
     bnb4,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with weights of 4 bits that are indices in a table of bitsandbytes, FP4 or NF4.
+"""Imports MatMulBnb4 of com.microsoft: products with 4-bit weights, which are indices in a table of bitsandbytes, FP4
+or NF4. They become float weights when the model is compiled.
 
 Source: T. Dettmers, A. Pagnoni, A. Holtzman, L. Zettlemoyer, "QLoRA: Efficient Finetuning of Quantized LLMs", 2023;
 ONNX Runtime's ContribOperators.md, com.microsoft.MatMulBnb4.
@@ -12,11 +13,11 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ...ir.dims import ceildiv
 from ..base import OnnxNode, decomposes
-from .nbits import unpacked
+from .nbits import unpack_weights
 
-#: Values of FP4 without sign, in twelfths: an exponent of two bits, a mantissa of one, and a subnormal of 1/16.
+#: The values of FP4 without sign, which are defined in twelfths.
 _FP4 = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3]) / 12
-#: Values of each `quant_type`: FP4, and NF4, the means of sixteen equally likely parts of a normal distribution.
+#: The table of 16 values of each `quant_type`: 0, FP4; 1, NF4, quantiles of a normal distribution.
 TABLES = (
     np.concatenate([_FP4, -_FP4]).astype(np.float32),
     np.array([-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
@@ -25,24 +26,24 @@ TABLES = (
               1], np.float32))
 
 
-def dequantized(packed: np.ndarray, largest: np.ndarray, block: int, table: np.ndarray, rows: int,
+def dequantize_bnb4(packed: np.ndarray, largest: np.ndarray, block: int, table: np.ndarray, rows: int,
                 depth: int) -> np.ndarray:
-    """Returns the weights [rows, depth] in the type of `largest`, table[index] * largest.
+    """Returns the weights table[index] * largest, [rows, depth], in the dtype of `largest`.
 
     Args:
-        packed: uint8, at least [ceil(rows * depth / 2)], the first of two indices in the high half.
-        largest: the largest absolute value of each block of the flattened weights.
+        packed: indices, uint8 [ceil(rows * depth / 2)] or longer, the first of two in the high four bits.
+        largest: the largest absolute value of each block of `block` flattened weights, a float each.
     """
     swapped = (packed >> 4) | (packed << 4)
-    indices = unpacked(swapped.reshape(1, -1), 4, rows * depth)[0]
+    indices = unpack_weights(swapped.reshape(1, -1), 4, rows * depth)[0]
     scale = np.repeat(largest.astype(np.float32), block)[:rows * depth]
     return (table[indices] * scale).astype(largest.dtype).reshape(rows, depth)
 
 
 @decomposes("com.microsoft::MatMulBnb4")
 def matmul_bnb4(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: A [..., K], B uint8 [ceil(N * K / 2)], absmax [ceil(N * K / block_size)]. With transB 0, A is [..., N]
-    and the weights are not transposed. The weights become floats when the model is compiled."""
+    """Imports MatMulBnb4. Operands: A [..., K]; B, the weights, uint8 [ceil(N * K / 2)]; absmax
+    [ceil(N * K / block_size)]. The result is [..., N]. With transB 0, A is [..., N] and the result [..., K]."""
     depth, rows, block = node.attr("K"), node.attr("N"), node.attr("block_size")
     transposed, of_type = node.attr("transB", 1), node.attr("quant_type")
     if of_type not in (0, 1):
@@ -53,9 +54,9 @@ def matmul_bnb4(node: OnnxNode) -> tuple[str, ...]:
     if packed.size < ceildiv(rows * depth, 2) or largest.size < ceildiv(rows * depth, block):
         raise ShapeError(f"B is {node.type(1)} and absmax {node.type(2)}, less than {rows} rows of {depth} numbers in "
                          f"blocks of {block}")
-    weights = node.constant(dequantized(packed, largest, block, TABLES[of_type], rows, depth))
-    a, vector = node.inputs[0], node.type(0).rank == 1
-    if vector:
+    weights = node.constant(dequantize_bnb4(packed, largest, block, TABLES[of_type], rows, depth))
+    a, is_vector = node.inputs[0], node.type(0).rank == 1
+    if is_vector:
         (a,) = node.emit("reshape", (a,), shape=(1, node.type(0).shape[0]))
     (y,) = node.emit("matmul", (a, weights), trans_a=0, trans_b=int(bool(transposed)))
-    return node.emit("reshape", (y,), shape=(rows if transposed else depth,)) if vector else (y,)
+    return node.emit("reshape", (y,), shape=(rows if transposed else depth,)) if is_vector else (y,)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products and convolutions of 8-bit operands minus their zero points, summed in int32.
 
-An elementwise operator after them requantizes the sums to 8 bits (ir/lanes.py); it becomes the epilogue.
+Importers and passes/quantization emit them, with an elementwise operator after them that requantizes the sums to 8 bits
+(ir/lanes.py) and becomes the kernel's epilogue.
 """
 
 from __future__ import annotations
@@ -16,27 +17,31 @@ from ..base import Case, register
 from ..math.matmul import MatMul
 from ..nn.conv import Conv2d
 
-BYTES = ("int8", "uint8")
+INT8_TYPES = ("int8", "uint8")
 #: Dtypes of the first operand of a convolution. int16 is for 8-bit numbers minus a zero point known at run time only.
-CENTRED = (*BYTES, "int16")
+CENTRED_TYPES = (*INT8_TYPES, "int16")
 
 
-def _require_bytes(kind: str, *operands: TensorType | None, first: tuple[str, ...] = BYTES) -> None:
-    for type_, dtypes in zip(operands, (first, BYTES), strict=False):
+def _require_int8(kind: str, *operands: TensorType | None, first: tuple[str, ...] = INT8_TYPES) -> None:
+    """Raises ShapeError for wrong dtypes of two operands and a bias. kind: the operator, for the message. first: the
+    dtypes of the first operand."""
+    for type_, dtypes in zip(operands, (first, INT8_TYPES), strict=False):
         if type_.dtype not in dtypes:
             raise ShapeError(f"{kind} of {type_}; operands are {' or '.join(dtypes)}")
     if operands[2] is not None and operands[2].dtype != "int32":
         raise ShapeError(f"{kind} with bias {operands[2]}, not int32")
 
 
-def quantised(real: Expr, zero: int, low: int, high: int) -> Expr:
-    """Rounds numbers in units of the result's scale, adds the zero point, and saturates."""
+def requantize_expr(real: Expr, zero: int, low: int, high: int) -> Expr:
+    """Returns the expression that quantises floats in units of the result's scale: rounds them to the nearest, ties to
+    even, adds the zero point, and saturates to [low, high]."""
     nearest = clip(call("nearest", real), low - zero, high - zero)
     return nearest + zero if zero else nearest
 
 
-def factor_of(scale: np.ndarray, result: np.ndarray) -> np.ndarray:
-    """Returns the factor from the scale of sums to that of the result, in float32 as ONNX Runtime computes it."""
+def requantize_factor(scale: np.ndarray, result: np.ndarray) -> np.ndarray:
+    """Returns the multiplier from the scale of sums to the scale of the result, in float32 as ONNX Runtime computes
+    it."""
     return (scale / result).astype(np.float32)
 
 
@@ -45,18 +50,19 @@ def _centred(array: np.ndarray, zero: int) -> np.ndarray:
     return array.astype(np.float64) - zero
 
 
-def _sums(values: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """Adds a bias, which broadcasts, to sums, which are exact in float64, and wraps to int32."""
+def _add_bias(values: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """Adds a bias to sums of float64, which are exact, and wraps to int32. The bias broadcasts; None for none."""
     exact = values.astype(np.int64)
     return (exact if bias is None else exact + bias).astype(np.int32)
 
 
 @register
 class Conv2dInteger(Conv2d):
-    """conv2d of (x - x_zero) and (w - w_zero), in int32. The padding is x_zero.
+    """conv2d of (x - x_zero) and (w - w_zero), summed in int32, as ONNX's ConvInteger. Pads are x_zero.
 
-    Attributes: those of conv2d; `x_zero`, `w_zero`: int. Operands: x [N, C, H, W] of int8 or uint8, or of int16 with
-    x_zero 0; w [O, C / groups, KH, KW] of int8 or uint8; b [O] of int32.
+    Operands: x int8 or uint8 [N, C, H, W], or int16 with x_zero 0; w int8 or uint8 [O, C / groups, KH, KW]; b int32
+    [O].
+    Result: int32 [N, O, OH, OW]. Attributes: those of conv2d; `x_zero`, `w_zero`, the zero points.
     """
 
     kind = "conv2d_integer"
@@ -64,7 +70,7 @@ class Conv2dInteger(Conv2d):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
-        _require_bytes("convolution", x, w, b, first=CENTRED)
+        _require_int8("convolution", x, w, b, first=CENTRED_TYPES)
         if x.dtype == "int16" and attrs.x_zero:
             raise ShapeError(f"zero point {attrs.x_zero} of {x}, which is centred")
         (sums,) = Conv2d.infer(attrs, x, w, b)
@@ -73,14 +79,15 @@ class Conv2dInteger(Conv2d):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
         (sums,) = Conv2d.compute(attrs, _centred(x, attrs.x_zero), _centred(w, attrs.w_zero))
-        return (_sums(sums, None if b is None else b.reshape(-1, 1, 1)),)
+        return (_add_bias(sums, None if b is None else b.reshape(-1, 1, 1)),)
 
 
 @register
 class MatMulInteger(MatMul):
-    """matmul of (a - a_zero) and (b - b_zero), in int32.
+    """matmul of (a - a_zero) and (b - b_zero), summed in int32, as ONNX's MatMulInteger.
 
-    Attributes: those of matmul; `a_zero`, `b_zero`: int. Operands: a, b of int8 or uint8, bias [N] of int32.
+    Operands: a and b int8 or uint8, bias int32 [N], with the shapes of matmul. Result: int32. Attributes: those of
+    matmul; `a_zero`, `b_zero`, the zero points.
     """
 
     kind = "matmul_integer"
@@ -88,17 +95,17 @@ class MatMulInteger(MatMul):
 
     @staticmethod
     def infer(attrs: Attrs, a: TensorType, b: TensorType, bias: TensorType | None = None) -> tuple[TensorType, ...]:
-        _require_bytes("product", a, b, bias)
+        _require_int8("product", a, b, bias)
         (sums,) = MatMul.infer(attrs, a, b, bias)
         return (TensorType("int32", sums.shape),)
 
     @staticmethod
     def compute(attrs: Attrs, a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
         (sums,) = MatMul.compute(attrs, _centred(a, attrs.a_zero), _centred(b, attrs.b_zero))
-        return (_sums(sums, bias),)
+        return (_add_bias(sums, bias),)
 
 
-def _values(count: int, dtype: str, seed: int) -> np.ndarray:
+def _random_integers(count: int, dtype: str, seed: int) -> np.ndarray:
     """Returns random numbers over the whole range of a dtype, including its limits."""
     limits = np.iinfo(dtype)
     drawn = np.random.default_rng(seed).integers(limits.min, limits.max + 1, count)
@@ -108,10 +115,11 @@ def _values(count: int, dtype: str, seed: int) -> np.ndarray:
 
 def _case(x, w, bias=True, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), groups=1, x_zero=0, w_zero=0,
           dtypes=("int8", "int8"), constant=(1, 2), ends=False) -> Case:
-    """ends: all numbers are limits of their range, except that weights are not -128."""
+    """Returns a case of conv2d_integer. ends: all numbers are limits of their ranges, except that weights are not
+    -128."""
     attrs = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups, "x_zero": x_zero,
              "w_zero": w_zero}
-    values = {0: _values(int(np.prod(x)), dtypes[0], 1), 1: _values(int(np.prod(w)), dtypes[1], 2),
+    values = {0: _random_integers(int(np.prod(x)), dtypes[0], 1), 1: _random_integers(int(np.prod(w)), dtypes[1], 2),
               2: np.random.default_rng(3).integers(-2**20, 2**20, w[0])}
     if ends:
         values |= {0: np.where(values[0] < 0, -128, 127), 1: np.where(values[1] < 64, -127, 127)}
@@ -173,7 +181,7 @@ Conv2dInteger.cases = (
 
 def _product(a, b, bias=None, trans_a=0, trans_b=0, constant=(1, 2), a_zero=0, b_zero=0,
              dtypes=("int8", "int8")) -> Case:
-    values = {0: _values(int(np.prod(a)), dtypes[0], 1), 1: _values(int(np.prod(b)), dtypes[1], 2)}
+    values = {0: _random_integers(int(np.prod(a)), dtypes[0], 1), 1: _random_integers(int(np.prod(b)), dtypes[1], 2)}
     return Case(((a, dtypes[0]), (b, dtypes[1]), ((bias,), "int32") if bias else None),
                 {"trans_a": trans_a, "trans_b": trans_b, "a_zero": a_zero, "b_zero": b_zero}, constant, values)
 

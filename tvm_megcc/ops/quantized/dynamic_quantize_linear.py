@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dynamic quantisation, whose scale and zero point are computed from the data."""
+"""ONNX's DynamicQuantizeLinear, whose scale and zero point are computed from the data."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from ..base import Case, Operator, register
 
 @register
 class DynamicQuantize(Operator):
-    """ONNX's DynamicQuantizeLinear. Quantises x to uint8 over the range of its elements and 0. Results: the numbers,
-    their scale and zero point."""
+    """ONNX's DynamicQuantizeLinear: quantises x, float32 of any shape, to uint8 over the range of its elements and 0.
+
+    Results: the numbers, uint8 of x's shape; their scale float32 []; their zero point uint8 [].
+    """
 
     kind = "dynamic_quantize"
     onnx = ("DynamicQuantizeLinear",)
@@ -27,11 +29,10 @@ class DynamicQuantize(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        low, high = (np.float32(bound(getattr(x, name)(initial=0), 0))
-                     for name, bound in (("min", np.minimum), ("max", np.maximum)))
-        scale = np.float32((high - low) / np.float32(255))
+        smallest, largest = np.float32(x.min(initial=0)), np.float32(x.max(initial=0))
+        scale = np.float32((largest - smallest) / np.float32(255))
         with np.errstate(all="ignore"):
-            zero = np.rint(np.clip(np.nan_to_num((np.float32(0) - low) / scale, nan=0.0), 0, 255))
+            zero = np.rint(np.clip(np.nan_to_num((np.float32(0) - smallest) / scale, nan=0.0), 0, 255))
             numbers = np.nan_to_num(np.rint(x / scale), nan=0.0).astype(np.float64) + zero
         return np.clip(numbers, 0, 255).astype(np.uint8), np.asarray(scale), np.asarray(zero, np.uint8)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dequantisation of int4 weights, two in a byte, with a scale and a zero point for each block of a row."""
+"""Dequantisation of int4 weights, two in a byte, with a scale and a zero point for each block of a row;
+passes/quantization/int4.py emits it for ONNX's DequantizeLinear of such weights."""
 
 from __future__ import annotations
 
@@ -13,14 +14,17 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, register
 
 
-def packed(numbers: np.ndarray) -> np.ndarray:
-    """Packs numbers from 0 to 15, [N, K] → uint8 [N, K / 2 rounded up], the first of two in the low half."""
+def pack_two_per_byte(numbers: np.ndarray) -> np.ndarray:
+    """Packs numbers from 0 to 15, [N, K], to uint8 [N, ceil(K / 2)], the first of two in the low four bits."""
     even = np.pad(numbers.astype(np.uint8), ((0, 0), (0, numbers.shape[1] % 2)))
     return even[:, ::2] | even[:, 1::2] << 4
 
 
-def dequantized(w: np.ndarray, scale: np.ndarray, zero: np.ndarray, block: int, depth: int) -> np.ndarray:
-    """Returns (number - zero) * scale, float32 [..., depth]."""
+def dequantize_int4(w: np.ndarray, scale: np.ndarray, zero: np.ndarray, block: int, depth: int) -> np.ndarray:
+    """Returns (number - zero) * scale, float32 [..., depth].
+
+    w: numbers, uint8 [..., ceil(depth / 2)]. scale, zero: float32 and uint8 [..., ceil(depth / block)].
+    """
     numbers = np.stack([w & 15, w >> 4], -1).reshape(*w.shape[:-1], -1)[..., :depth].astype(np.int32)
     along = np.arange(depth) // block
     values: np.ndarray = (numbers - zero[..., along].astype(np.int32)).astype(np.float32) * scale[..., along]
@@ -28,6 +32,7 @@ def dequantized(w: np.ndarray, scale: np.ndarray, zero: np.ndarray, block: int, 
 
 
 def _check(attrs: Attrs, w: TensorType, scale: TensorType, zero: TensorType, depth: Dim) -> None:
+    """Raises ShapeError unless these are the types of weights with `depth` numbers in a row."""
     if attrs.block % 2 or attrs.block < 2:
         raise ShapeError(f"blocks of {attrs.block} numbers do not end at a byte")
     blocks = (*w.shape[:-1], ceildiv(depth, attrs.block))
@@ -40,8 +45,12 @@ def _check(attrs: Attrs, w: TensorType, scale: TensorType, zero: TensorType, dep
 
 @register
 class DequantizeInt4(Operator):
-    """(number - zero) * scale. Attributes: `block`, the numbers of a row that share a scale; `depth`, those of a
-    row."""
+    """(number - zero) * scale, for numbers of 4 bits.
+
+    Operands: w, the numbers, uint8 [..., ceil(K / 2)], two in a byte; scale float32 and zero uint8
+    [..., ceil(K / block)]. Result: float32 [..., K]. Attributes: `block`, the numbers of a row that share a scale, an
+    even number; `depth`, K.
+    """
 
     kind = "dequantize_int4"
     operands = ("w", "scale", "zero")
@@ -53,13 +62,13 @@ class DequantizeInt4(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, w: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (dequantized(w, scale, zero, attrs.block, attrs.depth),)
+        return (dequantize_int4(w, scale, zero, attrs.block, attrs.depth),)
 
 
 def _values(rows: int, depth: int, block: int) -> dict[int, np.ndarray]:
     drawn = np.random.default_rng(depth)
     blocks = -(-depth // block)
-    return {1: packed(drawn.integers(0, 16, (rows, depth))), 2: drawn.uniform(0.01, 0.1, (rows, blocks)),
+    return {1: pack_two_per_byte(drawn.integers(0, 16, (rows, depth))), 2: drawn.uniform(0.01, 0.1, (rows, blocks)),
             3: drawn.integers(0, 16, (rows, blocks))}
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer normalisation from 8-bit to 8-bit numbers. Sums are exact, so results have the same bits on every CPU."""
+"""Layer normalisation of 8-bit numbers, which passes/quantization/norms.py emits. Sums are exact, so results have the
+same bits on every CPU."""
 
 from __future__ import annotations
 
@@ -10,17 +11,18 @@ from ...ir.conditions import require_at_most, require_shape
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, f32, register
-from .lookup_table import BYTES, numbers
+from .lookup_table import INT8_TYPES, all_values
 
-#: The longest last axis, so that the sum of squares fits in int32.
-LONGEST = 1 << 15
+#: The longest last axis: a sum of as many squares of 8-bit differences fits in int32.
+MAX_LENGTH = 1 << 15
 
 
 @register
 class LayerNormQuantised(Operator):
-    """(x - mean) / sqrt(variance + `epsilon`) along the last axis, times weight [N], plus bias [N], quantised.
+    """y = (x - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance along the last axis, quantised.
 
-    Operands: scales float32 [2], of x and of the result. Attributes: `x_zero`; `dtype` and `zero` of the result.
+    Operands: x int8 or uint8 [..., N]; scales float32 [2], of x and of the result; weight and bias float32 [N]. Result:
+    [..., N]. Attributes: `epsilon`; `x_zero`, the zero point of x; `dtype`, int8 or uint8, and `zero` of the result.
     """
 
     kind = "layer_norm_quantised"
@@ -29,9 +31,9 @@ class LayerNormQuantised(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, scales: TensorType, weight: TensorType | None = None,
               bias: TensorType | None = None) -> tuple[TensorType, ...]:
-        if x.dtype not in BYTES or attrs.dtype not in BYTES or x.rank < 1:
-            raise ShapeError(f"normalises lines of {x} as {attrs.dtype}; both are {' or '.join(BYTES)}")
-        require_at_most(x.shape[-1], LONGEST, f"squares of {x.shape[-1]} numbers have no room")
+        if x.dtype not in INT8_TYPES or attrs.dtype not in INT8_TYPES or x.rank < 1:
+            raise ShapeError(f"normalises lines of {x} as {attrs.dtype}; both are {' or '.join(INT8_TYPES)}")
+        require_at_most(x.shape[-1], MAX_LENGTH, f"squares of {x.shape[-1]} numbers have no room")
         require_shape(scales.shape, (2,), f"scales {scales}")
         for operand in filter(None, (weight, bias)):
             require_shape(operand.shape, x.shape[-1:], f"operand {operand} for lines of {x}")
@@ -55,7 +57,7 @@ class LayerNormQuantised(Operator):
 
 def _case(shape: tuple[int, ...], dtype: str, x_zero: int, result: str, zero: int, weight: bool = True,
           bias: bool = True) -> Case:
-    drawn = numbers(dtype)[np.random.default_rng(shape[-1]).integers(0, 256, shape)]
+    drawn = all_values(dtype)[np.random.default_rng(shape[-1]).integers(0, 256, shape)]
     per_element = f32(shape[-1])
     return Case(((shape, dtype), f32(2), per_element if weight else None, per_element if bias else None),
                 {"epsilon": 1e-5, "x_zero": x_zero, "dtype": result, "zero": zero},

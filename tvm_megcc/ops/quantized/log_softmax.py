@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit log-softmax in integers, as in TFLite's reference kernel with gemmlowp's fixed-point numbers. Exponentials come
-from a table; the logarithm of their sum is a rational function around a power of the square root of 2."""
+"""TFLite's LOG_SOFTMAX of int8 or uint8, computed in integers as by LiteRT's reference kernel with gemmlowp's
+fixed-point numbers. Exponentials come from a table; the logarithm of their sum is a rational function around a power of
+the square root of 2.
+
+Qm.n is a fixed-point number with m integer bits and n fraction bits.
+"""
 
 from __future__ import annotations
 
@@ -16,52 +20,55 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, register
 from ..rules import axis_of
 from . import softmax_int8
-from .softmax_int8 import LONGEST, SUM_BITS, doubling_high, reciprocal, rounding_shift
+from .softmax_int8 import MAX_LENGTH, SUM_BITS, doubling_high, reciprocal, rounding_shift
 
-#: The length of the operand `tables`, and the indices in it of the least difference that counts and of the multiplier
-#: from Q5.26 to differences.
-ENTRIES, LEAST, FACTOR = 2 * 256 + 3, 512, 513
-#: In Q0.31: log(2), 0.5^(1/4), 0.5^(1/2), and the coefficients of numerator and denominator.
+#: The length of the operand `tables`, and the indices in it: of the least difference that counts, and of significand
+#: and shift of the multiplier from Q5.26 to differences.
+TABLES_LENGTH, LEAST_INDEX, MULTIPLIER_INDEX = 2 * 256 + 3, 512, 513
+#: log(2), 0.5^(1/4) and 0.5^(1/2), and the coefficients of the rational function's numerator and denominator, in Q0.31.
 LOG_2, FOURTH_ROOT, ROOT = 1488522236, 1805811301, 1518500250
-OVER, UNDER, CONSTANT, LINEAR = 117049297, 127690142, 1057819769, 638450708
+NUMERATOR, DENOMINATOR, CONSTANT, LINEAR = 117049297, 127690142, 1057819769, 638450708
 #: Integer bits of the terms of the logarithm and of the result; 1/4 in the former.
-BITS = 6
-QUARTER = 1 << (29 - BITS)
+INTEGER_BITS = 6
+QUARTER = 1 << (29 - INTEGER_BITS)
 
 
-def _left(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
+def _saturating_shift_left(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
+    """Returns a * 2^bits, saturated to int32."""
     return np.clip(a << bits, -2**31, 2**31 - 1)
 
 
-def _zeros(a: np.ndarray) -> np.ndarray:
+def _leading_zeros(a: np.ndarray) -> np.ndarray:
     """Counts the leading zeros of positive int32."""
     return 32 - np.frexp(a.astype(np.float64))[1].astype(np.int64)
 
 
 def logarithm(total: np.ndarray) -> np.ndarray:
-    """Computes the logarithm of Q12.19 numbers of at least 1, in Q5.26."""
-    zeros = _zeros(total)
-    first = _left(doubling_high(_left(total, zeros - 1), np.int64(ROOT)), 1)
-    power = _left(SUM_BITS - zeros, 31 - BITS) + QUARTER
-    log2 = _zeros(doubling_high(total, np.int64(ROOT))) - 1
-    rest = np.minimum(first, _left(total, log2))
-    power = np.maximum(power, _left(SUM_BITS - log2, 31 - BITS) - QUARTER)
+    """Returns the logarithm in Q5.26 of numbers in Q12.19 that are at least 1. Source: LiteRT's
+    log_x_for_x_greater_than_or_equal_to_1_impl."""
+    zeros = _leading_zeros(total)
+    first = _saturating_shift_left(doubling_high(_saturating_shift_left(total, zeros - 1), np.int64(ROOT)), 1)
+    power = _saturating_shift_left(SUM_BITS - zeros, 31 - INTEGER_BITS) + QUARTER
+    log2 = _leading_zeros(doubling_high(total, np.int64(ROOT))) - 1
+    rest = np.minimum(first, _saturating_shift_left(total, log2))
+    power = np.maximum(power, _saturating_shift_left(SUM_BITS - log2, 31 - INTEGER_BITS) - QUARTER)
     middle, twice = (rest + FOURTH_ROOT + 1) // 2, 2 * (rest - FOURTH_ROOT)
     square = doubling_high(twice, twice)
-    over = doubling_high(twice, rest) + doubling_high(doubling_high(twice, square), np.int64(OVER))
-    under = doubling_high(middle, CONSTANT + twice + doubling_high(square, np.int64(UNDER)))
+    over = doubling_high(twice, rest) + doubling_high(doubling_high(twice, square), np.int64(NUMERATOR))
+    under = doubling_high(middle, CONSTANT + twice + doubling_high(square, np.int64(DENOMINATOR)))
     under = under + doubling_high(twice, np.int64(LINEAR))
-    quotient = doubling_high(rounding_shift(over, BITS), reciprocal(under))
-    return _left(doubling_high(power, np.int64(LOG_2)) + quotient, 1)
+    quotient = doubling_high(rounding_shift(over, INTEGER_BITS), reciprocal(under))
+    return _saturating_shift_left(doubling_high(power, np.int64(LOG_2)) + quotient, 1)
 
 
 @register
 class LogSoftmaxFixed(Operator):
-    """Log-softmax along attribute `axis` of x, int8 or uint8. The result's scale is 1 / 16; 0 is the largest integer.
+    """TFLite's LOG_SOFTMAX along attribute `axis` of x, int8 or uint8. The result has x's type and the scale 1 / 16;
+    its largest integer stands for 0.
 
-    Operand `tables`: int32 [515]: 256 exponentials in Q0.31 and 256 scaled differences in Q5.26, both indexed by how
-    far a number is below the maximum; the least difference that counts; significand and shift from Q5.26 to
-    differences.
+    Operand tables, int32 [515], the result of `tables`: 256 exponentials in Q0.31 and 256 scaled differences in Q5.26,
+    both indexed by how far a number is below the maximum; the least difference that counts; significand and shift from
+    Q5.26 to differences.
     """
 
     kind = "log_softmax_fixed"
@@ -70,9 +77,9 @@ class LogSoftmaxFixed(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, tables: TensorType) -> tuple[TensorType, ...]:
         axis = axis_of(attrs.axis, x.rank)
-        if x.dtype not in ("int8", "uint8") or (tables.dtype, tables.shape) != ("int32", (ENTRIES,)):
+        if x.dtype not in ("int8", "uint8") or (tables.dtype, tables.shape) != ("int32", (TABLES_LENGTH,)):
             raise ShapeError(f"log-softmax of {x} with tables of {tables}")
-        require_at_most(x.shape[axis], LONGEST, f"sums of {x.shape[axis]} exponentials have no room")
+        require_at_most(x.shape[axis], MAX_LENGTH, f"sums of {x.shape[axis]} exponentials have no room")
         return (x,)
 
     @staticmethod
@@ -82,15 +89,15 @@ class LogSoftmaxFixed(Operator):
         powers, differences = (tables[start:start + 256].astype(np.int64)[below] for start in (0, 256))
         total = np.maximum(rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True), 1)
         logs = logarithm(total)
-        factor = tables[FACTOR:].astype(np.int64)
+        factor = tables[MULTIPLIER_INDEX:].astype(np.int64)
         least = FUNCTIONS["rescale_fixed"].numpy((logs - 2**31).astype(np.int32), *factor)
-        least = np.maximum(least, np.int64(tables[LEAST]) - 1)
+        least = np.maximum(least, np.int64(tables[LEAST_INDEX]) - 1)
         values = np.clip(rounding_shift(differences - logs, 31 - 5 - 4) + high, low, high)
         return (np.where(-below > least, values, low).astype(x.dtype),)
 
 
 def tables(scale: float) -> np.ndarray:
-    """Returns the operand `tables` for numbers of this scale.
+    """Returns the operand `tables` for x of this scale.
 
     Raises:
         ShapeError: if the scale is too small for the reference kernel.
@@ -104,6 +111,7 @@ def tables(scale: float) -> np.ndarray:
 
 
 def _multiplier(real: float) -> tuple[int, int]:
+    """Returns the fixed-point multiplier of a number: a significand in Q0.31 and a shift."""
     fraction, shift = frexp(real)
     significand = floor(fraction * 2**31 + 0.5)
     return (significand // 2, shift + 1) if significand == 2**31 else (significand, shift)
@@ -112,7 +120,7 @@ def _multiplier(real: float) -> tuple[int, int]:
 def _case(shape: tuple[int, ...], axis: int, scale: float, dtype: str = "int8") -> Case:
     limits = np.iinfo(dtype)
     numbers = np.random.default_rng(axis).integers(limits.min, limits.max + 1, shape)
-    return Case(((shape, dtype), ((ENTRIES,), "int32")), {"axis": axis}, (1,), {0: numbers, 1: tables(scale)})
+    return Case(((shape, dtype), ((TABLES_LENGTH,), "int32")), {"axis": axis}, (1,), {0: numbers, 1: tables(scale)})
 
 
 LogSoftmaxFixed.cases = (_case((3, 12), 1, 0.1), _case((2, 5, 7), 1, 0.02), _case((1, 1001), 1, 0.2),

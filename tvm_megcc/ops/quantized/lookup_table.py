@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lookup tables: any function of one 8-bit number, as its 256 results computed at compile time."""
+"""Lookup tables: any function of one 8-bit number, as 256 results that are computed at compile time.
+passes/quantization/lookup_tables.py emits them for chains of elementwise operators."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, register
 
-BYTES = ("int8", "uint8")
-SIZE = 256
+INT8_TYPES = ("int8", "uint8")
+TABLE_LENGTH = 256
 
 
-def numbers(dtype: str) -> np.ndarray:
+def all_values(dtype: str) -> np.ndarray:
     """Returns all values of int8 or uint8 in the order of a table: ascending."""
     limits = np.iinfo(dtype)
     return np.arange(limits.min, limits.max + 1).astype(dtype)
@@ -22,9 +23,9 @@ def numbers(dtype: str) -> np.ndarray:
 
 @register
 class Lookup(Operator):
-    """table[x - least value of x's dtype], elementwise.
+    """y[i] = table[x[i] - lowest value of x's dtype].
 
-    Operands: x, int8 or uint8; table [256] of any dtype, which is the result's.
+    Operands: x int8 or uint8 of any shape; table [256] of any dtype. Result: x's shape and the table's dtype.
     """
 
     kind = "lookup"
@@ -32,8 +33,9 @@ class Lookup(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, table: TensorType) -> tuple[TensorType, ...]:
-        if x.dtype not in BYTES or table.shape != (SIZE,):
-            raise ShapeError(f"{x} looked up in {table}; tables have {SIZE} elements, one for each int8 or uint8")
+        if x.dtype not in INT8_TYPES or table.shape != (TABLE_LENGTH,):
+            raise ShapeError(f"{x} looked up in {table}; tables have {TABLE_LENGTH} elements, one for each int8 or "
+                             "uint8")
         return (TensorType(table.dtype, x.shape),)
 
     @staticmethod
@@ -43,12 +45,12 @@ class Lookup(Operator):
 
 def _case(shape: tuple[int, ...], dtype: str, result: str) -> Case:
     drawn = np.random.default_rng(len(shape))
-    values = numbers(dtype)[drawn.integers(0, SIZE, shape)]
-    if values.size >= SIZE:
-        values.reshape(-1)[:SIZE] = numbers(dtype)
-    table = drawn.normal(size=SIZE) if result.startswith("float") else drawn.integers(
-        np.iinfo(result).min, np.iinfo(result).max, SIZE, endpoint=True)
-    return Case(((shape, dtype), ((SIZE,), result)), {}, (1,), {0: values, 1: table})
+    values = all_values(dtype)[drawn.integers(0, TABLE_LENGTH, shape)]
+    if values.size >= TABLE_LENGTH:
+        values.reshape(-1)[:TABLE_LENGTH] = all_values(dtype)
+    table = drawn.normal(size=TABLE_LENGTH) if result.startswith("float") else drawn.integers(
+        np.iinfo(result).min, np.iinfo(result).max, TABLE_LENGTH, endpoint=True)
+    return Case(((shape, dtype), ((TABLE_LENGTH,), result)), {}, (1,), {0: values, 1: table})
 
 
 Lookup.cases = (

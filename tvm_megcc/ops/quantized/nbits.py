@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with 4-bit or 8-bit weights that have a scale for each block of a row. Activations are float, or quantised
-to int8 in blocks at run time."""
+"""Products with weights of 4 or 8 bits that have a scale for each block of a row: MatMulNBits of com.microsoft and the
+weights of GGUF files. Activations are float32, or quantised to int8 in blocks at run time."""
 
 from __future__ import annotations
 
@@ -13,38 +13,44 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
-from .int4 import packed
+from .int4 import pack_two_per_byte
 
 #: The number of neighbouring activations that share a scale.
 BLOCK = 32
 #: Blocks whose largest activation is smaller become zero. So no scale or factor is subnormal, and CPUs that flush
 #: subnormal numbers to zero give the same bits.
-SMALLEST = np.float32(2.0 ** -100)
+MIN_BLOCK_MAXIMUM = np.float32(2.0 ** -100)
 
 
-def centre(bits: int) -> int:
-    """Returns the zero point of weights without offsets."""
+def default_zero_point(bits: int) -> int:
+    """Returns the zero point of weights without offsets, 2^(bits - 1)."""
     return 1 << (bits - 1)
 
 
-def unpacked(w: np.ndarray, bits: int, depth: int) -> np.ndarray:
-    """Unpacks stored weights to numbers, uint8 [rows, depth], the first of a byte in its lowest bits."""
+def unpack_weights(w: np.ndarray, bits: int, depth: int) -> np.ndarray:
+    """Unpacks stored weights, uint8 [rows, ceil(depth * bits / 8)], to numbers, uint8 [rows, depth]. The first number
+    of a byte is in its lowest bits."""
     parts = [w >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
     return np.stack(parts, -1).reshape(len(w), -1)[:, :depth]
 
 
-def dequantized(w: np.ndarray, scale: np.ndarray, offset: np.ndarray | None, bits: int, block: int,
+def dequantize_weights(w: np.ndarray, scale: np.ndarray, offset: np.ndarray | None, bits: int, block: int,
                 depth: int) -> np.ndarray:
-    """Returns the weights as float32 [rows, depth]; the product is rounded, then the sum."""
-    numbers, along = unpacked(w, bits, depth).astype(np.float32), np.arange(depth) // block
+    """Returns stored weights as float32 [rows, depth]; the product is rounded, then the sum.
+
+    w: as for `unpack_weights`. scale, offset: float32 [rows, ceil(depth / block)]; no offset stands for the zero point
+    2^(bits - 1).
+    """
+    numbers, along = unpack_weights(w, bits, depth).astype(np.float32), np.arange(depth) // block
     if offset is None:
-        return (numbers - np.float32(centre(bits))) * scale[:, along]
+        return (numbers - np.float32(default_zero_point(bits))) * scale[:, along]
     return numbers * scale[:, along] + offset[:, along]
 
 
 def check_weights(attrs: Attrs, w: TensorType, scale: TensorType, offset: TensorType | None, bias: TensorType | None,
                   depth: Dim) -> None:
-    """Raises ShapeError unless operands of these types are weights of `depth` numbers a row."""
+    """Raises ShapeError unless operands of these types are weights with `depth` numbers in a row, as matmul_nbits has
+    them."""
     if attrs.bits not in (4, 8) or attrs.block < 2 or attrs.block % 2:
         raise ShapeError(f"weights of {attrs.bits} bits in blocks of {attrs.block}")
     if w.dtype != "uint8" or w.rank != 2 or any(t.dtype != "float32" for t in (scale, offset, bias) if t is not None):
@@ -60,12 +66,14 @@ def check_weights(attrs: Attrs, w: TensorType, scale: TensorType, offset: Tensor
 
 @register
 class MatMulNBits(Operator):
-    """a @ w' + bias, with w = scale * (number - 2^(bits - 1)) or, with offsets, scale * number + offset.
+    """y = a @ wᵀ + bias, as MatMulNBits of com.microsoft. A weight is scale * (number - 2^(bits - 1)) or, with offsets,
+    scale * number + offset.
 
-    Attributes: `bits`, 4 or 8; `block`, the numbers of a row that share a scale; `activations`, the type that the model
-    allows for them, "float32" or "int8" (passes/quantization/activations.py). Operands: a float32 [..., M, K]; w uint8
-    [N, K * bits / 8], the first of two 4-bit numbers in the low half; scale and offset float32 [N, blocks]; bias
-    float32 [N].
+    Operands: a float32 [..., M, K]; w, the numbers, uint8 [N, ceil(K * bits / 8)], the first of two 4-bit numbers in
+    the low four bits; scale and offset float32 [N, ceil(K / block)]; bias float32 [N]. Result: float32 [..., M, N].
+
+    Attributes: `bits`, 4 or 8; `block`, the numbers of a row that share a scale; `activations`, "float32", or "int8" if
+    the model allows a to be quantised (passes/quantization/activations.py).
     """
 
     kind = "matmul_nbits"
@@ -82,7 +90,7 @@ class MatMulNBits(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, a, w, scale, offset=None, bias=None) -> tuple[np.ndarray, ...]:
-        weights = dequantized(w, scale, offset, attrs.bits, attrs.block, a.shape[-1])
+        weights = dequantize_weights(w, scale, offset, attrs.bits, attrs.block, a.shape[-1])
         y = np.matmul(a.astype(np.float64), weights.T.astype(np.float64))
         return ((y if bias is None else y + bias).astype(np.float32),)
 
@@ -91,13 +99,13 @@ class MatMulNBits(Operator):
         return outputs[0].size * inputs[0].shape[-1]
 
 
-def quantized_blocks(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantises float32 [..., K], a block in each row, as `QuantizeBlocks` says. Returns int8 [..., K] and the scales,
-    float32 [...]."""
+def quantize_activation_blocks(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Quantises float32 [..., K], whose rows are blocks, as `QuantizeBlocks` does. Returns int8 [..., K] and the
+    scales, float32 [...]."""
     with np.errstate(all="ignore"):
         largest = np.abs(blocks).max(-1, initial=np.float32(0))
         known = np.isfinite(largest)
-        is_scaled = known & (largest >= SMALLEST)
+        is_scaled = known & (largest >= MIN_BLOCK_MAXIMUM)
         scale = np.where(is_scaled, largest / np.float32(127), np.where(known, np.float32(0), np.float32(np.nan)))
         codes = np.rint(blocks * (np.float32(127) / largest)[..., None])
         q = np.where(is_scaled[..., None], codes, 0).astype(np.int8)
@@ -127,22 +135,24 @@ class QuantizeBlocks(Operator):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         padding = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % attrs.multiple)]
-        q, scale = quantized_blocks(np.pad(x, padding).reshape(*x.shape[:-1], -1, BLOCK))
+        q, scale = quantize_activation_blocks(np.pad(x, padding).reshape(*x.shape[:-1], -1, BLOCK))
         sums = q.reshape(*scale.shape[:-1], -1, attrs.part).sum(-1, dtype=np.int32)
         return q.reshape(*scale.shape[:-1], -1), scale, sums
 
 
 @register
 class MatMulNBitsInt8(Operator):
-    """matmul_nbits of activations from quantize_blocks. Each part, a block or 32 of its numbers, is summed in integers:
-    s = sum(q * (number - 2^(bits - 1))) or, with offsets, sum(q * number). For each part in order, starting from y = 0:
-    y = y + s * (a_scale * scale), then y = y + (a_scale * sum(q)) * offset. The bias is added last. Each product and
-    sum is rounded to float32, so the result has the same bits everywhere.
+    """matmul_nbits of activations that quantize_blocks has quantised.
 
-    Without a_scale, which leaves no offset either, a block is summed in integers as a whole: y = y + s * scale.
+    A part of a row, which is a block or 32 of its numbers, is summed in integers: s = sum(q * (number - 2^(bits - 1)))
+    or, with offsets, sum(q * number). For each part in order, starting from y = 0: y = y + s * (a_scale * scale), then
+    y = y + (a_scale * sum(q)) * offset. The bias is added last. Each product and sum is rounded to float32, so the
+    result has the same bits on every CPU. Without a_scale there are no offsets either, and the part is the block:
+    y = y + s * scale.
 
-    Attributes: `bits`; `block`, 16 or a multiple of 32; `depth`, the numbers of a row of w. Operands: the results of
-    quantize_blocks, with `part` the smaller of the block and 32; then those of matmul_nbits from w on.
+    Operands: a, a_scale and a_sum, the results of quantize_blocks with `part` the smaller of the block and 32; w,
+    scale, offset and bias as those of matmul_nbits. Result: float32 [..., M, N]. Attributes: `bits`, 4 or 8; `block`,
+    16 or a multiple of 32; `depth`, the numbers in a row of w.
     """
 
     kind = "matmul_nbits_int8"
@@ -156,9 +166,9 @@ class MatMulNBitsInt8(Operator):
         if (a.dtype, a_sum.dtype) != ("int8", "int32") or a.rank < 2 or (a_scale or scale).dtype != "float32" \
                 or (a_scale is None and offset is not None):
             raise ShapeError(f"product of {a}, scales {a_scale}, sums {a_sum}")
-        if not fits(attrs.block):
+        if not is_supported_block(attrs.block):
             raise ShapeError(f"blocks of {attrs.block} numbers are no parts of blocks of {BLOCK}")
-        depth = round_up(attrs.depth, multiple(attrs.block))
+        depth = round_up(attrs.depth, activation_multiple(attrs.block))
         for what, part in ((a, 1), (a_scale, BLOCK), (a_sum, min(attrs.block, BLOCK))):
             if what is not None and what.shape != (*a.shape[:-1], depth // part):
                 raise ShapeError(f"{what} for {attrs.depth} numbers in blocks of {attrs.block}")
@@ -171,9 +181,9 @@ class MatMulNBitsInt8(Operator):
         padding = (0, 0), (0, depth // attrs.block - scale.shape[1])
         scale, offset = np.pad(scale, padding), None if offset is None else np.pad(offset, padding)
         numbers = np.zeros((len(w), depth), np.int64)
-        numbers[:, :attrs.depth] = unpacked(w, attrs.bits, attrs.depth)
+        numbers[:, :attrs.depth] = unpack_weights(w, attrs.bits, attrs.depth)
         if offset is None:
-            numbers[:, :attrs.depth] -= centre(attrs.bits)
+            numbers[:, :attrs.depth] -= default_zero_point(attrs.bits)
         y = np.zeros((*a.shape[:-1], len(w)), np.float32)
         with np.errstate(all="ignore"):
             for index in range(depth // part):
@@ -190,20 +200,27 @@ class MatMulNBitsInt8(Operator):
         return outputs[0].size * attrs.depth
 
 
-def fits(block: int) -> bool:
-    """Whether a block of weights is a part or a multiple of a block of activations."""
+def is_supported_block(block: int) -> bool:
+    """Returns whether a block of weights is a part or a multiple of a block of activations."""
     return block == 16 or block % BLOCK == 0
 
 
-def multiple(block: int) -> int:
+def activation_multiple(block: int) -> int:
     """Returns attribute `multiple` of `quantize_blocks` for weights in blocks of this size."""
     return max(block, BLOCK)
 
 
 @decomposes("com.microsoft::MatMulNBits")
 def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: A, B [N, blocks, bytes of a block], scales [N, blocks], zero points, g_idx (must be trivial), bias.
-    Weights of 2 bits become numbers of 4 with the same distance from their zero point."""
+    """Imports MatMulNBits. Operands: A [..., K], B uint8 [N, blocks, bytes of a block], scales [N, blocks], zero
+    points, g_idx [K], the block of each column, which must be in order, and bias [N].
+
+    Weights of 2 bits become numbers of 4 bits with the same distance from their zero point.
+
+    Raises:
+        ShapeError: if the operands contradict the attributes.
+        MegccError: for other numbers of bits, and another order of blocks.
+    """
     bits, block, k, n = node.attr("bits", 4), node.attr("block_size"), node.attr("K"), node.attr("N")
     if min(block, k, n) < 1:
         raise ShapeError(f"has {n} rows of {k} numbers in blocks of {block}")
@@ -216,13 +233,13 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     if node.has(4) and not np.array_equal(node.const(4, "g_idx").reshape(-1)[:k], np.arange(k) // block):
         raise MegccError("has an order of blocks (g_idx) that is not supported")
     scale = node.const(2, "scales").astype(np.float32).reshape(n, blocks)
-    zero = _zeros(node, bits, n, blocks)
+    zero = _zero_points(node, bits, n, blocks)
     rows = np.ascontiguousarray(given.reshape(n, -1)[:, :ceildiv(k * bits, 8)])
     if bits == 2:
-        excess, bits = centre(4) - centre(2), 4
-        rows, zero = packed(unpacked(rows, 2, k) + np.uint8(excess)), zero + excess
+        excess, bits = default_zero_point(4) - default_zero_point(2), 4
+        rows, zero = pack_two_per_byte(unpack_weights(rows, 2, k) + np.uint8(excess)), zero + excess
     (a,) = cast_to(node, node.inputs[0], "float32")
-    offset = node.constant(-zero * scale) if (zero != centre(bits)).any() else ""
+    offset = node.constant(-zero * scale) if (zero != default_zero_point(bits)).any() else ""
     (y,) = node.emit("matmul_nbits", (a, node.constant(rows), node.constant(scale), offset), bits=bits, block=block,
                      activations="int8" if node.attr("accuracy_level", 0) == 4 else "float32")
     if node.has(5):
@@ -230,58 +247,64 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     return cast_to(node, y, node.type(0).dtype)
 
 
-def _zeros(node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:
+def _zero_points(node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:
     """Returns the zero points, float32 [n, blocks]."""
     if not node.has(3):
-        return np.full((n, blocks), centre(bits), np.float32)
+        return np.full((n, blocks), default_zero_point(bits), np.float32)
     points = node.const(3, "zero_points")
     if points.dtype != np.uint8:
         return np.nan_to_num(points.astype(np.float32).reshape(n, blocks))
-    return unpacked(points.reshape(n, -1), bits, blocks).astype(np.float32)
+    return unpack_weights(points.reshape(n, -1), bits, blocks).astype(np.float32)
 
 
 def random_weights(rows: int, depth: int, bits: int, block: int, seed: int, extreme: bool = False) -> list[np.ndarray]:
-    """Returns random numbers, scales and offsets. extreme: numbers are limits of their range."""
+    """Returns random weights for tests: stored numbers, scales and offsets, as operands of matmul_nbits. extreme: the
+    numbers are limits of their range."""
     drawn, blocks = np.random.default_rng(seed), -(-depth // block)
     numbers = drawn.integers(0, 1 << bits, (rows, depth))
     if extreme:
         numbers = np.where(drawn.integers(0, 2, numbers.shape), (1 << bits) - 1, 0) if seed % 2 else numbers * 0
-    w = packed(numbers) if bits == 4 else numbers.astype(np.uint8)
+    w = pack_two_per_byte(numbers) if bits == 4 else numbers.astype(np.uint8)
     scale = (drawn.uniform(0.01, 0.1, (rows, blocks)) * drawn.choice([-1, 1], (rows, blocks))).astype(np.float32)
     zero = drawn.integers(0, 1 << bits, scale.shape).astype(np.float32)
     return [w, scale, -(zero * scale) if rows % 3 else drawn.normal(size=scale.shape).astype(np.float32)]
 
 
-def _floats(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False) -> Case:
+def _float_case(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False) -> Case:
+    """Returns a case of matmul_nbits. a: the shape of the activations. rows: those of the weights."""
     w, scale, offsets = random_weights(rows, a[-1], bits, block, rows)
     return Case((f32(*a), (w.shape, "uint8"), f32(*scale.shape), f32(*scale.shape) if offset else None,
                  f32(rows) if bias else None), {"bits": bits, "block": block, "activations": "float32"}, (1, 2, 3, 4),
                 {1: w, 2: scale, **({3: offsets} if offset else {})})
 
 
-def _bytes(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False,
-           float16_scales: bool = False, extreme: bool = False, whole: bool = False) -> Case:
-    """float16_scales: scales and offsets are representable in float16.
-    extreme: activations are limits of their range too.
-    whole: without scales of the activations."""
+def _int8_case(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False,
+               float16_scales: bool = False, extreme: bool = False, has_a_scale: bool = True) -> Case:
+    """Returns a case of matmul_nbits_int8.
+
+    a: the shape of the activations. rows: those of the weights.
+    float16_scales: scales and offsets are representable in float16.
+    extreme: weights and activations are limits of their ranges.
+    has_a_scale: whether the operand a_scale is present.
+    """
     w, scale, offsets = random_weights(rows, a[-1], bits, block, rows, extreme)
     if float16_scales:
         scale, offsets = (reals.astype(np.float16).astype(np.float32) for reals in (scale, offsets))
     x = np.random.default_rng(block).standard_normal(a).astype(np.float32)
     if extreme:
         x = np.where(x > -0.5, np.float32(3), np.float32(-3))
-    q = QuantizeBlocks.compute(Attrs(multiple=multiple(block), part=min(block, BLOCK)), x)
+    q = QuantizeBlocks.compute(Attrs(multiple=activation_multiple(block), part=min(block, BLOCK)), x)
     given = {**dict(enumerate(q)), 3: w, 4: scale, **({5: offsets} if offset else {})}
-    if whole:
+    if not has_a_scale:
         given.pop(1)
     return Case(tuple((given[i].shape, given[i].dtype.name) if i in given else None for i in range(6))
                 + ((f32(rows) if bias else None),), {"bits": bits, "block": block, "depth": a[-1]}, (3, 4, 5, 6), given)
 
 
 MatMulNBits.cases = (
-    _floats((1, 64), 40, 4, 16), _floats((1, 128), 33, 4, 32, True, True), _floats((5, 96), 70, 8, 32),
-    _floats((2, 3, 75), 17, 4, 16, True, True), _floats((9, 256), 64, 4, 256), _floats((1, 33), 5, 8, 128, True),
-    _floats((13, 40), 3, 4, 40, True, True))
+    _float_case((1, 64), 40, 4, 16), _float_case((1, 128), 33, 4, 32, True, True), _float_case((5, 96), 70, 8, 32),
+    _float_case((2, 3, 75), 17, 4, 16, True, True), _float_case((9, 256), 64, 4, 256),
+    _float_case((1, 33), 5, 8, 128, True), _float_case((13, 40), 3, 4, 40, True, True))
 QuantizeBlocks.cases = tuple(Case(
     (f32(*shape),), {"multiple": most, "part": part}, values={0: x}) for shape, most, part, x in (
     ((3, 64), 32, 32, np.random.default_rng(0).standard_normal((3, 64))),
@@ -290,10 +313,12 @@ QuantizeBlocks.cases = tuple(Case(
     ((1, 1), 32, 32, [[-2.5]]),
     ((1, 160), 64, 32, np.where(np.arange(160) == 40, np.inf, np.where(np.arange(160) == 70, np.nan, np.arange(160))))))
 MatMulNBitsInt8.cases = (
-    _bytes((1, 64), 40, 4, 32, float16_scales=True), _bytes((1, 128), 33, 4, 32, True, True),
-    _bytes((5, 96), 70, 8, 32), _bytes((2, 3, 75), 17, 4, 16, True, True),
-    _bytes((9, 256), 64, 8, 16, float16_scales=True), _bytes((1, 33), 5, 8, 128, True),
-    _bytes((7, 320), 131, 4, 64, True, float16_scales=True), _bytes((4, 64), 35, 4, 32, True, extreme=True),
-    _bytes((4, 64), 34, 8, 32, extreme=True), _bytes((6, 64), 33, 8, 32, True, extreme=True),
-    _bytes((5, 256), 33, 4, 128, float16_scales=True, whole=True), _bytes((3, 96), 35, 4, 32, extreme=True, whole=True),
-    _bytes((2, 48), 9, 8, 16, bias=True, whole=True), _bytes((6, 192), 34, 8, 64, extreme=True, whole=True))
+    _int8_case((1, 64), 40, 4, 32, float16_scales=True), _int8_case((1, 128), 33, 4, 32, True, True),
+    _int8_case((5, 96), 70, 8, 32), _int8_case((2, 3, 75), 17, 4, 16, True, True),
+    _int8_case((9, 256), 64, 8, 16, float16_scales=True), _int8_case((1, 33), 5, 8, 128, True),
+    _int8_case((7, 320), 131, 4, 64, True, float16_scales=True), _int8_case((4, 64), 35, 4, 32, True, extreme=True),
+    _int8_case((4, 64), 34, 8, 32, extreme=True), _int8_case((6, 64), 33, 8, 32, True, extreme=True),
+    _int8_case((5, 256), 33, 4, 128, float16_scales=True, has_a_scale=False),
+    _int8_case((3, 96), 35, 4, 32, extreme=True, has_a_scale=False),
+    _int8_case((2, 48), 9, 8, 16, bias=True, has_a_scale=False),
+    _int8_case((6, 192), 34, 8, 64, extreme=True, has_a_scale=False))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of 4-bit or 8-bit weights that have a scale for each block of a row: the embedding of tokens. A language model
-often has the same weights in the product that gives its logits."""
+"""The rows of block-quantised weights at indices: the embedding of a language model's tokens. The same weights are
+often in the product that gives the logits."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from ...errors import MegccError, ShapeError
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, register
-from .nbits import check_weights, dequantized, random_weights
+from .nbits import check_weights, dequantize_weights, random_weights
 
-#: Values of attribute `tied`.
+#: The values of attribute `tied`.
 TIED = ("", "matmul_nbits", "matmul_nbits_int8")
 
 
 @register
 class NBitsRows(Operator):
-    """Gathers rows of w = scale * (number - 2^(bits - 1)) or, with offsets, scale * number + offset. A negative index
-    counts from the end.
+    """Gathers rows of the weights of a matmul_nbits as float32. A negative index counts from the end; `compute`, and a
+    run, refuse one out of range.
 
-    Attributes: `bits`, 4 or 8; `block`, the numbers of a row that share a scale; `depth`, those of a row; `tied`, the
-    kind of the product that has the same weights, "" for none: they are stored once, as its kernel reads them.
-    Operands: indices int32 or int64 [...]; then w, scale and offset as those of matmul_nbits. Result: float32
-    [..., depth].
+    Operands: indices int32 or int64 [...]; w, scale and offset as those of matmul_nbits. Result: float32 [..., depth].
 
-    Raises:
-        MegccError: for an index out of range.
+    Attributes: `bits`, 4 or 8; `block`, the numbers of a row that share a scale; `depth`, the numbers of a row; `tied`,
+    the kind of the product that has the same weights, "" for none. Tied weights are stored once, in the packing of the
+    product's kernel.
     """
 
     kind = "nbits_rows"
@@ -48,9 +46,9 @@ class NBitsRows(Operator):
         if indices.size and not -len(w) <= indices.min() <= indices.max() < len(w):
             raise MegccError(f"an index is out of the range of {len(w)} rows")
         rows = indices.reshape(-1)
-        found = dequantized(w[rows], scale[rows], None if offset is None else offset[rows], attrs.bits, attrs.block,
-                            attrs.depth)
-        return (found.reshape(*indices.shape, attrs.depth),)
+        values = dequantize_weights(w[rows], scale[rows], None if offset is None else offset[rows], attrs.bits,
+                                    attrs.block, attrs.depth)
+        return (values.reshape(*indices.shape, attrs.depth),)
 
 
 def _case(indices: npt.ArrayLike, rows: int, depth: int, bits: int, block: int, tied: str = "", offset: bool = False,

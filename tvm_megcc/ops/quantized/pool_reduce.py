@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int32 sums of 8-bit numbers, from which means and average pools are computed."""
+"""int32 sums of 8-bit numbers, over windows and over axes. passes/quantization/reductions.py computes means and average
+pools from them."""
 
 from __future__ import annotations
 
@@ -12,41 +13,44 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, register
 from ..math.reduce import Reduction
-from ..nn.pool import SumPool, at_taps
-from .lookup_table import BYTES, numbers
+from ..nn.pool import SumPool, window_taps
+from .lookup_table import INT8_TYPES, all_values
 
 
-def _require_bytes(x: TensorType) -> None:
-    if x.dtype not in BYTES:
-        raise ShapeError(f"sums of {x}; operands are {' or '.join(BYTES)}")
+def _require_int8(x: TensorType) -> None:
+    """Raises ShapeError unless x is int8 or uint8."""
+    if x.dtype not in INT8_TYPES:
+        raise ShapeError(f"sums of {x}; operands are {' or '.join(INT8_TYPES)}")
 
 
 @register
 class SumPoolInteger(SumPool):
-    """The sum of x - x_zero over each window; pads are zeros. Attributes: those of pools, `x_zero`."""
+    """The sum of x - x_zero over each window, int32, for x int8 or uint8 [N, C, H, W]; pads are zeros. Attributes:
+    those of pools; `x_zero`, the zero point of x."""
 
     kind = "sum_pool_integer"
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
-        _require_bytes(x)
+        _require_int8(x)
         (sums,) = SumPool.infer(attrs, x)
         return (TensorType("int32", sums.shape),)
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (sum(at_taps(attrs, x.astype(np.int32) - np.int32(attrs.x_zero), 0)),)
+        return (np.asarray(sum(window_taps(attrs, x.astype(np.int32) - np.int32(attrs.x_zero), 0))),)
 
 
 @register
 class ReduceSumInteger(Reduction):
-    """The sum of x - x_zero over some axes. Attributes: those of reductions, `x_zero`."""
+    """The sum of x - x_zero over some axes, int32, for x int8 or uint8. Attributes: those of reductions; `x_zero`, the
+    zero point of x."""
 
     kind = "reduce_sum_integer"
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
-        _require_bytes(x)
+        _require_int8(x)
         (sums,) = Reduction.infer(attrs, x)
         return (TensorType("int32", sums.shape),)
 
@@ -57,7 +61,7 @@ class ReduceSumInteger(Reduction):
 
 
 def _case(shape: tuple[int, ...], dtype: str, zero: int, **attrs: Any) -> Case:
-    drawn = numbers(dtype)[np.random.default_rng(len(shape)).integers(0, 256, shape)]
+    drawn = all_values(dtype)[np.random.default_rng(len(shape)).integers(0, 256, shape)]
     return Case(((shape, dtype),), {**attrs, "x_zero": zero}, values={0: drawn})
 
 

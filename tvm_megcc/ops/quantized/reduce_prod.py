@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of quantised numbers along the last axis, requantized after each factor as in TFLite's reference kernel."""
+"""TFLite's REDUCE_PROD of quantised numbers along the last axis, requantized after each factor as by LiteRT's reference
+kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from ..base import Case, Operator, register
 DTYPES = ("int8", "int16")
 
 
-def _requantized(values: np.ndarray, significand: int, bits: int) -> np.ndarray:
+def _requantize(values: np.ndarray, significand: int, bits: int) -> np.ndarray:
     """Returns values * significand / 2^bits, rounded to the nearest, ties up, and wrapped to int32."""
     return ((values * np.int64(significand) + (np.int64(1) << (bits - 1))) >> bits).astype(np.int32).astype(np.int64)
 
@@ -23,8 +24,8 @@ def _requantized(values: np.ndarray, significand: int, bits: int) -> np.ndarray:
 class ProductFixed(Operator):
     """The product of x - zero over the last axis, requantized after each factor from the second on, and at the end.
 
-    Attributes: `zero`, `result_zero`; `significand`, up to 2^15 - 1, and `bits`, 1 to 62: the multiplier of each
-    requantization is significand / 2^bits.
+    Operand: x int8 or int16 [..., N]. Result: x's dtype, [...]. Attributes: `zero` and `result_zero`, the zero points;
+    `significand`, 0 to 2^15 - 1, and `bits`, 1 to 62: the multiplier of each requantization is significand / 2^bits.
     """
 
     kind = "product_fixed"
@@ -43,9 +44,9 @@ class ProductFixed(Operator):
         factors = x.astype(np.int64) - attrs.zero
         total = factors[..., 0]
         for index in range(1, x.shape[-1]):
-            total = _requantized(total * factors[..., index], attrs.significand, attrs.bits)
+            total = _requantize(total * factors[..., index], attrs.significand, attrs.bits)
         limits = np.iinfo(x.dtype)
-        result = _requantized(total, attrs.significand, attrs.bits) + attrs.result_zero
+        result = _requantize(total, attrs.significand, attrs.bits) + attrs.result_zero
         return (np.clip(result, limits.min, limits.max).astype(x.dtype),)
 
 

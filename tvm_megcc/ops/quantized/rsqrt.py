@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""1 / sqrt of integers in fixed point, as in TFLite's reference kernels, and L2 normalisation by it."""
+"""1 / sqrt of integers in fixed point, as in LiteRT's reference kernels, and TFLite's L2_NORMALIZATION, which uses
+it."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from ..base import Case, Operator, register
 from ..rules import axis_of
 from .softmax_int8 import doubling_high, rounding_shift
 
-#: The number of Newton steps; sqrt(2) / 2 in Q0.31.
-STEPS, HALF_ROOT = 5, 1518500250
+#: The number of steps of Newton's method; sqrt(2) / 2 in Q0.31, a fixed-point number with 31 fraction bits.
+NEWTON_STEPS, HALF_ROOT = 5, 1518500250
 
 
 def inverse_root(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns 1 / sqrt of int32 ≥ 0 as significands and shifts, in the form that `rescale_fixed` takes; 0 counts as
-    1."""
-    small = np.asarray(values, np.int64)
-    wide = np.maximum(small, 2)
+    """Returns 1 / sqrt of int32 ≥ 0 as significands in Q0.31 and shifts, which `rescale_fixed` takes; 0 counts as 1.
+    Source: LiteRT's GetInvSqrtQuantizedMultiplierExp."""
+    given = np.asarray(values, np.int64)
+    wide = np.maximum(given, 2)
     shift = np.full(wide.shape, 11, np.int64)
     while (wide >= 1 << 29).any():
         shift += wide >= 1 << 29
@@ -32,29 +33,31 @@ def inverse_root(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     normalised = wide << (2 * pairs)
     half_value = rounding_shift(normalised >> 1, 1)
     x = np.full(wide.shape, 1 << 28, np.int64)
-    for _ in range(STEPS):
-        cube = _left(doubling_high(doubling_high(x, x), x), 6)
-        x = _left(doubling_high(np.asarray(3 << 27), x) - doubling_high(half_value, cube), 3)
+    for _ in range(NEWTON_STEPS):
+        cube = _saturating_shift_left(doubling_high(doubling_high(x, x), x), 6)
+        x = _saturating_shift_left(doubling_high(np.asarray(3 << 27), x) - doubling_high(half_value, cube), 3)
     significand = doubling_high(x, np.asarray(HALF_ROOT))
     significand, shift = significand << np.maximum(-shift, 0), np.maximum(shift, 0)
-    one = small <= 1
-    return np.where(one, 2**31 - 1, significand), np.where(one, 0, -shift)
+    is_one = given <= 1
+    return np.where(is_one, 2**31 - 1, significand), np.where(is_one, 0, -shift)
 
 
-def _left(a: np.ndarray, bits: int) -> np.ndarray:
+def _saturating_shift_left(a: np.ndarray, bits: int) -> np.ndarray:
+    """Returns a * 2^bits, saturated to int32."""
     clipped: np.ndarray = np.clip(a << bits, -2**31, 2**31 - 1)
     return clipped
 
 
-#: The most squares of 9-bit numbers whose sum fits in int32.
-LONGEST = 2**15
+#: The longest axis: a sum of as many squares of 9-bit numbers fits in int32.
+MAX_LENGTH = 2**15
 
 
 @register
 class L2Fixed(Operator):
-    """x / sqrt(sum of squares along attribute `axis`), for x of int8 or uint8. The result's scale is 1 / 128.
+    """TFLite's L2_NORMALIZATION: x / sqrt(sum of squares of x along an axis), for x int8 or uint8.
 
-    Attribute `zero`: the zero point of x. The result's zero point is 128 for uint8, 0 for int8.
+    The result has x's type, the scale 1 / 128, and the zero point 128 for uint8, 0 for int8. Attributes: `axis`;
+    `zero`, the zero point of x.
     """
 
     kind = "l2_fixed"
@@ -64,7 +67,7 @@ class L2Fixed(Operator):
         axis = axis_of(attrs.axis, x.rank)
         if x.dtype not in ("int8", "uint8"):
             raise ShapeError(f"normalisation of {x}")
-        require_at_most(x.shape[axis], LONGEST, f"sums of {x.shape[axis]} squares have no room")
+        require_at_most(x.shape[axis], MAX_LENGTH, f"sums of {x.shape[axis]} squares have no room")
         return (x,)
 
     @staticmethod

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax from 8-bit to 8-bit numbers, rounded as ONNX defines. Exponentials come from a table of integers, so that
-sums are exact; there is one division for each row."""
+"""Softmax of 8-bit numbers, rounded as ONNX defines; passes/quantization/softmax.py emits it. Exponentials come from a
+table of integers, so that sums are exact; there is one division for each row."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from ...ir.expr import FUNCTIONS
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, register
-from .lookup_table import BYTES, numbers
+from .lookup_table import INT8_TYPES, all_values
 
-#: Bits of the largest exponential, 1, so that integers are exact in float32.
-BITS = 23
+#: Fraction bits of the table's numbers: the largest one, which stands for exp(0) = 1, is exact in float32.
+TABLE_BITS = 23
 
 
 def table(scale: float) -> np.ndarray:
-    """Returns exp(-d * scale) * 2**BITS for d from 0 to 255 as int32."""
-    return np.rint(np.exp(-np.arange(256) * np.float64(scale)) * 2.0**BITS).astype(np.int32)
+    """Returns exp(-d * scale) * 2^TABLE_BITS for d from 0 to 255, rounded to int32. scale: that of x."""
+    return np.rint(np.exp(-np.arange(256) * np.float64(scale)) * 2.0**TABLE_BITS).astype(np.int32)
 
 
 @register
 class SoftmaxQuantised(Operator):
-    """Softmax along the last axis of x, int8 or uint8, quantised to attribute `dtype` with the zero point `zero`.
+    """Softmax along the last axis, quantised.
 
-    Operands: table int32 [256], exponentials indexed by how far a number is below the maximum; inverse float32 [1], the
-    reciprocal of the result's scale.
+    Operands: x int8 or uint8 [..., N]; table int32 [256], exponentials indexed by how far a number is below the maximum
+    of its row; inverse float32 [1], the reciprocal of the result's scale. Result: [..., N]. Attributes: `dtype`, int8
+    or uint8, and `zero`, the zero point, of the result.
     """
 
     kind = "softmax_quantised"
@@ -35,8 +36,8 @@ class SoftmaxQuantised(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, table: TensorType, inverse: TensorType) -> tuple[TensorType, ...]:
-        if x.dtype not in BYTES or attrs.dtype not in BYTES or x.rank < 1:
-            raise ShapeError(f"softmax of {x} as {attrs.dtype}; both are {' or '.join(BYTES)}")
+        if x.dtype not in INT8_TYPES or attrs.dtype not in INT8_TYPES or x.rank < 1:
+            raise ShapeError(f"softmax of {x} as {attrs.dtype}; both are {' or '.join(INT8_TYPES)}")
         if (table.dtype, table.shape, inverse.dtype, inverse.shape) != ("int32", (256,), "float32", (1,)):
             raise ShapeError(f"softmax with exponentials {table} and {inverse}")
         return (TensorType(attrs.dtype, x.shape),)
@@ -53,7 +54,7 @@ class SoftmaxQuantised(Operator):
 
 
 def _case(shape: tuple[int, ...], dtype: str, scale: float, result: str, zero: int, step: float) -> Case:
-    drawn = numbers(dtype)[np.random.default_rng(shape[-1]).integers(0, 256, shape)]
+    drawn = all_values(dtype)[np.random.default_rng(shape[-1]).integers(0, 256, shape)]
     return Case(((shape, dtype), ((256,), "int32"), ((1,), "float32")), {"dtype": result, "zero": zero}, (1, 2),
                 {0: drawn, 1: table(scale), 2: np.array([1 / step])})
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit softmax in integers, as in TFLite's reference kernel with gemmlowp's fixed-point numbers (Jacob et al. 2018):
-exponentials from a table, and the reciprocal of their sum by Newton's method."""
+"""TFLite's SOFTMAX of int8 or uint8, computed in integers as by LiteRT's reference kernel with gemmlowp's fixed-point
+numbers (Jacob et al. 2018): exponentials from a table, and the reciprocal of their sum by Newton's method.
+
+Qm.n is a fixed-point number with m integer bits and n fraction bits.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +19,27 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, register
 from ..rules import axis_of
 
-#: Exponentials are Q0.31, their sums Q12.19.
+#: The integer bits of sums, which are Q12.19; exponentials are Q0.31.
 SUM_BITS = 12
 #: The longest axis: a sum of as many ones is less than 2^12.
-LONGEST = 2**SUM_BITS - 1
+MAX_LENGTH = 2**SUM_BITS - 1
 
 
 def doubling_high(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Returns (a * b) / 2^31 rounded to the nearest, ties up: gemmlowp's SaturatingRoundingDoublingHighMul without
-    saturation, the product of fixed-point numbers. Operands are int64 arrays with values of int32."""
+    """Returns (a * b) / 2^31 rounded to the nearest, ties up: the product of fixed-point numbers, gemmlowp's
+    SaturatingRoundingDoublingHighMul without saturation. Operands are int64 arrays with values of int32."""
     return (np.asarray(a, np.int64) * b + (1 << 30)) >> 31
 
 
 def rounding_shift(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
-    """Returns a / 2^bits rounded to the nearest, ties away from zero."""
+    """Returns a / 2^bits rounded to the nearest, ties away from zero: gemmlowp's RoundingDivideByPOT."""
     mask = (np.int64(1) << np.asarray(bits, np.int64)) - 1
     return (a >> bits) + ((a & mask) > (mask >> 1) + (a < 0))
 
 
 def reciprocal(denominator: np.ndarray) -> np.ndarray:
-    """Returns 1 / (1 + x) for x in [0, 1), both Q0.31: three steps of Newton's method on half the denominator, in
-    Q2.29."""
+    """Returns 1 / (1 + x) for x in [0, 1), both in Q0.31, by three steps of Newton's method in Q2.29: gemmlowp's
+    one_over_one_plus_x_for_x_in_0_1. denominator: x."""
     half_denominator = (denominator + (2**31 - 1) + 1) // 2
     x = 1515870810 + doubling_high(half_denominator, np.int64(-1010580540))
     for _ in range(3):
@@ -45,8 +48,8 @@ def reciprocal(denominator: np.ndarray) -> np.ndarray:
 
 
 def exponentials(scaled: np.ndarray) -> np.ndarray:
-    """Returns exp of non-positive numbers in Q5.26 as Q0.31: a polynomial for the fraction below a quarter, one factor
-    for each bit above."""
+    """Returns exp of non-positive numbers in Q5.26, in Q0.31: a polynomial for the fraction below 1/4, and one factor
+    for each bit above it. Source: gemmlowp's exp_on_negative_values."""
     quarter = (scaled & ((1 << 24) - 1)) - (1 << 24)
     x = (quarter << 5) + (1 << 28)
     square = doubling_high(x, x)
@@ -61,11 +64,11 @@ def exponentials(scaled: np.ndarray) -> np.ndarray:
 
 @register
 class SoftmaxFixed(Operator):
-    """Softmax along attribute `axis` of x, int8 or uint8. The result has the scale 1 / 256 and the dtype's least value
-    as zero point. With attribute `wide` it is int16, with the scale 1 / 65536.
+    """TFLite's SOFTMAX of int8 or uint8 along an axis. The result has x's type, the scale 1 / 256, and the dtype's
+    lowest value as zero point. With attribute `wide` it is int16, with the scale 1 / 65536.
 
-    Operand `table`: int32 [up to 256], exponentials in Q0.31, indexed by how far a number is below the maximum; those
-    beyond its end are 0.
+    Operands: x int8 or uint8 of any shape; table int32 [1 to 256], exponentials in Q0.31, indexed by how far a number
+    is below the maximum; those beyond its end are 0. Attributes: `axis`; `wide`, optional.
     """
 
     kind = "softmax_fixed"
@@ -77,7 +80,7 @@ class SoftmaxFixed(Operator):
         is_table = table.dtype == "int32" and table.rank == 1 and 1 <= number(table.shape[0]) <= 256
         if x.dtype not in ("int8", "uint8") or not is_table:
             raise ShapeError(f"softmax of {x} with a table of {table}")
-        require_at_most(x.shape[axis], LONGEST, f"sums of {x.shape[axis]} exponentials have no room")
+        require_at_most(x.shape[axis], MAX_LENGTH, f"sums of {x.shape[axis]} exponentials have no room")
         return (TensorType("int16" if attrs.get("wide") else x.dtype, x.shape),)
 
     @staticmethod
@@ -95,7 +98,13 @@ class SoftmaxFixed(Operator):
 
 
 def table(beta: float, scale: float) -> np.ndarray:
-    """Returns exp(-d * beta * scale) for d from 0 to 255 in Q0.31, int32; 0 where the reference kernel underflows."""
+    """Returns exp(-d * beta * scale) for d from 0 to 255, int32 in Q0.31; 0 where the reference kernel underflows.
+
+    beta: TFLite's option. scale: that of x.
+
+    Raises:
+        ShapeError: if beta * scale is too small for the reference kernel.
+    """
     fraction, shift = frexp(min(beta * scale * 2**26, 2**31 - 1.0))
     significand = floor(fraction * 2**31 + 0.5)
     if significand == 2**31:
@@ -110,14 +119,15 @@ def table(beta: float, scale: float) -> np.ndarray:
     return np.where(is_in_range, exponentials(scaled), 0).astype(np.int32)
 
 
-def significant(powers: np.ndarray, wide: bool = False) -> np.ndarray:
-    """Returns the table without the entries at its end that are too small to change a sum or a result."""
+def trim_table(powers: np.ndarray, wide: bool = False) -> np.ndarray:
+    """Returns the table without the entries at its end that are too small to change a sum or a result. wide: for a
+    result of int16."""
     return powers[:np.flatnonzero(powers >= (1 if wide else 1 << SUM_BITS - 1))[-1] + 1]
 
 
 def _case(shape: tuple[int, ...], axis: int, dtype: str, scale: float, wide: bool = False) -> Case:
     numbers = np.random.default_rng(axis).integers(*((-128, 128) if dtype == "int8" else (0, 256)), shape)
-    powers = significant(table(1.0, scale), wide)
+    powers = trim_table(table(1.0, scale), wide)
     attrs = {"axis": axis, "wide": True} if wide else {"axis": axis}
     return Case(((shape, dtype), (powers.shape, "int32")), attrs, (1,), {0: numbers, 1: powers})
 

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers by Philox."""
+"""Random operators: ONNX's RandomNormal, RandomUniform, Bernoulli, Multinomial and Dropout."""
 
 from . import philox, random

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counter-based random numbers: Philox4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, Parallel Random
-Numbers: As Easy as 1, 2, 3, SC 2011. Each block of four words depends only on key and counter, so results do not depend
-on the order of computation or the number of threads."""
+"""The operator `draw`: counter-based random numbers. Each block of four words depends only on key and counter, so
+results do not depend on the order of computation or the number of threads.
+
+Source: Philox4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, Parallel Random Numbers: As Easy as 1,
+2, 3, SC 2011.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,18 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, register
 
-#: Bits of a uniform number by dtype: its fraction bits, and the implicit leading one.
+#: The bits of a uniform number, by dtype: the bits of its significand.
 PRECISION = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
+#: The constants of Philox4x32: multipliers, and what is added to the key in each round.
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _WORD = np.uint64(0xFFFFFFFF)
 
 
 def philox(key: int, number: int, blocks: int) -> np.ndarray:
-    """Returns the 32-bit words for the counters (block, number, 0, 0), as uint64 [blocks, 4]."""
+    """Returns the 32-bit words for the counters (0, number, 0, 0) to (blocks - 1, number, 0, 0), as uint64
+    [blocks, 4]. key: 64 bits."""
     c0, c1 = np.arange(blocks, dtype=np.uint64), np.full(blocks, number, np.uint64)
     c2, c3 = np.zeros(blocks, np.uint64), np.zeros(blocks, np.uint64)
     low, high = key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF
@@ -38,11 +43,13 @@ def philox(key: int, number: int, blocks: int) -> np.ndarray:
 
 @register
 class Draw(Operator):
-    """Random numbers from a key, int64 []. Attributes: `shape`; `number`, the index of this operator among those with
-    the same key; `law`, the distribution; `dtype`; `precision` in bits.
+    """A tensor of random numbers from a key, int64 [].
 
-    law: "uniform", in [0, 1), multiples of 2^-precision; "normal", with mean 0 and variance 1, by the method of G. E.
-        P. Box and M. E. Muller (Annals of Mathematical Statistics 29, 1958) in float64; "bits", int64.
+    Attributes: `shape`; `number`, the index of this operator among those with the same key; `law`, the distribution;
+    `dtype`, float32, float64 or int64; `precision`, the bits of a uniform number.
+
+    Distributions: "uniform", multiples of 2^-precision in [0, 1); "normal", with mean 0 and variance 1, by the method
+    of G. E. P. Box and M. E. Muller (Annals of Mathematical Statistics 29, 1958) in float64; "bits", all int64.
     """
 
     kind = "draw"
@@ -66,7 +73,7 @@ class Draw(Operator):
     @staticmethod
     def compute(attrs: Attrs, key: np.ndarray) -> tuple[np.ndarray, ...]:
         count = int(np.prod(attrs.shape, dtype=np.int64))
-        elements = per_block(attrs)
+        elements = elements_per_block(attrs)
         words = philox(int(key), attrs.number, -(-count // elements))
         if elements == 2:
             words = words[:, ::2] << np.uint64(32) | words[:, 1::2]
@@ -79,19 +86,20 @@ class Draw(Operator):
         return 0
 
 
-def per_block(attrs: Attrs) -> int:
-    """Returns the number of elements from the four words of a block."""
+def elements_per_block(attrs: Attrs) -> int:
+    """Returns the number of elements that the four words of a block give."""
     return 4 if attrs.dtype == "float32" else 2
 
 
 def random_bits(attrs: Attrs) -> int:
-    """Returns how many leading bits of a word are used."""
-    word = 128 // per_block(attrs)
+    """Returns how many leading bits of an element's word (or pair of words) are used."""
+    word = 128 // elements_per_block(attrs)
     bits: int = {"uniform": attrs.precision, "normal": min(word, 53), "bits": word}[attrs.law]
     return bits
 
 
 def _uniform(words: np.ndarray, bits: int) -> np.ndarray:
+    """Returns words of so many bits as numbers in [0, 1)."""
     return words.astype(np.float64) * 2.0**-bits
 
 

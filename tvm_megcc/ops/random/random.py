@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports random operators. RandomNormal, RandomNormalLike, RandomUniform and Dropout with a seed and a known shape
-become constants, equal to those of ONNX's reference, which uses NumPy's `RandomState` (Mersenne Twister: M. Matsumoto
-and T. Nishimura, ACM Transactions on Modeling and Computer Simulation 8 (1998)). All others are computed in each run by
-`philox.Draw`, from their seed or from the network's input `seed`."""
+"""Imports ONNX's random operators.
+
+RandomNormal, RandomNormalLike, RandomUniform and Dropout with a seed and a known shape become constants, equal to the
+results of ONNX's reference, which uses NumPy's `RandomState` (Mersenne Twister: M. Matsumoto and T. Nishimura, ACM
+Transactions on Modeling and Computer Simulation 8 (1998)). All others are computed in each run by `philox.Draw`, from
+their attribute `seed` or from the network's input `seed`.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,19 @@ from ..elementwise import cast_to, emit_broadcast
 from ..emit_onnx import number, onnx_operator
 from .philox import PRECISION
 
-#: The largest finite number of each dtype that random numbers can have.
-LARGEST = {dtype: float(ml_dtypes.finfo(dtype).max) for dtype in PRECISION}
+#: The largest finite number, by dtype, of the dtypes that random numbers may have.
+MAX_FINITE = {dtype: float(ml_dtypes.finfo(dtype).max) for dtype in PRECISION}
 
 
 def _seed(node: OnnxNode) -> int | None:
+    """Returns attribute seed as an integer, None if it is absent; raises MegccError if it is out of range."""
     seed = node.attr("seed")
     if seed is not None and (not math.isfinite(seed) or not 0 <= int(seed) < 2**32):
         raise MegccError(f"its seed is {seed}; wants 0 to {2**32 - 1}")
     return None if seed is None else int(seed)
 
 
-def _reference(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.RandomState | None:
+def _reference_generator(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.RandomState | None:
     """Returns the generator with which ONNX's reference fills an array of this shape; None without a seed, or if the
     shape is not known."""
     seed = _seed(node)
@@ -43,15 +47,16 @@ def _reference(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.RandomState 
 
 
 def _random_numbers(node: OnnxNode, law: str, shape: tuple[Dim, ...], dtype: str) -> str:
-    """Emits random numbers of the distribution `law` (as in `philox.Draw`) with the precision of `dtype`: as float64,
-    or as float32 for other dtypes."""
+    """Emits random numbers of the distribution `law` (as in `philox.Draw`) with the precision of `dtype`, as float64
+    for float64, else as float32."""
     seed = _seed(node)
-    key, operator = node.key() if seed is None else (number(node, seed, "int64"), 0)
+    key, operator = node.random_key() if seed is None else (number(node, seed, "int64"), 0)
     unit = "float64" if dtype == "float64" else "float32"
     return node.emit("draw", (key,), shape=shape, number=operator, law=law, dtype=unit, precision=PRECISION[dtype])[0]
 
 
 def _dtype(node: OnnxNode, default: str) -> str:
+    """Returns attribute dtype, else the default; raises MegccError if it is not supported."""
     dtype = element_type(node.attr("dtype")) if node.attr("dtype") else default
     if dtype not in PRECISION:
         raise MegccError(f"draws {dtype}; {', '.join(PRECISION)} are supported")
@@ -60,7 +65,8 @@ def _dtype(node: OnnxNode, default: str) -> str:
 
 @decomposes("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 def scaled_random(node: OnnxNode) -> tuple[str, ...]:
-    """Imports RandomNormal, RandomUniform and the like as scale * random + offset."""
+    """Imports RandomNormal, RandomUniform, and those whose names end in Like and that take the shape of their operand,
+    as scale * random + offset."""
     like = node.op_type.endswith("Like")
     shape = node.type(0).shape if like else tuple(node.attr("shape"))
     dtype = _dtype(node, node.type(0).dtype if like else "float32")
@@ -69,9 +75,9 @@ def scaled_random(node: OnnxNode) -> tuple[str, ...]:
         scale, law = node.attr("high", 1.0) - offset, "uniform"
     else:
         offset, scale, law = node.attr("mean", 0.0), node.attr("scale", 1.0), "normal"
-    if max(abs(offset), abs(scale)) > LARGEST[dtype] or offset != offset or scale != scale:
+    if max(abs(offset), abs(scale)) > MAX_FINITE[dtype] or offset != offset or scale != scale:
         raise MegccError(f"has an offset of {offset:g} and a scale of {scale:g}, which {dtype} cannot hold")
-    reference = None if node.op_type == "RandomUniformLike" else _reference(node, shape)
+    reference = None if node.op_type == "RandomUniformLike" else _reference_generator(node, shape)
     if reference is not None:
         draw: Callable = reference.random_sample if law == "uniform" else reference.standard_normal
         scalar = np.dtype(dtype).type
@@ -116,25 +122,27 @@ def multinomial(node: OnnxNode) -> tuple[str, ...]:
     return (count,)
 
 
-def dropped_out(node: OnnxNode, training: str | None) -> tuple[str, str]:
-    """Imports Dropout in training mode. Returns the kept elements, scaled so that the mean stays the same, and the
-    mask.
+def import_dropout_training(node: OnnxNode, training: str | None) -> tuple[str, str]:
+    """Imports Dropout in training mode. Returns the elements that are kept, times 1 / (1 - ratio), so that the mean
+    stays the same, with zeros for the others; and the mask, true for elements that are kept.
 
     Args:
-        training: a bool value computed at run time, whether training mode is on; None: it is.
+        training: the value of the operand training_mode, bool [], if it is known only at run time; None: the mode is
+        on.
     """
     x, shape = node.inputs[0], node.type(0).shape
     ratio = node.inputs[1] if node.has(1) else number(node, 0.5, node.type(0).dtype)
     (ratio,) = cast_to(node, ratio, "float64")
-    reference = _reference(node, shape)
+    reference = _reference_generator(node, shape)
     if reference is not None:
         (mask,) = emit_broadcast(node, "greater_equal", (
             node.constant(np.asarray(reference.random_sample(shape))), ratio))
     else:
-        least = cast_to(node, ratio, "float32")[0]
-        (mask,) = emit_broadcast(node, "greater_equal", (_random_numbers(node, "uniform", shape, "float32"), least))
-    (uniforms,) = node.emit("sub", (number(node, 1.0, "float64"), ratio))
-    (scale,) = cast_to(node, node.emit("div", (number(node, 1.0, "float64"), uniforms))[0], node.type(0).dtype)
+        float32_ratio = cast_to(node, ratio, "float32")[0]
+        uniforms = _random_numbers(node, "uniform", shape, "float32")
+        (mask,) = emit_broadcast(node, "greater_equal", (uniforms, float32_ratio))
+    (kept_share,) = node.emit("sub", (number(node, 1.0, "float64"), ratio))
+    (scale,) = cast_to(node, node.emit("div", (number(node, 1.0, "float64"), kept_share))[0], node.type(0).dtype)
     (scaled,) = emit_broadcast(node, "mul", (x, scale))
     (result,) = node.emit("where", (mask, scaled, number(node, 0.0, node.type(0).dtype)))
     if training is None:

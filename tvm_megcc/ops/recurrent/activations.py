@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The activation functions that ONNX's recurrent operators name."""
+"""The activation functions that ONNX's recurrent operators (LSTM, GRU, RNN) name in attribute `activations`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..base import OnnxNode
 class Activation:
     """An activation function.
 
-    formula: returns it, given alpha and beta.
-    alpha, beta: the defaults, None for a parameter that it does not have.
+    formula: returns the function as an expression, given alpha and beta.
+    alpha, beta: the defaults of the parameters, None for one that the function does not have.
     """
 
     formula: Callable[[float, float], Expr]
@@ -40,13 +40,14 @@ ACTIVATIONS = {
 }
 
 
-def named(names: Sequence[str]) -> tuple[Expr, ...]:
-    """Returns the expressions of activations with their default parameters."""
+def default_formulas(names: Sequence[str]) -> tuple[Expr, ...]:
+    """Returns the expressions of activations, given by name, with their default parameters."""
     return tuple(_formula(ACTIVATIONS[name.lower()], None, None) for name in names)
 
 
-def clipped(formulas: Sequence[Expr], count: int, bound: float | None) -> tuple[Expr, ...]:
-    """Clips the arguments of the first `count` formulas to [-bound, bound]; None: no clipping."""
+def clip_arguments(formulas: Sequence[Expr], count: int, bound: float | None) -> tuple[Expr, ...]:
+    """Returns formulas of which the first `count` clip their argument to [-bound, bound]. bound: None for no
+    clipping."""
     if bound is None:
         return tuple(formulas)
     return tuple(substitute(formula, [clip(X, -bound, bound)]) if index < count else formula
@@ -54,12 +55,13 @@ def clipped(formulas: Sequence[Expr], count: int, bound: float | None) -> tuple[
 
 
 def activations_of(node: OnnxNode, default: Sequence[str], clip_count: int, directions: int) -> list[tuple[Expr, ...]]:
-    """Returns the activations of each direction. Functions with parameters take them from the attributes' lists in
-    order.
+    """Returns the activations of a recurrent node, as expressions, for each direction. Functions with parameters take
+    them in order from the attributes activation_alpha and activation_beta.
 
     Args:
-        default: names for one direction.
+        default: the names for one direction, if the node has none.
         clip_count: the number of activations, from the first, whose argument attribute `clip` bounds.
+        directions: 1 or 2.
 
     Raises:
         MegccError: for an unknown name, or a wrong number of names.
@@ -77,10 +79,11 @@ def activations_of(node: OnnxNode, default: Sequence[str], clip_count: int, dire
             raise MegccError(f"activation '{name}' is not one of {', '.join(sorted(ACTIVATIONS))}")
         formulas.append(_formula(activation, next(alphas, None) if activation.alpha is not None else None,
                                  next(betas, None) if activation.beta is not None else None))
-    return [clipped(formulas[first:first + len(default)], clip_count, node.attr("clip"))
+    return [clip_arguments(formulas[first:first + len(default)], clip_count, node.attr("clip"))
             for first in range(0, len(formulas), len(default))]
 
 
 def _formula(activation: Activation, alpha: float | None, beta: float | None) -> Expr:
+    """Returns an activation's expression. alpha, beta: None for the defaults."""
     return activation.formula(activation.alpha if alpha is None else alpha,
                               activation.beta if beta is None else beta)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's recurrent layers with features that ONNX's lack: 8-bit weights with states that are quantised dynamically in
-each step (He et al. 2018), projections, and layer-normalised gates (Ba et al. 2016)."""
+"""TFLite's recurrent layers on floats with features that ONNX's lack: 8-bit weights with states that are quantised
+dynamically in each step (hybrid operators; He et al. 2018), projections, and layer-normalised gates (Ba et al.
+2016)."""
 
 from __future__ import annotations
 
@@ -16,40 +17,44 @@ from ..base import Case, Operator, Types, register
 RESULTS = ("Y", "Y_h", "Y_c")
 #: The epsilon that is added to a variance before its root is taken.
 EPSILON = np.float32(1e-8)
-#: The largest numbers less than 0.5: floor(x + 0.5) would round 0.49999997 up.
+#: The largest float32 and float64 below 0.5, for rounding: floor(x + 0.5) would round 0.49999997 up.
 _HALF, _HALF64 = np.float32(0.49999997), 0.49999999999999994
 
 
-def _nearest(values: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Rounds, ties away from zero, and clips; NaN becomes the upper limit."""
-    bounded = np.where(values < high, values, np.float32(high))
-    bounded = np.where(bounded > low, bounded, np.float32(low)).astype(np.float32)
-    size = np.floor(np.abs(bounded) + _HALF)
-    return np.where(bounded < 0, -size, size).astype(np.int64)
+def _round_and_clip(values: np.ndarray, lower: int, upper: int) -> np.ndarray:
+    """Rounds float32 to the nearest, ties away from zero, and clips to [lower, upper]; NaN becomes `upper`. Returns
+    int64."""
+    bounded = np.where(values < upper, values, np.float32(upper))
+    bounded = np.where(bounded > lower, bounded, np.float32(lower)).astype(np.float32)
+    magnitude = np.floor(np.abs(bounded) + _HALF)
+    return np.where(bounded < 0, -magnitude, magnitude).astype(np.int64)
 
 
-def dynamically_quantised(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarray, np.ndarray]:
+def quantize_rows_dynamically(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarray, np.ndarray]:
     """Quantises each row of floats [N,K] dynamically, by its own range, as LiteRT's PortableSymmetricQuantizeFloats and
-    PortableAsymmetricQuantizeFloats do. Returns 8-bit numbers minus their zero point, and scales [N,1].
+    PortableAsymmetricQuantizeFloats do. Returns 8-bit numbers minus their zero point, int64 [N,K], and scales float32
+    [N,1].
+
+    asymmetric: with a zero point; else it is 0.
     """
     if not asymmetric:
-        size = np.abs(rows).max(1, keepdims=True)
-        scale = np.where(size > 0, size / np.float32(127), np.float32(1)).astype(np.float32)
-        inverse = np.divide(np.float32(127), size, out=np.zeros_like(size), where=size > 0)
-        return _nearest(rows * inverse, -127, 127), scale
-    low = np.minimum(rows.min(1, keepdims=True), 0).astype(np.float64)
-    high = np.maximum(rows.max(1, keepdims=True), 0).astype(np.float64)
-    step = np.where(low < high, (high - low) / 255, 1)
-    below, above = low / step, high / step
+        magnitude = np.abs(rows).max(1, keepdims=True)
+        scale = np.where(magnitude > 0, magnitude / np.float32(127), np.float32(1)).astype(np.float32)
+        inverse = np.divide(np.float32(127), magnitude, out=np.zeros_like(magnitude), where=magnitude > 0)
+        return _round_and_clip(rows * inverse, -127, 127), scale
+    smallest = np.minimum(rows.min(1, keepdims=True), 0).astype(np.float64)
+    largest = np.maximum(rows.max(1, keepdims=True), 0).astype(np.float64)
+    step = np.where(smallest < largest, (largest - smallest) / 255, 1)
+    below, above = smallest / step, largest / step
     point = np.where(128 + np.abs(below) < 127 + np.abs(above), -128 - below, 127 - above)
     rounded_zero = np.clip(np.sign(point) * np.floor(np.abs(point) + _HALF64), -128, 127)
-    zero = np.where(low < high, rounded_zero, 0)
+    zero = np.where(smallest < largest, rounded_zero, 0)
     scale = step.astype(np.float32)
-    return _nearest(zero.astype(np.float32) + rows * (1 / scale), -128, 127) - zero.astype(np.int64), scale
+    return _round_and_clip(zero.astype(np.float32) + rows * (1 / scale), -128, 127) - zero.astype(np.int64), scale
 
 
-def _function(name: str, x: np.ndarray) -> np.ndarray:
-    """Computes an activation in float64, rounded to float32."""
+def _activation(name: str, x: np.ndarray) -> np.ndarray:
+    """Computes the activation of this name in float64, rounded to float32."""
     wide = x.astype(np.float64)
     results = {"sigmoid": lambda: 1 / (1 + np.exp(-wide)), "tanh": lambda: np.tanh(wide),
                "relu": lambda: np.maximum(wide, 0), "affine": lambda: wide}[name]()
@@ -57,14 +62,16 @@ def _function(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def _product(rows: np.ndarray, weights: np.ndarray, scale: np.ndarray | float, asymmetric: bool) -> np.ndarray:
-    """Multiplies rows [N,K] by the transpose of weights [R,K]. scale: of 8-bit weights, one or R."""
+    """Returns rows [N,K] times the transpose of weights [R,K], float32 [N,R]. 8-bit weights are multiplied by rows that
+    are quantised dynamically. scale: those of 8-bit weights, one or R."""
     if weights.dtype == np.float32:
         return rows @ weights.T
-    centred, row_scales = dynamically_quantised(rows, asymmetric)
+    centred, row_scales = quantize_rows_dynamically(rows, asymmetric)
     return (centred @ weights.T.astype(np.int64)).astype(np.float32) * (row_scales * scale).astype(np.float32)
 
 
-def _normalised(gate: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def _layer_norm(gate: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Normalises each row of gate [N,U], times weight [U], plus bias [U]."""
     mean = gate.astype(np.float64).mean(1, keepdims=True).astype(np.float32)
     variance = np.square(gate - mean).astype(np.float64).mean(1, keepdims=True).astype(np.float32)
     return (gate - mean) * (np.float32(1) / np.sqrt(variance + EPSILON)) * weight + bias
@@ -72,16 +79,21 @@ def _normalised(gate: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.nd
 
 @register
 class RecurrentSteps(Operator):
-    """The steps of a layer. T: steps, N: batch, U: units, O: size of the output, which is U without a projection. The
-    gates are i, f, c, o; without an input gate f, c, o, and i is 1 - f; or one gate, for a layer without cells.
+    """The recurrent steps of TFLite's LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM and RNN layers with float activations.
 
-    Operands: x float32 [T,N,G*U], the inputs' part of the gates, with the biases unless gates are normalised; r int8 or
-    float32 [G*U,O]; scales float32 [G+1] of r and of the projection, if they are int8; peepholes float32 [3,U] for
-    i, f, o; norms float32 [2,G*U], scales and biases of normalised gates; projection [O,U] of the dtype of r, and its
-    bias float32 [O]; initial_h float32 [N,O] and initial_c [N,U], zeros if absent.
-    Attributes: `gates`, their number; `activation`, of the cell and its gate: tanh, relu or affine; `cell_clip`,
-    `projection_clip`, 0 for none; `asymmetric`: states are quantised with a zero point; `results`: which of Y [T,N,O],
-    Y_h and Y_c there are.
+    T: steps, N: batch, U: units, G: gates, O: size of the output, which is U without a projection. The gates are i, f,
+    c, o; without an input gate f, c, o, and i is 1 - f; or one gate, for a layer without cells.
+
+    Operands: x float32 [T,N,G*U], the part of the gates that the inputs give, with the biases unless gates are
+    normalised; r, recurrent weights, int8 or float32 [G*U,O]; scales float32 [G+1] of r for each gate and of the
+    projection, if they are int8; peepholes float32 [3,U] for i, f, o; norms float32 [2,G*U], scales and biases of
+    normalised gates; projection [O,U] of the dtype of r, and its bias float32 [O]; initial_h float32 [N,O] and
+    initial_c float32 [N,U], zeros if absent. Results, float32: some of Y [T,N,O], the output of each step; Y_h [N,O]
+    and Y_c [N,U], output and cell after the last step.
+
+    Attributes: `gates`, G; `activation` of the cell and its gate, "tanh", "relu" or "affine"; `cell_clip`,
+    `projection_clip`, the bounds of cells and of projected outputs, 0 for none; `asymmetric`: states are quantised with
+    a zero point; `results`, the names of the results.
     """
 
     kind = "recurrent_steps"
@@ -130,23 +142,24 @@ class RecurrentSteps(Operator):
         for step in range(steps):
             sums = (x[step] + _product(h, r, weight_scales, attrs.asymmetric)).reshape(batch, gates, units)
             if gates == 1:
-                y[step] = h = _function(attrs.activation, sums[:, 0])
+                y[step] = h = _activation(attrs.activation, sums[:, 0])
                 continue
 
             def gate(index: int, function: str, peephole: int = -1, sums=sums, cell=c) -> np.ndarray:
+                """Returns a gate [N,U]. peephole: its row of peepholes, -1 for none."""
                 value = sums[:, index]
                 if peepholes is not None and peephole >= 0:
                     value = value + peepholes[peephole] * cell
                 if norms is not None:
                     part = slice(index * units, (index + 1) * units)
-                    value = _normalised(value, *(row[part] for row in norms))
-                return _function(function, value)
+                    value = _layer_norm(value, *(row[part] for row in norms))
+                return _activation(function, value)
 
-            forget, fresh = gate(gates - 3, "sigmoid", 1), gate(gates - 2, attrs.activation)
-            c = forget * c + fresh * (np.float32(1) - forget if gates == 3 else gate(0, "sigmoid", 0))
+            forget, candidate = gate(gates - 3, "sigmoid", 1), gate(gates - 2, attrs.activation)
+            c = forget * c + candidate * (np.float32(1) - forget if gates == 3 else gate(0, "sigmoid", 0))
             if attrs.cell_clip:
                 c = np.clip(c, np.float32(-attrs.cell_clip), np.float32(attrs.cell_clip))
-            h = gate(gates - 1, "sigmoid", 2, cell=c) * _function(attrs.activation, c)
+            h = gate(gates - 1, "sigmoid", 2, cell=c) * _activation(attrs.activation, c)
             if projection is not None:
                 h = _product(h, projection, 1.0 if scales is None else scales[gates], attrs.asymmetric)
                 h = h if bias is None else bias + h
@@ -164,7 +177,8 @@ class RecurrentSteps(Operator):
 def _case(steps: int, batch: int, units: int, projected: int = 0, gates=4, dtype="int8", asymmetric=False,
           peepholes=False,
           norms=False, clips=(0.0, 0.0), activation="tanh", states=False, bias=False, results=RESULTS) -> Case:
-    """projected: the size of a projection's result, 0 for none."""
+    """Returns a case of random operands. projected: O of a layer with a projection, 0 for none. clips: cell_clip and
+    projection_clip."""
     random, rows, outputs = np.random.default_rng(units + projected), gates * units, projected or units
     shapes = {0: (steps, batch, rows), 1: (rows, outputs), 2: (gates + 1,) if dtype == "int8" else None,
               3: (3, units) if peepholes else None, 4: (2, rows) if norms else None,

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An int8 LSTM with int16 gates and cells, as in TFLite's reference kernel: sigmoid and tanh are computed by series and
-Newton's method in gemmlowp's fixed-point numbers (Jacob et al. 2018)."""
+"""TFLite's int8 LSTM with int16 gates and cells, as LiteRT's reference kernel computes it: sigmoid and tanh by series
+and Newton's method in gemmlowp's fixed-point numbers (Jacob et al. 2018).
+
+Qm.n is a fixed-point number with m integer bits and n fraction bits.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,15 @@ from ..base import Case, Operator, Types, register
 from ..quantized.rsqrt import inverse_root
 from ..quantized.softmax_int8 import rounding_shift
 
-#: Rows of the operand `factors`, each a significand and a shift as `rescale_fixed` takes them; the number of rows.
+#: Rows of the operand `factors`, each a significand in Q0.31 and a shift, which `rescale_fixed` takes; and their
+#: number.
 RECURRENT, PEEPHOLES, HIDDEN, NORMS, PROJECTION, FACTORS = slice(0, 4), slice(4, 7), 7, slice(8, 12), 12, 13
 LIMIT = 2**15 - 1
-#: The most integer bits of cells, and the integer bits of the gates.
-MOST_BITS, GATE_BITS = 6, 3
+#: The largest number of integer bits of cells, and the number of integer bits of gates.
+MAX_CELL_BITS, GATE_BITS = 6, 3
 RESULTS = ("Y", "Y_h", "Y_c")
 
-#: exp(-1/8), 1/3 and exp(-2^k) for k from -2 on, in Q0.15; 48/17 and -32/17 in Q2.13.
+#: exp(-1/8), 1/3, and exp(-2^k) for k from -2 on, in Q0.15; the start of Newton's method, 48/17 and -32/17, in Q2.13.
 EIGHTH, THIRD = 28918, 10923
 POWERS = (25520, 19875, 12055, 4435, 600, 11, 0)
 NEWTON = (23130, -15420)
@@ -34,21 +38,22 @@ def multiply_high(a: np.ndarray, b) -> np.ndarray:
     return (np.asarray(a, np.int64) * b + (1 << 14)) >> 15
 
 
-def bounded(a: np.ndarray) -> np.ndarray:
+def saturate_int16(a: np.ndarray) -> np.ndarray:
+    """Clips to the range of int16."""
     return np.clip(a, -LIMIT - 1, LIMIT)
 
 
 def exponential(a: np.ndarray, bits: int) -> np.ndarray:
-    """Returns exp of numbers ≤ 0 with `bits` integer bits, in Q0.15: a series for the fraction below a quarter, and one
-    factor for each bit above."""
+    """Returns exp of int16 numbers ≤ 0 with `bits` integer bits, in Q0.15: a series for the fraction below 1/4, and one
+    factor for each bit above it. Source: gemmlowp's exp_on_negative_values."""
     fraction = 15 - bits
     quarter = np.int64(1) << max(fraction - 2, 0)
     rest = (a & (quarter - 1)) - quarter
-    x = bounded(rest << bits) + (1 << 12)
+    x = saturate_int16(rest << bits) + (1 << 12)
     square = multiply_high(x, x)
     fourth, cube = multiply_high(square, square), multiply_high(square, x)
     series = rounding_shift(multiply_high(rounding_shift(fourth, 2) + cube, THIRD) + square, 1)
-    result = bounded(EIGHTH + multiply_high(x + series, EIGHTH))
+    result = saturate_int16(EIGHTH + multiply_high(x + series, EIGHTH))
     above = rest - a
     for index, factor in enumerate(POWERS):
         if bits > index - 2:
@@ -58,69 +63,79 @@ def exponential(a: np.ndarray, bits: int) -> np.ndarray:
     return np.where(a == 0, LIMIT, result)
 
 
-def _newton(a: np.ndarray) -> np.ndarray:
-    """Returns 2 / (1 + a) in Q2.13, for a in [0, 1] in Q0.15, by Newton's method."""
+def _two_over_one_plus(a: np.ndarray) -> np.ndarray:
+    """Returns 2 / (1 + a) in Q2.13, for a in [0, 1] in Q0.15, by three steps of Newton's method."""
     half_denominator = (a + LIMIT + 1) >> 1
     x = NEWTON[0] + multiply_high(half_denominator, NEWTON[1])
     for _ in range(3):
-        x = x + bounded(4 * multiply_high(x, (1 << 13) - multiply_high(half_denominator, x)))
+        x = x + saturate_int16(4 * multiply_high(x, (1 << 13) - multiply_high(half_denominator, x)))
     return x
 
 
 def sigmoid(a: np.ndarray) -> np.ndarray:
     """Returns the sigmoid of numbers in Q3.12, in Q0.15."""
     a = np.asarray(a, np.int64)
-    upper = bounded(2 * _newton(exponential(-np.abs(a), GATE_BITS)))
+    upper = saturate_int16(2 * _two_over_one_plus(exponential(-np.abs(a), GATE_BITS)))
     return np.where(a == 0, 1 << 14, np.where(a > 0, upper, LIMIT - upper))
 
 
 def tanh(a: np.ndarray, bits: int) -> np.ndarray:
     """Returns tanh of numbers with `bits` integer bits, in Q0.15."""
     a = np.asarray(a, np.int64)
-    size = bounded(4 * (_newton(exponential(-np.abs(a), bits + 1)) - (1 << 13)))
-    return np.where(a == 0, 0, np.where(a > 0, size, -size))
+    magnitude = saturate_int16(4 * (_two_over_one_plus(exponential(-np.abs(a), bits + 1)) - (1 << 13)))
+    return np.where(a == 0, 0, np.where(a > 0, magnitude, -magnitude))
 
 
-def _requantized(a: np.ndarray, factor: np.ndarray) -> np.ndarray:
+def _requantize(a: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """Returns int32 numbers times a factor [2], significand and shift, as int64."""
     return FUNCTIONS["rescale_fixed"].numpy(a.astype(np.int32), *factor.astype(np.int64)).astype(np.int64)
 
 
-def normalised(gate: np.ndarray, weights: np.ndarray, bias: np.ndarray, factor: np.ndarray, guard: int) -> np.ndarray:
-    """Layer-normalises rows of int16 in fixed point with ten additional bits; times weights, plus a bias.
+def layer_norm_fixed(gate: np.ndarray, weights: np.ndarray, bias: np.ndarray, factor: np.ndarray,
+                     guard: int) -> np.ndarray:
+    """Normalises each row of gate [N, H] in fixed point with ten additional bits, times weights [H], plus a bias [H].
+    Returns int64 [N, H] with values of int16.
+
+    factor: significand and shift from the product to the result. guard: replaces a variance below 1.
 
     As in TFLite, the sum of squares is multiplied by 2^20 // units, so that the variance is exact only if the number of
     units is a power of two. int32 overflow wraps.
     """
     units = gate.shape[1]
-    mean = _towards_zero(gate.sum(1, keepdims=True) * 1024, units)
-    variance = _towards_zero((gate * gate).sum(1, keepdims=True) * (2**20 // units) - mean * mean, 2**20)
+    mean = _divide_truncated(gate.sum(1, keepdims=True) * 1024, units)
+    variance = _divide_truncated((gate * gate).sum(1, keepdims=True) * (2**20 // units) - mean * mean, 2**20)
     significand, shift = inverse_root(np.where(variance < 1, guard, variance))
     rescale = FUNCTIONS["rescale_fixed"].numpy
     centred = (1024 * gate - mean).astype(np.int32)
     scaled = rescale(centred, np.broadcast_to(significand, gate.shape), np.broadcast_to(shift, gate.shape))
     scaled = (scaled.astype(np.int64) * weights + bias).astype(np.int32).astype(np.int64)
-    return bounded(_requantized(_towards_zero(scaled + np.where(scaled > 0, 512, -512), 1024), factor))
+    return saturate_int16(_requantize(_divide_truncated(scaled + np.where(scaled > 0, 512, -512), 1024), factor))
 
 
-def _towards_zero(a: np.ndarray, by: int) -> np.ndarray:
+def _divide_truncated(a: np.ndarray, by: int) -> np.ndarray:
+    """Divides integers, rounded towards zero."""
     return np.sign(a) * (np.abs(a) // by)
 
 
 @register
 class LstmFixed(Operator):
-    """The steps of a layer. T: steps, N: batch, H: units, P: size of the output, which is H without a projection. The
-    gates are i, f, c, o, without an input gate f, c, o.
+    """The recurrent steps of TFLite's int8 UNIDIRECTIONAL_SEQUENCE_LSTM.
 
-    Operands: x int16 [T,N,G*H], the inputs' and biases' part of the gates, in Q3.12 unless they are normalised; r int8
-    [G*H,P]; bias int32 [G*H], which corrects the products with r for the results' zero point; factors int32 [13,2]:
-    significand and shift of the products with r for i, f, c, o, of those with the peepholes for i, f, o, of the hidden
-    state, of normalised i, f, c, o, and of the projection; peepholes int16 [3,H] for i, f, o; norms int16 and
-    norm_bias int32 [G,H], of normalised gates; projection int8 [P,H] and projection_bias int32 [P]; initial_h int8
-    [N,P], the zero point if absent; initial_c int16 [N,H], 0 if absent.
-    Attributes: `cell_bits`, integer bits of a cell, 0 to 6; `cell_clip` and `projection_clip`, 0 for none; `zero`, the
-    results' zero point; `hidden_zero`, that of the hidden state before the projection; `coupled`: no input gate, i is
-    1 - f; `guards`: the variances of i, f, c, o that replace those below 1; `results`: which of Y int8 [T,N,P],
-    Y_h int8 [N,P] and Y_c int16 [N,H] there are.
+    T: steps, N: batch, H: units, G: gates, P: size of the output, which is H without a projection. The gates are i, f,
+    c, o, without an input gate f, c, o.
+
+    Operands: x int16 [T,N,G*H], the part of the gates that inputs and biases give, in Q3.12 unless they are normalised;
+    r, recurrent weights, int8 [G*H,P]; bias int32 [G*H], which corrects the products with r for the results' zero
+    point; factors int32 [13,2]: significand and shift of the products with r for i, f, c, o, of those with the
+    peepholes for i, f, o, of the hidden state, of normalised i, f, c, o, and of the projection; peepholes int16 [3,H]
+    for i, f, o; norms int16 and norm_bias int32 [G,H], of normalised gates; projection int8 [P,H] and projection_bias
+    int32 [P]; initial_h int8 [N,P], the zero point if absent; initial_c int16 [N,H], 0 if absent. Results: some of Y
+    int8 [T,N,P], the output of each step; Y_h int8 [N,P] and Y_c int16 [N,H], output and cell after the last step.
+
+    Attributes: `cell_bits`, integer bits of a cell, 0 to 6; `cell_clip` and `projection_clip`, the bounds of cells and
+    of projected outputs, 0 for none; `zero`, the results' zero point; `hidden_zero`, the zero point of the hidden state
+    before the projection; `coupled`: there is no input gate, i is 1 - f; `guards`: the variances of i, f, c, o that
+    replace those below 1; `results`, the names of the results.
 
     With a projection TFLite indexes peepholes and cells as if they were [P] and [N,P]: only the first N*P of the [N,H]
     cells have peepholes, and the weight of each is that of its flat index modulo P. With attribute `batch_major` this
@@ -158,8 +173,8 @@ class LstmFixed(Operator):
             raise ShapeError("normalised gates, and projections, want weights and a bias")
         if peepholes is not None:
             require_at_most(h_size, units, f"{h_size} results of {units} units with peepholes")
-        if not 0 <= attrs.cell_bits <= MOST_BITS:
-            raise ShapeError(f"cells of {attrs.cell_bits} whole bits; 0 to {MOST_BITS} are supported")
+        if not 0 <= attrs.cell_bits <= MAX_CELL_BITS:
+            raise ShapeError(f"cells of {attrs.cell_bits} whole bits; 0 to {MAX_CELL_BITS} are supported")
         types = {"Y": TensorType("int8", (steps, batch, h_size)), "Y_h": TensorType("int8", (batch, h_size)),
                  "Y_c": TensorType("int16", (batch, units))}
         return tuple(types[name] for name in attrs.results)
@@ -176,8 +191,8 @@ class LstmFixed(Operator):
         recurrent_factors = factors[RECURRENT][4 - gates:]
         for step in range(steps):
             sums = (h @ r.T.astype(np.int64) + bias).reshape(batch, gates, units)
-            parts = [bounded(x[step].reshape(batch, gates, units)[:, gate].astype(np.int64)
-                             + _requantized(sums[:, gate], recurrent_factors[gate])) for gate in range(gates)]
+            parts = [saturate_int16(x[step].reshape(batch, gates, units)[:, gate].astype(np.int64)
+                             + _requantize(sums[:, gate], recurrent_factors[gate])) for gate in range(gates)]
 
             def gate_sums(gate: int, peephole: int | None = None, cell: np.ndarray = c, parts=parts) -> np.ndarray:
                 """Returns the sum of a gate. gate: its index, counted from the end. peephole: its row of peepholes."""
@@ -188,24 +203,24 @@ class LstmFixed(Operator):
                         weights[:, :h_size] = peepholes[peephole, :h_size]
                     else:
                         weights.reshape(-1)[:batch * h_size] = np.tile(peepholes[peephole, :h_size], batch)
-                    added = _requantized(cell * weights, factors[PEEPHOLES][peephole])
-                    part = bounded(part + added)
+                    added = _requantize(cell * weights, factors[PEEPHOLES][peephole])
+                    part = saturate_int16(part + added)
                 if norms is None:
                     return part
-                return normalised(part, norms[gate], norm_bias[gate], factors[NORMS][gate], attrs.guards[gate])
+                return layer_norm_fixed(part, norms[gate], norm_bias[gate], factors[NORMS][gate], attrs.guards[gate])
 
             forget = sigmoid(gate_sums(-3, 1))
-            enter = LIMIT - forget if attrs.coupled else sigmoid(gate_sums(-4, 0))
-            fresh = rounding_shift(enter * tanh(gate_sums(-2), GATE_BITS), 15 + attrs.cell_bits)
-            c = bounded(rounding_shift(forget * c, 15) + fresh)
+            input_gate = LIMIT - forget if attrs.coupled else sigmoid(gate_sums(-4, 0))
+            candidate = rounding_shift(input_gate * tanh(gate_sums(-2), GATE_BITS), 15 + attrs.cell_bits)
+            c = saturate_int16(rounding_shift(forget * c, 15) + candidate)
             if attrs.cell_clip:
                 c = np.clip(c, -attrs.cell_clip, attrs.cell_clip)
-            out = _requantized(sigmoid(gate_sums(-1, 2, c)) * tanh(c, attrs.cell_bits), factors[HIDDEN])
+            out = _requantize(sigmoid(gate_sums(-1, 2, c)) * tanh(c, attrs.cell_bits), factors[HIDDEN])
             if projection is None:
                 h = np.clip(out + attrs.zero, -128, 127)
             else:
                 out = np.clip(out + attrs.hidden_zero, -128, 127) @ projection.T.astype(np.int64) + projection_bias
-                h = np.clip(_requantized(out, factors[PROJECTION]) + attrs.zero, -128, 127)
+                h = np.clip(_requantize(out, factors[PROJECTION]) + attrs.zero, -128, 127)
                 if attrs.projection_clip:
                     h = np.clip(h, -attrs.projection_clip, attrs.projection_clip)
             y[step] = h
@@ -219,7 +234,8 @@ class LstmFixed(Operator):
 
 def _case(steps: int, batch: int, units: int, bits: int, clip=0, zero=0, coupled=False, peepholes=False, states=False,
           norms=False, projected=0, separate=False, results=RESULTS) -> Case:
-    """projected: the size of a projection's result."""
+    """Returns a case of random operands. projected: P of a layer with a projection, 0 for none. separate: attribute
+    batch_major."""
     random = np.random.default_rng(units + bits)
     gates, outputs = 3 if coupled else 4, projected or units
     rows = gates * units

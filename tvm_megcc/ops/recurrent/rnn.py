@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers: LSTM, GRU and the simple RNN; each layer is an operator.
+"""ONNX's recurrent layers LSTM, GRU and RNN; each layer is an operator.
 
-The inputs' part of the gates does not depend on earlier steps, so the importer computes it by one matrix product before
-the layer. The operators here compute the steps, which depend on each other.
+The part of the gates that the inputs give does not depend on earlier steps, so the importer computes it by one matrix
+product before the layer. The operators here compute the steps, which depend on each other.
 """
 
 from __future__ import annotations
@@ -19,34 +19,38 @@ from ...ir.expr import Expr, X, evaluate
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, f32, register
-from ..quantized.conv_matmul import BYTES, quantised
+from ..quantized.conv_matmul import INT8_TYPES, requantize_expr
 from ..rules import shape_text
-from .activations import activations_of, clipped, named
+from .activations import activations_of, clip_arguments, default_formulas
 
 #: direction -> whether each of the layer's passes over the sequence runs backwards.
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
 class Recurrent(Operator):
-    """The steps of a layer. T: steps, N: batch, D: directions, G: gates, H: units.
+    """The base of the recurrent steps of a layer. T: steps, N: batch, D: directions, G: gates, H: units.
 
-    Operands: x [T,N,D*G*H], the part of inputs and biases in the gates, in ONNX's order of gates; r [D,G*H,H]; lengths
-    int32 [N], the steps of each sequence (from the front of x in both directions); initial_h [D,N,H], zero if absent;
-    the last one, r_scale [D,G*H] or [1,1]: r is (r - `r_zero`) * r_scale, if it is int8 or uint8.
-    Attributes: `direction`; `activations`, expressions; `results`, which of Y [T,D,N,H], Y_h [D,N,H] and Y_c [D,N,H]
-    there are; `quantised`: (result, dtype, expression of it) for results that are stored as integers.
-    After the end of a sequence Y is zero. For an empty sequence Y_h and Y_c are zero too, as in ONNX Runtime.
+    Operands: x [T,N,D*G*H], the part of the gates that inputs and biases give, in ONNX's order of gates; r, recurrent
+    weights, [D,G*H,H]; lengths int32 [N], the steps of each sequence, which begins at the front of x in both
+    directions; initial_h [D,N,H], zero if absent; then operands of the subclass; at last r_scale [D,G*H] or [1,1]: int8
+    or uint8 weights r stand for (r - r_zero) * r_scale. Results, of x's dtype: some of Y [T,D,N,H], the output of each
+    step; Y_h and (LSTM) Y_c [D,N,H], output and cell after the last step. After the end of a sequence Y is zero. For an
+    empty sequence Y_h and Y_c are zero too, as in ONNX Runtime.
 
-    gates: their number.
+    Attributes: `direction`, "forward", "reverse" or "bidirectional"; `activations`, expressions; `results`, the names
+    of the results; `quantised`, optional: (result, dtype, expression of it) for results that are stored as integers;
+    `r_zero`, optional.
+
+    gates: the number of gates.
     default_activations: names, for one direction.
-    clipped: the number of activations, from the first, whose argument ONNX's attribute `clip` bounds (not that of an
-        LSTM's cell, as in ONNX Runtime).
+    clipped_activations: the number of activations, from the first, whose argument ONNX's attribute `clip` bounds. The
+        argument of an LSTM's h, its cell, is not bounded, as in ONNX Runtime.
     states: the results after Y; their initial values are the first operands from initial_h on.
     """
 
     gates: int
     default_activations: tuple[str, ...]
-    clipped: int
+    clipped_activations: int
     states: tuple[str, ...] = ("Y_h",)
 
     @classmethod
@@ -56,7 +60,7 @@ class Recurrent(Operator):
             raise ShapeError(f"wants operands of rank 3, not {x} and {r}")
         (steps, batch, columns), (directions, rows, units) = x.shape, r.shape
         scale = others[len(cls.operands) - 4] if len(others) > len(cls.operands) - 4 else None
-        if (r.dtype in BYTES) != (scale is not None):
+        if (r.dtype in INT8_TYPES) != (scale is not None):
             raise ShapeError(f"weights {r} {'without' if scale is None else 'with'} scales")
         if directions != len(DIRECTIONS[attrs.direction]):
             raise ShapeError(f"weights {r} are not for direction '{attrs.direction}'")
@@ -90,7 +94,7 @@ class Recurrent(Operator):
             lengths = np.full(batch, steps)
         if batch and not 0 <= lengths.min() <= lengths.max() <= steps:
             raise ShapeError(f"sequence lengths {lengths.tolist()} of {steps} steps")
-        wide = x.astype(np.float64).reshape(steps, batch, directions, cls.gates, units)
+        inputs = x.astype(np.float64).reshape(steps, batch, directions, cls.gates, units)
         operands = [None if operand is None else operand.astype(np.float64) for operand in others]
         *operands, scale = operands + [None] * (len(cls.operands) - 3 - len(operands))
         if scale is not None:
@@ -101,14 +105,14 @@ class Recurrent(Operator):
             of_direction = [None if operand is None else operand[d] for operand in operands]
             state = [np.zeros((batch, units)) if value is None else value for value in of_direction[:len(cls.states)]]
             for step in range(steps):
-                runs = np.flatnonzero(lengths > step)
-                when = lengths[runs] - 1 - step if backwards else np.full(len(runs), step)
+                active = np.flatnonzero(lengths > step)  # the sequences that have this step
+                time = lengths[active] - 1 - step if backwards else np.full(len(active), step)
                 with np.errstate(all="ignore"):
-                    after = cls.step(attrs, wide[when, runs, d], r[d].astype(np.float64),
-                                     [value[runs] for value in state], of_direction[len(cls.states):])
+                    after = cls.step(attrs, inputs[time, active, d], r[d].astype(np.float64),
+                                     [value[active] for value in state], of_direction[len(cls.states):])
                 for value, new in zip(state, after, strict=True):
-                    value[runs] = new
-                y[when, d, runs] = state[0][runs]
+                    value[active] = new
+                y[time, d, active] = state[0][active]
             for name, value in zip(cls.states, state, strict=True):
                 last[name][d] = np.where(lengths[:, None] > 0, value, 0)
         results = {name: value.astype(x.dtype) for name, value in {"Y": y, **last}.items()}
@@ -118,8 +122,11 @@ class Recurrent(Operator):
 
     @classmethod
     def step(cls, attrs: Attrs, x: np.ndarray, r: np.ndarray, state: Sequence[np.ndarray], optional) -> tuple:
-        """Returns the states after a step. x: [n,G,H]; r: [G*H,H]; state: [n,H] each; optional: operands after the
-        states."""
+        """Returns the states after a step of n sequences, [n,H] each.
+
+        x: [n,G,H]. r: [G*H,H]. state: the states before it. optional: the operands after the initial states, one
+        direction of each.
+        """
         raise NotImplementedError
 
     @staticmethod
@@ -128,25 +135,27 @@ class Recurrent(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        return _Import(cls, node).run()
+        return _RecurrentImporter(cls, node).run()
 
     @classmethod
-    def onnx_more(cls, layer: _Import) -> list[str]:
-        """Returns values of the operands from initial_h on."""
+    def onnx_state_operands(cls, layer: _RecurrentImporter) -> list[str]:
+        """Emits the operands of our operator from initial_h on, without r_scale; "" for an absent one."""
         return [layer.state(5)]
 
 
 def _gate(attrs: Attrs, index: int, value: np.ndarray) -> np.ndarray:
+    """Applies an activation, by its index, to a sum."""
     return evaluate(attrs.activations[index], [value])
 
 
 @register
 class Lstm(Recurrent):
-    """Gates i, o, f, c (Hochreiter and Schmidhuber 1997, with the forget gate and peepholes of Gers et al.).
+    """ONNX's LSTM, with the gates i, o, f, c (Hochreiter and Schmidhuber 1997, with the forget gate and peepholes of
+    Gers et al.).
 
-    Operands: initial_c [D,N,H]; peepholes [D,3*H], weights from the cell to the gates i, o, f. Attributes:
-    `input_forget`: the forget gate is 1 - i; `cell_clip`, optional: the bound of the cell's magnitude. Activations f
-    (of the gates), g (of the cell's input), h (of the cell).
+    Further operands: initial_c [D,N,H]; peepholes [D,3*H], weights from the cell to the gates i, o, f. Further
+    attributes: `input_forget`: the forget gate is 1 - i; `cell_clip`, optional: the bound of the cell's magnitude. The
+    activations are f, of the gates; g, of the cell's input; h, of the cell.
     """
 
     kind = "lstm"
@@ -154,7 +163,7 @@ class Lstm(Recurrent):
     onnx = ("LSTM",)
     gates = 4
     default_activations = ("Sigmoid", "Tanh", "Tanh")
-    clipped = 2
+    clipped_activations = 2
     states = ("Y_h", "Y_c")
 
     @classmethod
@@ -176,14 +185,16 @@ class Lstm(Recurrent):
         return o * _gate(attrs, 2, c), c
 
     @classmethod
-    def onnx_more(cls, layer):
+    def onnx_state_operands(cls, layer):
         return [layer.state(5), layer.state(6), layer.optional(7)]
 
 
 @register
 class Gru(Recurrent):
-    """Gates z, r, h (Cho et al. 2014). Attribute `linear_before_reset`: the reset gate multiplies h's recurrent product
-    plus operand bias [D,H], instead of the previous output; otherwise there is no bias.
+    """ONNX's GRU, with the gates z, r, h (Cho et al. 2014).
+
+    Further attribute `linear_before_reset`: the reset gate r multiplies the recurrent product of h, plus operand bias
+    [D,H]; else it multiplies the previous output, and there is no bias.
     """
 
     kind = "gru"
@@ -191,7 +202,7 @@ class Gru(Recurrent):
     onnx = ("GRU",)
     gates = 3
     default_activations = ("Sigmoid", "Tanh")
-    clipped = 2
+    clipped_activations = 2
 
     @classmethod
     def shapes(cls, directions, batch, units):
@@ -211,20 +222,20 @@ class Gru(Recurrent):
         return ((1 - z) * new + z * h,)
 
     @classmethod
-    def onnx_more(cls, layer):
+    def onnx_state_operands(cls, layer):
         return [layer.state(5), layer.hidden_bias() if layer.attrs["linear_before_reset"] else ""]
 
 
 @register
 class Rnn(Recurrent):
-    """One gate (Elman 1990): h = f(x + h @ r')."""
+    """ONNX's RNN, with one gate (Elman 1990): h = f(x + h @ rᵀ)."""
 
     kind = "rnn"
     operands = ("x", "r", "lengths?", "initial_h?", "r_scale?")
     onnx = ("RNN",)
     gates = 1
     default_activations = ("Tanh",)
-    clipped = 1
+    clipped_activations = 1
 
     @classmethod
     def shapes(cls, directions, batch, units):
@@ -235,8 +246,8 @@ class Rnn(Recurrent):
         return (_gate(attrs, 0, x[:, 0] + state[0] @ r.T),)
 
 
-class _Import:
-    """An ONNX node LSTM, GRU or RNN: operands X, W, R, B, sequence_lens, initial_h, initial_c, P."""
+class _RecurrentImporter:
+    """Imports an ONNX node LSTM, GRU or RNN, with the operands X, W, R, B, sequence_lens, initial_h, initial_c, P."""
 
     def __init__(self, declaration: type[Recurrent], node: OnnxNode):
         self.declaration, self.node, self.gates = declaration, node, declaration.gates
@@ -260,9 +271,11 @@ class _Import:
             self.attrs["linear_before_reset"] = bool(node.attr("linear_before_reset", 0))
 
     def run(self) -> tuple[str, ...]:
+        """Emits the layer, and returns the values of the node's outputs."""
         node, declaration = self.node, self.declaration
-        activations = activations_of(node, declaration.default_activations, declaration.clipped, self.directions)
-        operands = [self.projection(), node.inputs[2], self.lengths(), *declaration.onnx_more(self)]
+        activations = activations_of(node, declaration.default_activations, declaration.clipped_activations,
+                                     self.directions)
+        operands = [self.projection(), node.inputs[2], self.lengths(), *declaration.onnx_state_operands(self)]
         if len(set(activations)) == 1:
             results = node.emit(declaration.kind, operands, activations=activations[0], **self.attrs)
         else:
@@ -291,10 +304,11 @@ class _Import:
                               steps=(1,))[0]
 
     def reshape(self, value: str, *shape: Dim) -> str:
+        """Emits a value in another shape."""
         return self.node.emit("reshape", (value,), shape=shape)[0]
 
     def projection(self) -> str:
-        """Emits the part of inputs and biases in the gates, for all steps and directions: [T,N,D*G*H]."""
+        """Emits the part of the gates that inputs and biases give, for all steps and directions: [T,N,D*G*H]."""
         node, columns = self.node, self.directions * self.gates * self.units
         x = node.inputs[0]
         if self.batch_first:
@@ -347,8 +361,12 @@ def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int =
           lengths: Sequence[int] = (), states: bool = False, extra: bool = False, constant: bool = True,
           results: Sequence[str] = (), activations: Sequence[str] = (), clip: float | None = None, weights: str = "",
           scales: int = 1, stored: Sequence[str] = (), **attrs) -> Case:
-    """extra: with peepholes or the bias of a GRU's gate h. weights: the 8-bit dtype of quantised weights. scales: the
-    scale of all rows, or 0 for one in each row. stored: dtypes of the results that are quantised."""
+    """Returns a case of random operands.
+
+    states: with initial states. extra: with peepholes or the bias of a GRU's gate h. weights: the 8-bit dtype of
+    quantised weights, "" for floats. scales: 1 for one scale, 0 for one of each row. stored: the dtypes of results, if
+    they are quantised.
+    """
     directions = len(DIRECTIONS[direction])
     columns = declaration.gates * units
     operands = [f32(steps, batch, directions * columns), f32(directions, columns, units),
@@ -361,9 +379,9 @@ def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int =
         operands.append(f32(1, 1) if scales else f32(directions, columns))
     while operands[-1] is None:
         operands.pop()
-    formulas = named(activations or declaration.default_activations)
+    formulas = default_formulas(activations or declaration.default_activations)
     attrs = {"direction": direction, "results": tuple(results) or ("Y", *declaration.states),
-             "activations": clipped(formulas, declaration.clipped, clip), **attrs}
+             "activations": clip_arguments(formulas, declaration.clipped_activations, clip), **attrs}
     generator = np.random.default_rng(units)
     # Weights are so small that errors do not grow from step to step.
     drawn = generator.standard_normal((directions, columns, units)) / (1 + units) ** 0.5
@@ -374,16 +392,17 @@ def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int =
         values[1] = np.clip(np.rint(drawn / steps_of[..., None]) + zero, limits.min, limits.max).astype(weights)
         values[len(operands) - 1] = steps_of.astype(np.float32)
     if stored:
-        attrs["quantised"] = tuple(_stored(name, dtype) for name, dtype in zip(attrs["results"], stored, strict=True))
+        attrs["quantised"] = tuple(map(_stored_result, attrs["results"], stored))
     if lengths:
         values[2] = np.array(lengths, np.int32)
     return Case(tuple(operands), attrs, (1,) if constant else (), values)
 
 
-def _stored(name: str, dtype: str) -> tuple[str, str, Expr]:
+def _stored_result(name: str, dtype: str) -> tuple[str, str, Expr]:
+    """Returns the entry of attribute `quantised` for a result."""
     limits = np.iinfo(dtype)
     zero = int(limits.max) // 3
-    return name, dtype, quantised(X / (3.0 / (limits.max - zero)), zero, int(limits.min), int(limits.max))
+    return name, dtype, requantize_expr(X / (3.0 / (limits.max - zero)), zero, int(limits.min), int(limits.max))
 
 
 Lstm.cases = tuple(_case(Lstm, units, **{"input_forget": False, **more}) for units, more in (

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Searches over what a network says of each frame, and the text of their labels."""
+"""Decoding of the scores that a network gives for each frame of a sequence, and the text of the result."""
 
 from . import ctc, labels

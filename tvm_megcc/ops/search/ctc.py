@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding of connectionist temporal classification (CTC): greedy, by prefix beam search, and alignment.
+"""Decoding of connectionist temporal classification (CTC): greedy, by prefix beam search, and forced alignment. They
+are operators of our own ONNX domain "megcc", which programs use (tools/program/searches.py).
+
+Shapes: N batch, T frames, C classes, R sequences of tokens, L the largest number of tokens of a sequence.
 
 Source: Graves et al., "Connectionist Temporal Classification", 2006; Hannun et al., "First-Pass Large Vocabulary
 Continuous Speech Recognition using Bi-Directional Recurrent DNNs", 2014, algorithm 1.
@@ -8,6 +11,7 @@ Continuous Speech Recognition using Bi-Directional Recurrent DNNs", 2014, algori
 from __future__ import annotations
 
 from math import exp, inf, log1p
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,13 +22,14 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 
-#: The most hypotheses of a beam search.
-MOST_BEAMS = 1 << 12
-#: The most bytes that a search may keep.
-MOST_BYTES = 1 << 30
+#: The largest number of hypotheses of a beam search.
+MAX_BEAMS = 1 << 12
+#: The largest workspace of a search, in bytes.
+MAX_BYTES = 1 << 30
 
 
 def _require(scores: TensorType, lengths: TensorType | None, blank: int) -> None:
+    """Raises ShapeError unless scores are float32 [N,T,C], lengths [N], and the blank is a class."""
     if scores.rank != 3 or scores.dtype != "float32":
         raise ShapeError(f"scores {scores} are not float32 [batch, frames, classes]")
     classes = scores.shape[2]
@@ -35,16 +40,17 @@ def _require(scores: TensorType, lengths: TensorType | None, blank: int) -> None
 
 
 def _frames(scores: np.ndarray, lengths: np.ndarray | None, row: int) -> np.ndarray:
-    """Returns the frames of a row: NaN counts as -inf, and inf as the largest float32."""
+    """Returns the scores of the frames of a batch element, float32 [frames, C], with -inf for NaN and the largest
+    float32 for inf."""
     count = scores.shape[1] if lengths is None else min(max(int(lengths[row]), 0), scores.shape[1])
     return np.minimum(np.where(np.isnan(scores[row, :count]), np.float32(-inf), scores[row, :count]),
                       np.finfo(np.float32).max)
 
 
-def _single(score: float) -> float:
-    """Returns what a float32 can hold: the largest one for what is beyond it, but -inf is a score."""
-    most = float(np.finfo(np.float32).max)
-    return score if score == -inf else min(max(score, -most), most)
+def _clamp_to_float32(score: float) -> float:
+    """Returns a score clamped to the finite numbers of float32; -inf stays."""
+    largest = float(np.finfo(np.float32).max)
+    return score if score == -inf else min(max(score, -largest), largest)
 
 
 def _log_sum(a: float, b: float) -> float:
@@ -56,13 +62,13 @@ def _log_sum(a: float, b: float) -> float:
 
 @register
 class CtcGreedy(Operator):
-    """The likeliest class of each frame, each run of a class once, without blanks. N: batch, T: frames, C: classes, L:
-    the most tokens.
+    """Greedy decoding: the likeliest class of each frame, each run of a class once, without blanks.
 
-    Operands: scores float32 [N,T,C], of any scale; lengths int64 [N], the frames that there are, cut to [0, T].
-    Results: tokens int64 [N,L], the first frame of each int64 [N,L], both -1 after the last one; the score there
-    float32 [N,L], 0 after it; their number int64 [N]. Attributes: `blank`, a class; `most`, L. Tokens after L are left
-    out. The first of equal scores is better; NaN counts as -inf, inf as the largest float32.
+    Operands: scores float32 [N,T,C], on any scale; lengths int64 [N], the number of frames, clamped to [0, T].
+    Results: tokens int64 [N,L] and the first frame of each int64 [N,L], both -1 after the last token; the score of this
+    frame float32 [N,L], 0 after the last token; the number of tokens int64 [N].
+    Attributes: `blank`, a class; `most`, L; further tokens are left out. If scores are equal, the first class is taken;
+    NaN counts as -inf, inf as the largest float32.
     """
 
     kind = "ctc_greedy"
@@ -96,15 +102,16 @@ class CtcGreedy(Operator):
 
 @register
 class CtcBeam(Operator):
-    """The likeliest sequences of tokens, each by the sum over its alignments, by prefix beam search. N: batch, T:
-    frames, C: classes, R: results, L: the most tokens of one.
+    """Prefix beam search: the likeliest sequences of tokens, with probabilities summed over all alignments.
 
-    Operands: scores float32 [N,T,C], logarithms of probabilities; lengths int64 [N], the frames that there are, cut to
-    [0, T]. Results: tokens int64 [N,R,L], -1 after the last one; their number int64 [N,R], -1 where there is no such
-    sequence; the logarithm of the probability float32 [N,R], -inf there. Attributes: `blank`, a class; `beam`, the
-    sequences kept after each frame; `sequences`, R; `most`, L. Sums are of float64. If sequences are equal, those that
-    were in the beam are better, then those of a better beginning, then those of a smaller class. NaN counts as -inf,
-    inf as the largest float32.
+    Operands: scores float32 [N,T,C], logarithms of probabilities; lengths int64 [N], the number of frames, clamped to
+    [0, T]. Results: tokens int64 [N,R,L], -1 after the last token; the number of tokens int64 [N,R], -1 if there are
+    fewer sequences; the logarithm of the sequence's probability float32 [N,R], -inf if there are fewer.
+    Attributes: `blank`, a class; `beam`, the number of sequences that are kept after each frame; `sequences`, R;
+    `most`, L.
+
+    Probabilities are summed in float64. If scores are equal, a sequence that was in the beam is better, then one
+    with a better prefix, then one with a smaller last class. NaN counts as -inf, inf as the largest float32.
     """
 
     kind = "ctc_beam"
@@ -114,11 +121,11 @@ class CtcBeam(Operator):
     def infer(attrs: Attrs, scores: TensorType, lengths: TensorType | None = None) -> tuple[TensorType, ...]:
         _require(scores, lengths, attrs.blank)
         frames, classes = scores.shape[1:]
-        if not 1 <= attrs.beam <= MOST_BEAMS or not 1 <= attrs.sequences <= attrs.beam or attrs.most < 1:
+        if not 1 <= attrs.beam <= MAX_BEAMS or not 1 <= attrs.sequences <= attrs.beam or attrs.most < 1:
             raise ShapeError(f"a beam of {attrs.beam} with {attrs.sequences} results of {attrs.most} tokens; up to "
-                             f"{MOST_BEAMS} are supported")
+                             f"{MAX_BEAMS} are supported")
         needed = beam_bytes(frames, classes, attrs.beam)
-        if (isinstance(needed, int) and needed > MOST_BYTES) \
+        if (isinstance(needed, int) and needed > MAX_BYTES) \
                 or (isinstance(classes, int) and attrs.beam * (classes + 1) >= 1 << 31):
             raise ShapeError(f"a beam of {attrs.beam} over {scores} needs too much memory")
         shape = scores.shape[0], attrs.sequences, attrs.most
@@ -130,9 +137,9 @@ class CtcBeam(Operator):
         tokens, numbers = np.full(shape, -1, np.int64), np.full(shape[:2], -1, np.int64)
         values = np.full(shape[:2], -inf, np.float32)
         for row in range(len(scores)):
-            for rank, (prefix, score) in enumerate(_best(attrs, _frames(scores, lengths, row))):
+            for rank, (prefix, score) in enumerate(_beam_search(attrs, _frames(scores, lengths, row))):
                 tokens[row, rank, :len(prefix)], numbers[row, rank] = prefix, len(prefix)
-                values[row, rank] = _single(score)
+                values[row, rank] = _clamp_to_float32(score)
         return tokens, numbers, values
 
     @staticmethod
@@ -141,55 +148,86 @@ class CtcBeam(Operator):
 
 
 def beam_bytes(frames: Dim, classes: Dim, beam: Dim) -> Dim:
-    """Returns the bytes that a beam search keeps: as in ctc_beam.c.j2."""
+    """Returns the bytes of a beam search's workspace, as kernels/search/ctc_beam.c.j2 lays it out."""
     return 8 * classes + 112 * beam + 24 * (beam * frames + 1)
 
 
-def _best(attrs: Attrs, scores: np.ndarray) -> list[tuple[tuple[int, ...], float]]:
-    """Returns the results of a row of frames, best first."""
-    beams: list[tuple[tuple[int, ...], float, float]] = [((), 0.0, -inf)]  # prefix, ending in a blank, in its token
+class _Hypothesis(NamedTuple):
+    """A sequence of tokens, and the logarithms of the probabilities of its alignments to the frames so far that end in
+    a blank, and of those that end in its last token."""
+
+    prefix: tuple[int, ...]
+    blank: float
+    token: float
+
+    @property
+    def score(self) -> float:
+        """Returns the logarithm of the probability of all alignments."""
+        return _log_sum(self.blank, self.token)
+
+
+class _Candidate(NamedTuple):
+    """A hypothesis for the next beam, with the key that orders candidates: the score, whether it is longer than a
+    hypothesis of this beam, the rank of that hypothesis, and the class that was appended."""
+
+    score: float
+    is_longer: bool
+    rank: int
+    column: int
+    hypothesis: _Hypothesis
+
+
+def _beam_search(attrs: Attrs, scores: np.ndarray) -> list[tuple[tuple[int, ...], float]]:
+    """Returns sequences and the logarithms of their probabilities, the best first, for scores [frames, C]."""
+    beam = [_Hypothesis((), 0.0, -inf)]
     for frame in scores.astype(np.float64):
-        place = {prefix: rank for rank, (prefix, _, _) in enumerate(beams)}
-        # score, in the beam or not, rank and class, the next beam
-        offers: list[tuple[float, bool, int, int, tuple[tuple[int, ...], float, float]]] = []
-        for rank, (prefix, blank, token) in enumerate(beams):
-            stays = (token + frame[prefix[-1]]) if prefix else -inf
-            if prefix and (parent := place.get(prefix[:-1])) is not None:
-                stays = _log_sum(stays, _extended(beams[parent], prefix[-1]) + frame[prefix[-1]])
-            ends = _log_sum(blank, token) + frame[attrs.blank]
-            offers.append((_log_sum(ends, stays), False, rank, 0, (prefix, ends, stays)))
-        for rank, beam in enumerate(beams):
-            total = _log_sum(beam[1], beam[2]) + frame
-            if beam[0]:
-                total[beam[0][-1]] = beam[1] + frame[beam[0][-1]]
+        rank_of = {hypothesis.prefix: rank for rank, hypothesis in enumerate(beam)}
+        candidates: list[_Candidate] = []
+        # The same sequences: by a blank, by the last token again, or by the last token after a shorter sequence.
+        for rank, (prefix, blank, token) in enumerate(beam):
+            token_after = (token + frame[prefix[-1]]) if prefix else -inf
+            if prefix and (parent := rank_of.get(prefix[:-1])) is not None:
+                token_after = _log_sum(token_after, _extension_score(beam[parent], prefix[-1]) + frame[prefix[-1]])
+            blank_after = _log_sum(blank, token) + frame[attrs.blank]
+            candidates.append(_Candidate(_log_sum(blank_after, token_after), False, rank, 0,
+                                         _Hypothesis(prefix, blank_after, token_after)))
+        # Sequences that are longer by a token.
+        for rank, hypothesis in enumerate(beam):
+            prefix = hypothesis.prefix
+            if len(prefix) >= attrs.most:
+                continue
+            total = hypothesis.score + frame
+            if prefix:
+                total[prefix[-1]] = hypothesis.blank + frame[prefix[-1]]
             total[attrs.blank] = -inf
-            for column in np.argsort(-total, kind="stable")[:attrs.beam + len(beams) + 1] \
-                    if len(beam[0]) < attrs.most else ():
-                longer = (*beam[0], int(column))
-                if longer not in place:
-                    offers.append((float(total[column]), True, rank, int(column), (longer, -inf, float(total[column]))))
-        offers = sorted((offer for offer in offers if offer[0] > -inf),
-                        key=lambda offer: (-offer[0], *offer[1:4]))[:attrs.beam]
-        beams = [offer[4] for offer in offers]
-    return [(prefix, _log_sum(blank, token)) for prefix, blank, token in beams[:attrs.sequences]]
+            for column in np.argsort(-total, kind="stable")[:attrs.beam + len(beam) + 1]:
+                longer = (*prefix, int(column))
+                if longer not in rank_of:
+                    score = float(total[column])
+                    candidates.append(_Candidate(score, True, rank, int(column), _Hypothesis(longer, -inf, score)))
+        candidates = sorted((candidate for candidate in candidates if candidate.score > -inf),
+                            key=lambda candidate: (-candidate.score, *candidate[1:4]))[:attrs.beam]
+        beam = [candidate.hypothesis for candidate in candidates]
+    return [(hypothesis.prefix, hypothesis.score) for hypothesis in beam[:attrs.sequences]]
 
 
-def _extended(beam: tuple[tuple[int, ...], float, float], token: int) -> float:
-    """Returns the score of what can become the sequence and this token: only after a blank, if it ends in the same."""
-    prefix, blank, ends = beam
-    return blank if prefix and prefix[-1] == token else _log_sum(blank, ends)
+def _extension_score(hypothesis: _Hypothesis, token: int) -> float:
+    """Returns the logarithm of the probability of the alignments that a token may follow. If the sequence ends in the
+    same token, these are the ones that end in a blank."""
+    prefix = hypothesis.prefix
+    return hypothesis.blank if prefix and prefix[-1] == token else hypothesis.score
 
 
 @register
 class CtcAlign(Operator):
-    """The likeliest alignment of sequences of tokens to frames (forced alignment). N: batch, T: frames, C: classes, R:
-    sequences of a row, L: the most tokens of one.
+    """Forced alignment: the likeliest alignment of given sequences of tokens to frames.
 
-    Operands: scores float32 [N,T,C], logarithms of probabilities; tokens int64 [N,R,L]; their numbers int64 [N,R], cut
-    to [0, L]; lengths int64 [N], the frames that there are, cut to [0, T]. Results: the first frame of each token int64
-    [N,R,L], -1 after the last one and where there is no alignment, or a token is a blank or no class; the logarithm of
-    the alignment's probability float32 [N,R], -inf there. Attributes: `blank`, a class. If alignments are
-    equal, the one is taken whose last tokens begin earliest. NaN counts as -inf, inf as the largest float32.
+    Operands: scores float32 [N,T,C], logarithms of probabilities; tokens int64 [N,R,L]; numbers int64 [N,R], the number
+    of tokens of each sequence, clamped to [0, L]; lengths int64 [N], the number of frames, clamped to [0, T].
+    Results: the first frame of each token int64 [N,R,L], -1 after the last token; the logarithm of the alignment's
+    probability float32 [N,R]. A sequence without an alignment, or with a token that is a blank or no class, gives -1
+    and -inf. Attribute `blank`, a class. If scores are equal, the alignment whose last tokens begin earliest is
+    taken. NaN counts as -inf, inf as the largest float32.
     """
 
     kind = "ctc_align"
@@ -210,10 +248,10 @@ class CtcAlign(Operator):
                 lengths: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
         frames, values = np.full(tokens.shape, -1, np.int64), np.full(numbers.shape, -inf, np.float32)
         for row in range(len(scores)):
-            given = _frames(scores, lengths, row)
+            frame_scores = _frames(scores, lengths, row)
             for rank in range(tokens.shape[1]):
-                begins, score = _aligned(given, tokens[row, rank, :max(int(numbers[row, rank]), 0)], attrs.blank)
-                frames[row, rank, :len(begins)], values[row, rank] = begins, _single(score)
+                begins, score = _align(frame_scores, tokens[row, rank, :max(int(numbers[row, rank]), 0)], attrs.blank)
+                frames[row, rank, :len(begins)], values[row, rank] = begins, _clamp_to_float32(score)
         return frames, values
 
     @staticmethod
@@ -221,8 +259,12 @@ class CtcAlign(Operator):
         return 0
 
 
-def _aligned(scores: np.ndarray, tokens: np.ndarray, blank: int) -> tuple[list[int], float]:
-    """Returns the first frame of each token, and the logarithm of the probability."""
+def _align(scores: np.ndarray, tokens: np.ndarray, blank: int) -> tuple[list[int], float]:
+    """Returns the first frame of each token, and the logarithm of the alignment's probability; [] and -inf if there is
+    none. scores: [frames, C].
+
+    It is the Viterbi algorithm over 2 * tokens + 1 states: a blank, the first token, a blank, the second token, …
+    """
     if any(not 0 <= token < scores.shape[1] or token == blank for token in tokens):
         return [], -inf
     labels = [blank if state % 2 == 0 else int(tokens[state // 2]) for state in range(2 * len(tokens) + 1)]
@@ -231,14 +273,14 @@ def _aligned(scores: np.ndarray, tokens: np.ndarray, blank: int) -> tuple[list[i
     for index, frame in enumerate(scores.astype(np.float64)):
         row, steps = [], []
         for state, label in enumerate(labels):
-            # how many states further: none, one, or two over a blank between different tokens
-            far = 2 if state > 1 and state % 2 and labels[state - 2] != label else 1
-            reached = [best[state - step] if step <= state and (index or not step) else -inf
-                       for step in range(far + 1)]
+            # A frame moves on by no state, by one, or by two over the blank between different tokens.
+            max_step = 2 if state > 1 and state % 2 and labels[state - 2] != label else 1
+            previous = [best[state - step] if step <= state and (index or not step) else -inf
+                        for step in range(max_step + 1)]
             if not index:
-                reached[0] = 0.0 if state < 2 else -inf
-            steps.append(int(np.argmax(reached)))
-            row.append(max(reached) + frame[label])
+                previous[0] = 0.0 if state < 2 else -inf
+            steps.append(int(np.argmax(previous)))
+            row.append(max(previous) + frame[label])
         best, moves = row, [*moves, steps]
     state = len(labels) - 1
     if state and best[state - 1] > best[state]:
@@ -255,39 +297,41 @@ def _aligned(scores: np.ndarray, tokens: np.ndarray, blank: int) -> tuple[list[i
 
 
 @decomposes("megcc::CtcGreedy")
-def greedy_of_onnx(node: OnnxNode) -> tuple[str, ...]:
-    """Scores float32 [N,T,C], and optionally lengths int64 [N], become tokens [N,L], their first frames [N,L], scores
-    [N,L] and number [N]. Attributes: `blank`, 0; `most`, L, by default T."""
-    return node.emit("ctc_greedy", node.inputs, blank=node.attr("blank", 0), most=_most(node))
+def import_ctc_greedy(node: OnnxNode) -> tuple[str, ...]:
+    """Imports CtcGreedy of the domain megcc, with the operands and results of `CtcGreedy`. Attributes: `blank`, by
+    default 0; `most`, by default T."""
+    return node.emit("ctc_greedy", node.inputs, blank=node.attr("blank", 0), most=_max_tokens(node))
 
 
 @decomposes("megcc::CtcBeam")
-def beam_of_onnx(node: OnnxNode) -> tuple[str, ...]:
-    """Logarithms of probabilities float32 [N,T,C], and optionally lengths int64 [N], become tokens [N,R,L], their
-    number [N,R] and scores [N,R]. Attributes: `blank`, 0; `beam`, 10; `sequences`, R, 1; `most`, L, by default T."""
+def import_ctc_beam(node: OnnxNode) -> tuple[str, ...]:
+    """Imports CtcBeam of the domain megcc, with the operands and results of `CtcBeam`. Attributes: `blank`, by default
+    0; `beam`, 10; `sequences`, 1; `most`, T."""
     return node.emit("ctc_beam", node.inputs, blank=node.attr("blank", 0), beam=node.attr("beam", 10),
-                     sequences=node.attr("sequences", 1), most=_most(node))
+                     sequences=node.attr("sequences", 1), most=_max_tokens(node))
 
 
 @decomposes("megcc::CtcAlign")
-def align_of_onnx(node: OnnxNode) -> tuple[str, ...]:
-    """Logarithms of probabilities float32 [N,T,C], tokens int64 [N,R,L], their number [N,R], and optionally lengths
-    int64 [N], become the first frame of each token [N,R,L], and scores [N,R]. Attribute: `blank`, 0."""
+def import_ctc_align(node: OnnxNode) -> tuple[str, ...]:
+    """Imports CtcAlign of the domain megcc, with the operands and results of `CtcAlign`. Attribute `blank`, by default
+    0."""
     return node.emit("ctc_align", node.inputs, blank=node.attr("blank", 0))
 
 
-def _most(node: OnnxNode) -> int:
+def _max_tokens(node: OnnxNode) -> int:
+    """Returns attribute `most`, by default the number of frames; raises ShapeError if neither is known."""
     type_ = node.type(0)
     if type_ is None or type_.rank != 3:
         raise ShapeError(f"takes scores [batch, frames, classes], not {type_}")
-    found: object = node.attr("most", type_.shape[1] if isinstance(type_.shape[1], int) else None)
-    if type(found) is not int or found < 1:
+    tokens: object = node.attr("most", type_.shape[1] if isinstance(type_.shape[1], int) else None)
+    if type(tokens) is not int or tokens < 1:
         raise ShapeError("needs the attribute 'most', how many tokens there are at most")
-    return found
+    return tokens
 
 
 def _random_scores(seed: int, *shape: int, hostile: bool = False) -> np.ndarray:
-    """Logarithms of probabilities; hostile ones have frames of equal numbers, infinities and NaN."""
+    """Returns random logarithms of probabilities for tests. hostile: with frames of equal numbers, infinities and
+    NaN."""
     random = np.random.default_rng(seed)
     scores = random.normal(0, 2, shape)
     scores[..., 0] += 1

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of tokens: their labels one after the other, as bytes."""
+"""The text of tokens: their labels one after the other, as bytes. It is an operator of our own ONNX domain "megcc",
+which programs use (tools/program/labels.py)."""
 
 from __future__ import annotations
 
@@ -12,18 +13,21 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, decomposes, register
 
-#: The most bytes of a text, and of all labels.
-MOST = 1 << 24
+#: The largest number of bytes of a text, and of all labels together.
+MAX_TEXT_BYTES = 1 << 24
 
 
 @register
 class Labels(Operator):
-    """Joins the labels of tokens. N: batch, L: tokens, V: labels, B: their bytes, M: the most bytes of a text.
+    """Concatenates the labels of tokens. N: batch, L: tokens, V: labels, B: bytes of all labels, M: capacity of a text
+    in bytes.
 
-    Operands: tokens int64 [N,L]; their numbers int64 [N], cut to [0, L]; the labels' bytes one after the other uint8
-    [B]; where each ends int32 [V]. Results: the text uint8 [N,M], 0 after it; its bytes int64 [N]. Attributes: `most`,
-    M; `strip`: a space that a text begins with is left out. Tokens that are no label are left out, and what follows the
-    first label for which there is no room.
+    Operands: tokens int64 [N,L]; numbers int64 [N], the number of tokens, clamped to [0, L]; table uint8 [B], the bytes
+    of the labels, one after the other; ends int32 [V], the end of each label in the table. Results: the text uint8
+    [N,M], with 0 after it; its length in bytes int64 [N].
+
+    Attributes: `most`, M; `strip`: a space at the beginning of a text is left out. Tokens that are no label are left
+    out, and so are the first label that does not fit, and all after it.
     """
 
     kind = "labels"
@@ -35,8 +39,8 @@ class Labels(Operator):
         if tokens.rank != 2 or table.rank != 1 or ends.rank != 1:
             raise ShapeError(f"labels of tokens {tokens}: bytes {table}, ends {ends}")
         require_shape(numbers.shape, tokens.shape[:1], f"numbers {numbers} of tokens {tokens}")
-        if not 1 <= attrs.most <= MOST:
-            raise ShapeError(f"a text of {attrs.most} bytes; up to {MOST} are supported")
+        if not 1 <= attrs.most <= MAX_TEXT_BYTES:
+            raise ShapeError(f"a text of {attrs.most} bytes; up to {MAX_TEXT_BYTES} are supported")
         return TensorType("uint8", (tokens.shape[0], attrs.most)), TensorType("int64", tokens.shape[:1])
 
     @staticmethod
@@ -63,26 +67,26 @@ class Labels(Operator):
 
 
 @decomposes("megcc::Labels")
-def of_onnx(node: OnnxNode) -> tuple[str, ...]:
-    """Tokens int64 [N,L], their numbers int64 [N], the labels' bytes uint8 [B] and their ends int32 [V], two constants,
-    become text uint8 [N,M] and its bytes int64 [N]. Attributes: `most`, M; `strip`, 0."""
+def import_labels(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Labels of the domain megcc, with the operands and results of `Labels`; table and ends are constants.
+    Attributes: `most`; `strip`, by default 0."""
     if len(node.inputs) != 4:
         raise ShapeError("takes tokens, numbers, bytes and ends")
     table, ends = node.const(2, "bytes"), node.const(3, "ends")
     assert table is not None and ends is not None, "both are inputs"
-    if table.dtype != np.uint8 or ends.dtype != np.int32 or ends.ndim != 1 or len(table) > MOST \
+    if table.dtype != np.uint8 or ends.dtype != np.int32 or ends.ndim != 1 or len(table) > MAX_TEXT_BYTES \
             or np.any(np.diff(ends, prepend=0) < 0) or (len(ends) and ends[-1] > len(table)):
         raise ShapeError("bytes are uint8, and ends int32 that rise up to their number")
     return node.emit("labels", node.inputs, most=node.attr("most"), strip=bool(node.attr("strip", 0)))
 
 
-def table_of(labels: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the operands `table` and `ends`."""
+def label_table(labels: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the operands `table` and `ends` for labels, in the order of the tokens."""
     return np.frombuffer(b"".join(labels), np.uint8), np.cumsum([len(label) for label in labels]).astype(np.int32)
 
 
 def _case(labels: list[bytes], batch: int, tokens: int, numbers: list[int], most: int, strip: bool = False) -> Case:
-    table, ends = table_of(labels)
+    table, ends = label_table(labels)
     drawn = np.random.default_rng(batch + tokens).integers(-1, len(labels) + 1, (batch, tokens))
     drawn[0, 0], drawn[-1, -1] = 0, 1 << 40
     return Case((((batch, tokens), "int64"), ((batch,), "int64"), (table.shape, "uint8"), (ends.shape, "int32")),

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""String tensors and n-grams."""
+"""Operators on string tensors, and counts of n-grams."""
 
 from . import ngrams, strings

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts n-grams: how often each sequence of words in a table occurs."""
+"""Counts of n-grams (sequences of n words), and the importer of ONNX's TfIdfVectorizer, which uses them. A word is an
+integer, or a string's index in the model's string table."""
 
 from __future__ import annotations
 
@@ -15,11 +16,13 @@ from ..emit_onnx import number
 
 @register
 class CountGrams(Operator):
-    """Counts the n-grams of a table in each row of x [B, C]: float32 [B, `columns`].
+    """Counts how often each n-gram of a table occurs in each row of x.
 
-    Attributes: `sizes`: (n, number of n-grams) for each n; `skips`: the most words to skip between consecutive words of
-    an n-gram, the same number between all. Operands: the table int64, with the n-grams of each n after those of the one
-    before, sorted; the column of each n-gram, int32.
+    Operands: x int64 [B, C], rows of words; table int64, the words of all n-grams one after the other, by n and then
+    sorted; column int32, the column of each n-gram in the result. Result: float32 [B, columns].
+
+    Attributes: `columns`; `sizes`, (n, number of n-grams) for each n; `skips`, the largest number of words that are
+    skipped between two words of an n-gram, the same number between all of them.
     """
 
     kind = "count_grams"
@@ -43,15 +46,15 @@ class CountGrams(Operator):
             for skip in range(1, 2 if size == 1 else attrs.skips + 2):
                 for row, text in enumerate(x.tolist()):
                     for start in range(len(text) - (size - 1) * skip):
-                        found = column_of.get(tuple(text[start:start + (size - 1) * skip + 1:skip]))
-                        if found is not None:
-                            y[row, found] += 1
+                        index = column_of.get(tuple(text[start:start + (size - 1) * skip + 1:skip]))
+                        if index is not None:
+                            y[row, index] += 1
             first, word = first + count, word + size * count
         return (y,)
 
 
-def tables(grams: dict[tuple[int, ...], int]) -> tuple[tuple[tuple[int, int], ...], np.ndarray, np.ndarray]:
-    """Returns attribute `sizes`, the table of n-grams, and their columns."""
+def ngram_tables(grams: dict[tuple[int, ...], int]) -> tuple[tuple[tuple[int, int], ...], np.ndarray, np.ndarray]:
+    """Returns attribute `sizes` and the operands `table` and `column`. grams: the column of each n-gram."""
     ordered = sorted(grams, key=lambda gram: (len(gram), gram))
     sizes = sorted({len(gram) for gram in ordered})
     return (tuple((size, sum(len(gram) == size for gram in ordered)) for size in sizes),
@@ -61,8 +64,9 @@ def tables(grams: dict[tuple[int, ...], int]) -> tuple[tuple[tuple[int, int], ..
 
 @decomposes("TfIdfVectorizer")
 def tf_idf(node: OnnxNode) -> tuple[str, ...]:
-    """Imports TfIdfVectorizer: counts (TF), presence (IDF), or counts (TFIDF), with weights for the last two."""
-    least, most, mode = node.attr("min_gram_length"), node.attr("max_gram_length"), node.attr("mode")
+    """Imports TfIdfVectorizer. Its result are counts of n-grams (mode TF), 1 or 0 times a weight (IDF), or counts times
+    a weight (TFIDF)."""
+    min_size, max_size, mode = node.attr("min_gram_length"), node.attr("max_gram_length"), node.attr("mode")
     strings, starts, columns = node.strings("pool_strings"), node.attr("ngram_counts"), node.attr("ngram_indexes")
     pool = (node.attr("pool_int64s") or []) if strings is None else strings.tolist()
     if (strings is not None) != node.is_string(0):
@@ -71,26 +75,26 @@ def tf_idf(node: OnnxNode) -> tuple[str, ...]:
         raise MegccError(f"has mode {mode}; TF, IDF and TFIDF are supported")
     grams: dict[tuple[int, ...], int] = {}
     weights, gram = np.ones(max(columns) + 1, np.float32), 0
-    given = node.attr("weights")
+    given_weights = node.attr("weights")
     for size, (first, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         if (end - first) % size:
             raise ShapeError(f"{end - first} words do not make grams of {size}")
         for word in range(first, end, size):
-            if least <= size <= most:
+            if min_size <= size <= max_size:
                 grams[tuple(pool[word:word + size])] = columns[gram]
-            if given:
-                weights[columns[gram]] = given[gram]
+            if given_weights:
+                weights[columns[gram]] = given_weights[gram]
             gram += 1
     x = node.type(0)
     if x.rank not in (1, 2) or x.dtype not in ("int32", "int64"):
         raise ShapeError(f"{x} is no row of numbers, nor several")
     (rows,) = node.emit("reshape", node.inputs[:1], shape=(1, *x.shape) if x.rank == 1 else x.shape)
-    sizes, table, column = tables(grams)
+    sizes, table, column = ngram_tables(grams)
     (y,) = node.emit("count_grams", (*cast_to(node, rows, "int64"), node.constant(table), node.constant(column)),
                      sizes=sizes, columns=len(weights), skips=node.attr("max_skip_count"))
     if mode == "IDF":
         (y,) = cast_to(node, *node.emit("greater", (y, number(node, 0, "float32"))), "float32")
-    if mode != "TF" and given:
+    if mode != "TF" and given_weights:
         (y,) = node.emit("mul", (y, node.constant(weights.reshape(1, -1))))
     return node.emit("reshape", (y,), shape=(len(weights),)) if x.rank == 1 else (y,)
 
@@ -98,7 +102,7 @@ def tf_idf(node: OnnxNode) -> tuple[str, ...]:
 def _case(shape: tuple[int, int], most: int, skips: int, words: int) -> Case:
     drawn = np.random.default_rng(most)
     ngrams = {tuple(drawn.integers(0, words, size).tolist()) for size in range(1, most + 1) for _ in range(4 * size)}
-    sizes, table, column = tables({gram: 2 * index for index, gram in enumerate(sorted(ngrams))})
+    sizes, table, column = ngram_tables({gram: 2 * index for index, gram in enumerate(sorted(ngrams))})
     return Case(((shape, "int64"), (table.shape, "int64"), (column.shape, "int32")),
                 {"sizes": sizes, "columns": 2 * len(ngrams), "skips": skips}, (1, 2),
                 {0: drawn.integers(0, words, shape), 1: table, 2: column})

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that change string tensors. A string is its index in the model's table (frontends/onnx/strings.py)."""
+"""Imports ONNX's StringNormalizer. The elements of a string tensor are int64 indices in the model's string table
+(frontends/onnx/strings.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from ..emit_onnx import number, onnx_operator
 
 @decomposes("StringNormalizer")
 def string_normalizer(node: OnnxNode) -> tuple[str, ...]:
-    """Removes the strings of a list from a row; leaves one empty string where nothing remains."""
+    """Imports StringNormalizer, which removes the strings of attribute stopwords from a row, [C] or [1, C]. If nothing
+    remains, the result is one empty string.
+
+    Raises:
+        MegccError: if it changes the case of strings, or compares without case.
+    """
     x, stops = node.type_of(node.inputs[0]), node.strings("stopwords")
     if node.attr("case_change_action", "NONE") != "NONE":
         raise MegccError("changes the case of strings, which is not supported; do it before you call the model")
@@ -26,11 +32,12 @@ def string_normalizer(node: OnnxNode) -> tuple[str, ...]:
     (row,) = node.emit("reshape", node.inputs[:1], shape=(x.shape[-1], 1))
     (hits,) = emit_broadcast(node, "equal", (row, node.constant(stops.reshape(1, -1))))
     (hits,) = node.emit("cast", (hits,), dtype="uint8")
-    (hit,) = node.emit("reduce_max", (hits,), axes=(1,), keepdims=False)
-    (nothing,) = node.emit("reduce_min", (hit,), axes=(0,), keepdims=True)
-    (is_other,) = node.emit("concat", (*emit_broadcast(node, "equal", (hit, number(node, 0, "uint8"))),
-                                       *node.emit("cast", (nothing,), dtype="bool")), axis=0)
-    (row,) = node.emit("concat", (row, node.constant(np.array([[node.code("")]]))), axis=0)
-    y = onnx_operator(node, "Compress", row, is_other, axis=0)
+    (is_stopword,) = node.emit("reduce_max", (hits,), axes=(1,), keepdims=False)
+    (are_all_stopwords,) = node.emit("reduce_min", (is_stopword,), axes=(0,), keepdims=True)
+    # An empty string is appended, which is kept if no other is.
+    (is_kept,) = node.emit("concat", (*emit_broadcast(node, "equal", (is_stopword, number(node, 0, "uint8"))),
+                                      *node.emit("cast", (are_all_stopwords,), dtype="bool")), axis=0)
+    (row,) = node.emit("concat", (row, node.constant(np.array([[node.string_index("")]]))), axis=0)
+    y = onnx_operator(node, "Compress", row, is_kept, axis=0)
     count = node.type_of(y).shape[0]
     return node.emit("reshape", (y,), shape=(1, count) if x.rank == 2 else (count,))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that move, select and reshape elements, and those whose extents depend on data."""
+"""Operators that move, select and reshape elements, and operators whose extents depend on data."""
 
 from . import (
     append,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KV caches: writing rows after the valid ones of a tensor with spare capacity, and reading what is stored."""
+"""Operators on KV caches, which passes/streaming/kv_cache.py emits: writing rows after the valid ones of a tensor with
+spare capacity, and reading a stored cache as float32."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ from ..cache_rows import CACHE_DTYPES, numbers_shape, stored_rows, widened_rows
 
 
 def _case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str = "float32") -> Case:
+    """Returns a case with `count` rows for a tensor of this shape and dtype."""
     rows = tuple(count if i == axis else extent for i, extent in enumerate(shape))
     return Case(((shape, dtype), (rows, dtype), ((1,), "int64")), {"axis": axis}, values={2: np.array([at])})
 
 
 def _stored_case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str) -> Case:
-    """Rows of float32 for a cache of another dtype; one of them is zero, and one has large numbers."""
+    """Returns a case with `count` rows of float32 for a cache of another dtype: the first one is zero or, if it is the
+    only one, has large numbers."""
     draw = np.random.default_rng(len(shape) + axis)
     rows = draw.normal(size=[count if i == axis else extent for i, extent in enumerate(shape)]).astype(np.float32)
     rows[..., 0, :] *= 0 if count > 1 else 1000
@@ -33,10 +36,11 @@ def _stored_case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: 
 
 @register
 class Append(Operator):
-    """y = x with y[…, at + i, …] = rows[…, i, …] along `axis`; at: int64 [1]. A run whose rows do not fit fails.
+    """y = x with y[…, at + i, …] = rows[…, i, …] along attribute `axis`. A run whose rows do not fit fails.
 
-    Rows of float32 are stored as a cache of float16 or int8 has them (ops/cache_rows.py), the latter along any axis but
-    the last.
+    Operands: x; rows, of x's shape except along the axis; at int64 [1], the first index. The result has x's type. rows
+    have x's dtype or, for a cache of float16 or int8 (ops/cache_rows.py), float32; then they are converted. The axis of
+    an int8 cache is not the last one.
     """
 
     kind = "append"
@@ -88,7 +92,7 @@ def _widen_case(shape: tuple[int, ...], dtype: str) -> Case:
 
 @register
 class WidenCache(Operator):
-    """The numbers of a KV cache of float16 [..., n] or int8 [..., n + 4] (ops/cache_rows.py) as float32 [..., n]."""
+    """Converts a KV cache of float16 [..., n] or int8 [..., n + 4] (ops/cache_rows.py) to float32 [..., n]."""
 
     kind = "widen_cache"
     operands = ("x",)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copy, which passes insert where a view is not possible, and BitCast."""
+"""Copies, which passes insert where a view is not possible, and ONNX's BitCast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..memory import same_memory
 
 @register
 class Copy(Operator):
-    """Copies a tensor to memory of its own."""
+    """Copies a tensor of any type to memory of its own."""
 
     kind = "copy"
     cases = (Case((f32(2, 5, 3, 4),)), Case((f32(),)), Case((((7,), "int64"),)))
@@ -35,7 +35,7 @@ class Copy(Operator):
 
 @register
 class BitCast(Operator):
-    """Reinterprets the bits of each element as attribute `dtype`, which has the same size."""
+    """ONNX's BitCast: reinterprets the bits of each element as attribute `dtype`, which has the same size."""
 
     kind = "bitcast"
     onnx = ("BitCast",)

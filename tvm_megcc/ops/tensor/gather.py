@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that gather elements by indices."""
+"""Operators that gather elements by indices: ONNX's Gather, GatherElements, GatherND and OneHot, and TVM's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from .move import emit_slice
 
 @register
 class Gather(Operator):
-    """The slices of `x` along `axis` at `indices`, of which negative ones count from the end."""
+    """ONNX's Gather, relax.take, Relay's take: the slices of x along an axis at indices.
+
+    Operands: x of any type; indices int32 or int64 of any shape, negative ones count from the end. Result: x's dtype,
+    with the shape of the indices instead of the axis. Attribute `axis`.
+    """
 
     kind = "gather"
     operands = ("x", "indices")
@@ -67,8 +71,11 @@ class Gather(Operator):
 
 @register
 class GatherElements(Operator):
-    """y[i][j] = x[index[i][j]][j] along `axis`, negative indices counted from the end. Other axes of x may be longer
-    than those of the indices."""
+    """ONNX's GatherElements: y[i][j] = x[index[i][j]][j] along an axis, here the first.
+
+    Operands: x of any dtype; indices int32 or int64 of x's rank, negative ones count from the end; other axes of x may
+    be longer than those of the indices. Result: x's dtype, the shape of the indices. Attribute `axis`.
+    """
 
     kind = "gather_elements"
     operands = ("x", "indices")
@@ -108,9 +115,13 @@ class GatherElements(Operator):
 
 
 @register
-class GatherPointsOperator(Operator):
-    """ONNX's GatherND: y[b][i] = x[b][point[b][i]], with a point along the last axis of the indices. Attribute `batch`:
-    the number of common leading axes."""
+class GatherND(Operator):
+    """ONNX's GatherND: y[b][i] = x[b][point[b][i]].
+
+    Operands: x of any dtype; indices int32 or int64 [batch axes, ..., D], whose last axis holds the D coordinates of a
+    point; negative ones count from the end. Result: x's dtype, [batch axes, ..., axes of x after the point's].
+    Attribute `batch`: the number of leading axes that x and indices have in common.
+    """
 
     kind = "gather_nd"
     operands = ("x", "indices")
@@ -140,8 +151,8 @@ class GatherPointsOperator(Operator):
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
         batch, depth = attrs.batch, indices.shape[-1]
         points = indices.astype(np.int64)
-        picked = [x[at][tuple(np.moveaxis(points[at], -1, 0))] for at in np.ndindex(x.shape[:batch])]
-        result = np.stack(picked) if picked else np.zeros(0, x.dtype)
+        slices = [x[element][tuple(np.moveaxis(points[element], -1, 0))] for element in np.ndindex(x.shape[:batch])]
+        result = np.stack(slices) if slices else np.zeros(0, x.dtype)
         return (result.reshape((*indices.shape[:-1], *x.shape[batch + depth:])),)
 
     @classmethod
@@ -159,10 +170,11 @@ def _depth(node: OnnxNode) -> Dim:
 
 @decomposes("OneHot")
 def one_hot(node: OnnxNode) -> tuple[str, ...]:
-    """Imports OneHot: `on` where the position on the new axis equals the index, else `off`."""
+    """Imports OneHot. Operands: indices; depth, the extent of the new axis; values (off, on). The result is `on` where
+    the position on the new axis equals the index, else `off`."""
     indices, values = node.type(0), node.inputs[2]
     axis = axis_of(node.attr("axis", -1), indices.rank + 1)
-    shape = node.stated(1)
+    shape = node.declared_if_unknown(1)
     depth = _depth(node) if shape is None else shape[axis]
     (index,) = cast_to(node, node.inputs[0], "int64")
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])

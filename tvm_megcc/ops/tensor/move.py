@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that move elements without computing on them."""
+"""Operators that move elements without computing on them: ONNX's Transpose, Concat, Slice, Split, Pad, Tile,
+DepthToSpace and SpaceToDepth, TVM's, and conversions of layouts."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..memory import memory_axes, same_memory
-from ..rules import FAR, axis_of, common, counted_ends, same_dtype, shape_text, slice_axes
-from .runtime_operands import pads_of_run_time_axes, read_pads, sliced_at_run_time
+from ..rules import END_OF_AXIS, axis_of, clamp_slice, common_extent, same_dtype, shape_text, slice_axes
+from .runtime_operands import pads_of_run_time_axes, read_pads, slice_at_run_time
 
 
 @register
 class Transpose(Operator):
-    """Axis i of the result is axis perm[i] of the operand."""
+    """ONNX's Transpose: axis i of the result is axis perm[i] of the operand, of any type. Attribute `perm`."""
 
     kind = "transpose"
     onnx = ("Transpose",)
@@ -61,7 +62,7 @@ class Transpose(Operator):
 
 @register
 class Relayout(Operator):
-    """The same tensor in another memory layout: that of its result's type."""
+    """Copies a tensor to another memory layout, that of the result's type; passes/layout/choose.py inserts it."""
 
     kind = "relayout"
     cases = (Case((f32(2, 3, 5, 7),)), Case((f32(1, 16, 4, 4),)), Case((f32(2, 37, 1, 1),)), Case((f32(1, 1, 6, 5),)),
@@ -83,7 +84,8 @@ class Relayout(Operator):
 
 @register
 class Concat(Operator):
-    """Concatenates the operands along `axis`."""
+    """ONNX's Concat: concatenates operands of one dtype, and of shapes that are equal but for an axis, along attribute
+    `axis`."""
 
     kind = "concat"
     fan_in = 32
@@ -109,7 +111,7 @@ class Concat(Operator):
             why = f"{shape_text(first.shape)} and {shape_text(type_.shape)} differ beside axis {axis}"
             if type_.rank != first.rank:
                 raise ShapeError(why)
-            shape = [a if i == axis else common(a, b, why)
+            shape = [a if i == axis else common_extent(a, b, why)
                      for i, (a, b) in enumerate(zip(shape, type_.shape, strict=True))]
             total = total + type_.shape[axis]
         shape[axis] = total
@@ -129,9 +131,9 @@ class Concat(Operator):
 
 @register
 class Slice(Operator):
-    """x[start:end:step] along some axes, with ONNX's clamping of bounds.
+    """ONNX's Slice: x[start:end:step] along some axes, with ONNX's clamping of bounds. x is of any type.
 
-    Attributes `axes`, `starts`, `ends`, `steps`, of equal length; axes are not negative.
+    Attributes `axes`, `starts`, `ends`, `steps`, of equal length. Axes are not negative; bounds may be expressions.
     """
 
     kind = "slice"
@@ -139,8 +141,9 @@ class Slice(Operator):
     relax = ("relax.strided_slice",)
     relay = ("strided_slice",)
     cases = (Case((f32(5, 7),), {"axes": (0, 1), "starts": (1, 2), "ends": (4, -1), "steps": (1, 1)}),
-             Case((f32(2, 3, 8, 8),), {"axes": (2, 3), "starts": (1, 0), "ends": (FAR, FAR), "steps": (2, 2)}),
-             Case((f32(4, 6),), {"axes": (1,), "starts": (-1,), "ends": (-FAR,), "steps": (-1,)}),
+             Case((f32(2, 3, 8, 8),),
+                  {"axes": (2, 3), "starts": (1, 0), "ends": (END_OF_AXIS, END_OF_AXIS), "steps": (2, 2)}),
+             Case((f32(4, 6),), {"axes": (1,), "starts": (-1,), "ends": (-END_OF_AXIS,), "steps": (-1,)}),
              Case((f32(1, 32, 3, 5),), {"axes": (1,), "starts": (16,), "ends": (32,), "steps": (1,)}),
              Case((((3, 7), "uint8"),), {"axes": (1,), "starts": (6,), "ends": (0,), "steps": (-2,)}))
 
@@ -184,8 +187,8 @@ class Slice(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         rank = node.type(0).rank
-        if node.opset >= 10 and not all(map(node.follows, (1, 2, 3, 4))):
-            return (sliced_at_run_time(node),)
+        if node.opset >= 10 and not all(map(node.is_shape_derived, (1, 2, 3, 4))):
+            return (slice_at_run_time(node),)
         if node.opset >= 10:
             starts, ends = node.dims(1, "starts"), node.dims(2, "ends")
             axes, steps = node.dims(3, "axes"), node.dims(4, "steps")
@@ -195,13 +198,13 @@ class Slice(Operator):
         steps = [1] * len(axes) if steps is None else steps
         if not len(axes) == len(starts) == len(ends) == len(steps) or len(set(axes)) != len(axes):
             raise ShapeError(f"axes {axes}, starts {starts}, ends {ends} and steps {steps} do not belong together")
-        limit = lambda index: max(-FAR, min(index, FAR)) if isinstance(index, int) else index  # noqa: E731
-        pairs = [counted_ends(node.type(0).shape[axis], limit(start), limit(end), step)
-                 for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)]
-        attrs = Attrs(axes=tuple(axes), starts=tuple(start for start, _ in pairs),
-                      ends=tuple(end for _, end in pairs), steps=tuple(map(limit, steps)))
+        bounds = [clamp_slice(node.type(0).shape[axis], _limit(start), _limit(end), step)
+                  for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)]
+        attrs = Attrs(axes=tuple(axes), starts=tuple(start for start, _ in bounds),
+                      ends=tuple(end for _, end in bounds), steps=tuple(map(_limit, steps)))
         if cls.infer(attrs, node.type(0))[0] == node.type(0) and all(step == 1 for step in steps):
             return node.inputs[:1]
+        # A slice of a slice along other axes becomes one slice.
         source = node.inputs[0]
         inner = node.producer(source)
         if inner is not None and inner.kind == "slice" and not set(inner.attrs.axes) & set(attrs.axes):
@@ -210,7 +213,13 @@ class Slice(Operator):
         return node.emit("slice", (source,), **attrs)
 
 
+def _limit(bound: Dim) -> Dim:
+    """Returns a bound or step of a slice, limited to values that have a meaning of their own."""
+    return max(-END_OF_AXIS, min(bound, END_OF_AXIS)) if isinstance(bound, int) else bound
+
+
 def emit_slice(node: OnnxNode, value: str, axis: int, start: Dim, end: Dim) -> str:
+    """Emits value[start:end] along an axis."""
     (result,) = node.emit("slice", (value,), axes=(axis,), starts=(start,), ends=(end,), steps=(1,))
     return result
 
@@ -220,7 +229,8 @@ def split(node: OnnxNode) -> tuple[str, ...]:
     """Imports Split as one slice for each output."""
     axis = axis_of(node.attr("axis", 0), node.type(0).rank)
     extent = node.type(0).shape[axis]
-    declared = [node.stated(1, output) for output in range(node.num_outputs)] if node.opset >= 13 else [None]
+    declared = [None] if node.opset < 13 else [node.declared_if_unknown(1, output)
+                                               for output in range(node.num_outputs)]
     if None not in declared:
         sizes = [shape[axis] for shape in declared]
     else:
@@ -243,20 +253,23 @@ def split(node: OnnxNode) -> tuple[str, ...]:
     return tuple(results)
 
 
-PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+#: The modes of `Pad`; numpy's have the same names.
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
-def _cropped(x: np.ndarray, pads: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Without the elements that negative pads take away at both ends of each axis."""
-    return x[tuple(slice(max(-low, 0), max(extent - max(-high, 0), 0))
-                   for (low, high), extent in zip(pads, x.shape, strict=True))]
+def _crop(x: np.ndarray, pads: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Returns x without the elements that negative pads, (before, after) of each axis, take away."""
+    return x[tuple(slice(max(-before, 0), max(extent - max(-after, 0), 0))
+                   for (before, after), extent in zip(pads, x.shape, strict=True))]
 
 
 @register
 class Pad(Operator):
-    """Pads. Attributes: `before`, `after` (an entry for each axis; a negative one crops), `mode`, `value`.
+    """ONNX's Pad: adds elements before and after each axis of x, of any dtype, or takes some away.
 
-    mode: "constant" (of `value`), "reflect" (without repeating the border), "edge", "wrap".
+    Attributes: `before`, `after`, the numbers of elements, an entry for each axis, which is negative to take elements
+    away; `mode`; `value`. Modes: "constant", elements are `value`; "reflect", a mirror image without the border;
+    "edge", the border is repeated; "wrap", the axis is periodic.
     """
 
     kind = "pad"
@@ -292,9 +305,9 @@ class Pad(Operator):
         pairs = list(zip(attrs.before, attrs.after, strict=True))
         widths = [(max(begin, 0), max(end, 0)) for begin, end in pairs]
         if attrs.mode != "constant":
-            return (np.pad(_cropped(x, pairs), widths, mode=attrs.mode),)
+            return (np.pad(_crop(x, pairs), widths, mode=attrs.mode),)
         # Cropped last: one side may crop what the other adds.
-        return (_cropped(np.pad(x, widths, constant_values=np.asarray(attrs.value).astype(x.dtype)), pairs),)
+        return (_crop(np.pad(x, widths, constant_values=np.asarray(attrs.value).astype(x.dtype)), pairs),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
@@ -305,7 +318,7 @@ class Pad(Operator):
             axes = None if node.has(3) and not node.is_const(3) else node.const(3, "axes")
             source = pads_of_run_time_axes(node) if node.has(3) and axes is None else node.inputs[1]
             value = node.const(2, "constant_value") if mode == "constant" and not at_run_time else None
-            fill = node.code("") if node.is_string(0) else 0
+            fill = node.string_index("") if node.is_string(0) else 0
             value = fill if value is None else value.reshape(-1)[0].item()
         else:
             source, value, axes = node.constant(np.array(node.attr("pads"))), node.attr("value", 0.0), None
@@ -336,7 +349,7 @@ class Pad(Operator):
 
 @register
 class Tile(Operator):
-    """Repeats the operand. Attribute `repeats`: an entry for each axis."""
+    """ONNX's Tile: repeats x, of any dtype, along each axis. Attribute `repeats`: an entry for each axis."""
 
     kind = "tile"
     onnx = ("Tile",)
@@ -361,7 +374,7 @@ class Tile(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         shape = node.type(0).shape
-        if (tiled := node.stated(1)) is not None and len(tiled) == len(shape) and 0 not in shape:
+        if (tiled := node.declared_if_unknown(1)) is not None and len(tiled) == len(shape) and 0 not in shape:
             repeats = tuple(after // before for before, after in zip(shape, tiled, strict=True))
         else:
             repeats = node.dims(1, "repeats")
@@ -370,15 +383,16 @@ class Tile(Operator):
         return node.emit("tile", node.inputs[:1], repeats=repeats)
 
 
-def regroup(node: OnnxNode, value: str, split_: Sequence[Dim], perm: Sequence[int], joined: Sequence[Dim]) -> str:
-    """Emits reshape → transpose → reshape."""
-    (value,) = node.emit("reshape", (value,), shape=tuple(split_))
+def regroup(node: OnnxNode, value: str, split_shape: Sequence[Dim], perm: Sequence[int], shape: Sequence[Dim]) -> str:
+    """Emits a reshape to `split_shape`, a transpose by `perm`, and a reshape to `shape`."""
+    (value,) = node.emit("reshape", (value,), shape=tuple(split_shape))
     (value,) = node.emit("transpose", (value,), perm=tuple(perm))
-    (value,) = node.emit("reshape", (value,), shape=tuple(joined))
+    (value,) = node.emit("reshape", (value,), shape=tuple(shape))
     return value
 
 
-def _image(node: OnnxNode) -> tuple[Dim, Dim, Dim, Dim]:
+def _image_shape(node: OnnxNode) -> tuple[Dim, Dim, Dim, Dim]:
+    """Returns the extents [N, C, H, W] of the first operand."""
     if node.type(0).rank != 4:
         raise ShapeError(f"needs a tensor with 4 axes, not {node.type(0)}")
     return node.type(0).shape
@@ -386,23 +400,25 @@ def _image(node: OnnxNode) -> tuple[Dim, Dim, Dim, Dim]:
 
 @decomposes("DepthToSpace")
 def depth_to_space(node: OnnxNode) -> tuple[str, ...]:
-    n, c, h, w = _image(node)
+    """Imports DepthToSpace, [N, C, H, W] to [N, C / b², H * b, W * b], with the order of attribute `mode`."""
+    n, c, h, w = _image_shape(node)
     b = node.attr("blocksize")
     if b < 1 or (isinstance(c, int) and c % (b * b)):
         raise ShapeError(f"{c} channels do not make blocks of {b} x {b}")
     depth = c // (b * b)
-    joined = (n, depth, h * b, w * b)
+    shape = (n, depth, h * b, w * b)
     if node.attr("mode", "DCR") == "DCR":
-        return (regroup(node, node.inputs[0], (n, b, b, depth, h, w), (0, 3, 4, 1, 5, 2), joined),)
-    return (regroup(node, node.inputs[0], (n, depth, b, b, h, w), (0, 1, 4, 2, 5, 3), joined),)
+        return (regroup(node, node.inputs[0], (n, b, b, depth, h, w), (0, 3, 4, 1, 5, 2), shape),)
+    return (regroup(node, node.inputs[0], (n, depth, b, b, h, w), (0, 1, 4, 2, 5, 3), shape),)
 
 
 @decomposes("SpaceToDepth")
 def space_to_depth(node: OnnxNode) -> tuple[str, ...]:
-    n, c, h, w = _image(node)
+    """Imports SpaceToDepth, [N, C, H, W] to [N, C * b², H / b, W / b]."""
+    n, c, h, w = _image_shape(node)
     b = node.attr("blocksize")
     if b < 1 or any(isinstance(dim, int) and dim % b for dim in (h, w)):
         raise ShapeError(f"{shape_text((h, w))} does not split into blocks of {b} x {b}")
-    split_ = (n, c, h // b, b, w // b, b)
+    split_shape = (n, c, h // b, b, w // b, b)
     perm = (0, 3, 5, 1, 2, 4) if node.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return (regroup(node, node.inputs[0], split_, perm, (n, c * b * b, h // b, w // b)),)
+    return (regroup(node, node.inputs[0], split_shape, perm, (n, c * b * b, h // b, w // b)),)

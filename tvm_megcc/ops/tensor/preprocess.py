@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preprocesses data from a camera or a microphone into a network's input, in one pass over the data."""
+"""Converts raw data of a camera or a microphone to a network's input in one pass over the data;
+passes/canonicalize/preprocess.py emits it."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from ..base import Case, Operator, f32, register
 class ConvertInput(Operator):
     """y[n, c, …] = (float32(x[n, c, …]) - mean[c]) * scale[c].
 
-    Attributes: `channels_last`: x is [N, …, C]; `reverse`: channel c of y is computed from channel C - 1 - c of x.
-    Operands: x of any dtype; mean and scale float32 [C], or [1] for all channels.
+    Operands: x of any dtype, [N, C, …], or [N, …, C] with attribute `channels_last`; mean and scale float32 [C], or [1]
+    for all channels. Result: float32 [N, C, …]. Attribute `reverse`: channel c of y is computed from channel C - 1 - c
+    of x, as for RGB from BGR.
     """
 
     kind = "convert_input"
@@ -43,6 +45,6 @@ class ConvertInput(Operator):
     def compute(attrs: Attrs, x: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, ...]:
         planes = np.moveaxis(x, -1, 1) if attrs.channels_last else x
         planes = planes[:, ::-1] if attrs.reverse else planes
-        along = [-1 if axis == min(1, x.ndim - 1) else 1 for axis in range(x.ndim)]
+        per_channel = [-1 if axis == min(1, x.ndim - 1) else 1 for axis in range(x.ndim)]
         with np.errstate(all="ignore"):
-            return ((planes.astype(np.float32) - mean.reshape(along)) * scale.reshape(along),)
+            return ((planes.astype(np.float32) - mean.reshape(per_channel)) * scale.reshape(per_channel),)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReverseSequence: reverses sequences, each over its own length."""
+"""ONNX's ReverseSequence: reverses each sequence of a batch over its own length."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from ..rules import axis_of
 
 @register
 class ReverseSequence(Operator):
-    """y[t, b] = x[length[b] - 1 - t, b] where t < length[b], else x[t, b]; `time` is axis t, 0 or 1, b the other.
+    """ONNX's ReverseSequence: y[t, b] = x[length[b] - 1 - t, b] where t < length[b], else x[t, b].
 
-    Operands: x [T, B, ...] or [B, T, ...]; length, integer [B], from 0 to T.
+    Operands: x of any dtype, [T, B, ...] or [B, T, ...]; length int32 or int64 [B], from 0 to T. The result has x's
+    type. Attribute `time`: the axis T, 0 or 1.
     """
 
     kind = "reverse_sequence"
@@ -45,10 +46,11 @@ class ReverseSequence(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, ...]:
-        moved_ = np.moveaxis(x, attrs.time, 0)
-        t = np.arange(len(moved_))[:, None]
+        time_first = np.moveaxis(x, attrs.time, 0)
+        t = np.arange(len(time_first))[:, None]
         source = np.where(t < length, length - 1 - t, t)
-        return (np.ascontiguousarray(np.moveaxis(moved_[source, np.arange(moved_.shape[1])], 0, attrs.time)),)
+        reversed_ = time_first[source, np.arange(time_first.shape[1])]
+        return (np.ascontiguousarray(np.moveaxis(reversed_, 0, attrs.time)),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:

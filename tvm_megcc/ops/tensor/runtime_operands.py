@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decomposes operators for operands that are usually constant but are computed at run time here: bounds of slices and
-ranges, shapes, and axes of pads."""
+"""Importer helpers for operands that are usually constant but are known only at run time: bounds of slices and ranges,
+shapes, and pads with their axes."""
 
 from __future__ import annotations
 
@@ -12,100 +12,117 @@ from ...errors import ShapeError
 from ...ir.dims import Dim
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
-from ..rules import FAR, axis_of, ramp
+from ..rules import END_OF_AXIS, axis_of, emit_arange
 
 
-def sliced_at_run_time(node: OnnxNode) -> str:
-    """Emits a slice with run-time bounds, which may count from the end, as a gather of a data-dependent number of
-    elements. If the number of bounds is data-dependent too, it must be 1; otherwise the run fails."""
+def slice_at_run_time(node: OnnxNode) -> str:
+    """Emits ONNX's Slice with bounds that are known only at run time, and may count from the end, as a gather of a
+    data-dependent number of elements. If the number of bounds is data-dependent too, a run with another number than 1
+    fails."""
     value, type_ = node.inputs[0], node.type(0)
     operands = [node.type(index) for index in (1, 2, 3, 4) if node.has(index)]
     if any(operand.rank != 1 for operand in operands):
         raise ShapeError(f"starts {node.type(1)} for {type_}")
-    indices = next((operand.shape[0] for operand in operands if operand.is_static), 1)
-    axes = list(range(indices)) if not node.has(3) else \
-        [int(axis) for axis in node.const(3).reshape(-1)] if node.is_const(3) else None
+    count = next((operand.shape[0] for operand in operands if operand.is_static), 1)
+    axes: list[int] | None = None  # None: known only at run time
+    if not node.has(3):
+        axes = list(range(count))
+    elif node.is_const(3):
+        axes = [int(axis) for axis in node.const(3).reshape(-1)]
     zero, one = (node.constant(np.array(n)) for n in (0, 1))
 
-    def number(operand: int, element: int) -> str:
-        (wide,) = cast_to(node, node.inputs[operand], "int64")
-        if node.type_of(wide).shape != (indices,):
-            (wide,) = node.emit("reshape", (wide,), shape=(indices,))
-        (one,) = node.emit("slice", (wide,), axes=(0,), starts=(element,), ends=(element + 1,), steps=(1,))
-        return node.emit("reshape", (one,), shape=())[0]
+    def element_of(operand: int, element: int) -> str:
+        """Emits an element of an operand, int64 []."""
+        (elements,) = cast_to(node, node.inputs[operand], "int64")
+        if node.type_of(elements).shape != (count,):
+            (elements,) = node.emit("reshape", (elements,), shape=(count,))
+        (element_1d,) = node.emit("slice", (elements,), axes=(0,), starts=(element,), ends=(element + 1,), steps=(1,))
+        return node.emit("reshape", (element_1d,), shape=())[0]
 
-    def chosen(operand: int, axis: int, otherwise: str) -> str:
-        """Emits the element of an operand that belongs to an axis; axes may be known at run time only."""
+    def element_for(operand: int, axis: int, default: str) -> str:
+        """Emits the element of an operand that belongs to an axis, int64 []; the default if there is none."""
         if not node.has(operand):
-            return otherwise
+            return default
         if axes is not None:
-            return number(operand, axes.index(axis))
-        for element in range(indices):
-            hits = [node.emit("equal", (number(3, element), node.constant(np.array(this))))[0]
-                    for this in (axis, axis - type_.rank)]
-            otherwise = node.emit("where", (*node.emit("logical_or", hits), number(operand, element), otherwise))[0]
-        return otherwise
+            return element_of(operand, axes.index(axis))
+        value = default
+        for element in range(count):
+            hits = [node.emit("equal", (element_of(3, element), node.constant(np.array(number))))[0]
+                    for number in (axis, axis - type_.rank)]
+            value = node.emit("where", (*node.emit("logical_or", hits), element_of(operand, element), value))[0]
+        return value
 
     axes = None if axes is None else [axis_of(axis, type_.rank) for axis in axes]
     for axis in range(type_.rank) if axes is None else axes:
         extent = node.extent(type_.shape[axis])
-        step = chosen(4, axis, one)
-        (back,) = node.emit("less", (step, zero))
+        step = element_for(4, axis, one)
+        # Bounds are clamped to [0, extent], those of a negative step to [-1, extent - 1] (ONNX's Slice).
+        (is_backwards,) = node.emit("less", (step, zero))
         (last,) = node.emit("sub", (extent, one))
-        (front,) = node.emit("where", (back, node.constant(np.array(-1)), zero))
-        (most,) = node.emit("where", (back, last, extent))
-        ends = []
-        for operand, otherwise, least in ((1, zero, zero), (2, extent, front)):
-            index = chosen(operand, axis, otherwise)
-            (from_front,) = node.emit("add", node.emit("max", (index, node.constant(np.array(-FAR)))) + (extent,))
+        (lower,) = node.emit("where", (is_backwards, node.constant(np.array(-1)), zero))
+        (upper,) = node.emit("where", (is_backwards, last, extent))
+        bounds = []
+        for operand, default, lower_bound in ((1, zero, zero), (2, extent, lower)):
+            index = element_for(operand, axis, default)
+            (bounded,) = node.emit("max", (index, node.constant(np.array(-END_OF_AXIS))))  # so that the sum fits int64
+            (from_front,) = node.emit("add", (bounded, extent))
             (index,) = node.emit("where", (*node.emit("less", (index, zero)), from_front, index))
-            ends += node.emit("min", (*node.emit("max", (index, least)), most))
-        start, end = ends
-        count = counted_steps(node, start, end, step, type_.shape[axis])
-        (steps,) = node.emit("mul", (ramp(node, count, "int64"), step))
+            bounds += node.emit("min", (*node.emit("max", (index, lower_bound)), upper))
+        start, end = bounds
+        extent_of_slice = number_of_steps(node, start, end, step, type_.shape[axis])
+        (steps,) = node.emit("mul", (emit_arange(node, extent_of_slice, "int64"), step))
         (value,) = node.emit("gather", (value, *node.emit("add", (steps, start))), axis=axis)
     return value
 
 
-def counted_steps(node: OnnxNode, start: str, limit: str, step: str, most: Dim | None) -> Dim:
-    """Returns the number of elements of start, start + step, … before the limit, as an extent, for any dtype."""
-    (distance,) = node.emit("sub", (limit, start))
+def number_of_steps(node: OnnxNode, start: str, stop: str, step: str, limit: Dim | None) -> Dim:
+    """Returns the number of elements of start, start + step, … before stop, as an extent. The values are of any dtype.
+
+    limit: upper bound of the number, None for none.
+    """
+    (distance,) = node.emit("sub", (stop, start))
     (ratio,) = node.emit("div", tuple(cast_to(node, name, "float64")[0] for name in (distance, step)))
     (count,) = cast_to(node, node.emit("ceil", (ratio,))[0], "int64")
-    return node.count(node.emit("max", (count, node.constant(np.array(0))))[0], most)
+    return node.unbacked_extent(node.emit("max", (count, node.constant(np.array(0))))[0], limit)
 
 
-def shape_meant(node: OnnxNode) -> str:
-    """Emits the shape of a Reshape's result, int64: 0 (without `allowzero`) copies an extent of the operand, -1 is
-    inferred."""
-    given, type_ = node.type(1), node.type(0)
-    if not given.is_static or given.rank != 1:
-        raise ShapeError(f"shape {given}")
-    zero, one, minus = (node.constant(np.array(number)) for number in (0, 1, -1))
+def resolve_reshape_shape(node: OnnxNode) -> str:
+    """Emits the shape of the result of ONNX's Reshape for a shape that is known only at run time, int64 [rank]: 0
+    (without `allowzero`) copies an extent of the operand, -1 is inferred.
+
+    Raises:
+        ShapeError: if the rank of the result is not known.
+    """
+    operand, type_ = node.type(1), node.type(0)
+    if not operand.is_static or operand.rank != 1:
+        raise ShapeError(f"shape {operand}")
+    zero, one, minus_one = (node.constant(np.array(number)) for number in (0, 1, -1))
     (shape,) = cast_to(node, node.inputs[1], "int64")
     if not node.attr("allowzero", 0):
-        x_shape = [*type_.shape, *[0] * given.size][:given.size]
-        (x_shape,) = node.emit("dims", (), extents=tuple(x_shape), shape=(given.size,), dtype="int64")
+        x_shape = [*type_.shape, *[0] * operand.size][:operand.size]
+        (x_shape,) = node.emit("dims", (), extents=tuple(x_shape), shape=(operand.size,), dtype="int64")
         (shape,) = node.emit("where", (*node.emit("equal", (shape, zero)), x_shape, shape))
-    (left_over,) = node.emit("equal", (shape, minus))
-    (stated,) = node.emit("reduce_prod", node.emit("where", (left_over, one, shape)), axes=(0,), keepdims=False)
-    (rest,) = node.emit("div", (node.extent(type_.size), *node.emit("max", (stated, one))))
-    return node.emit("where", (left_over, rest, shape))[0]
+    (is_inferred,) = node.emit("equal", (shape, minus_one))
+    (known_size,) = node.emit("reduce_prod", node.emit("where", (is_inferred, one, shape)), axes=(0,), keepdims=False)
+    (inferred,) = node.emit("div", (node.extent(type_.size), *node.emit("max", (known_size, one))))
+    return node.emit("where", (is_inferred, inferred, shape))[0]
 
 
-def shape_expanded_to(node: OnnxNode) -> tuple[Dim, ...]:
-    """Returns the operand `shape` of an Expand as extents. A run-time element must be 1 or the value's extent, unless
-    that is 1; otherwise the run fails."""
+def resolve_expand_shape(node: OnnxNode) -> tuple[Dim, ...]:
+    """Returns the operand `shape` of ONNX's Expand as extents. A run fails if an element that is known only at run time
+    is neither 1 nor the value's extent, where that is not 1."""
     shape, x_shape = list(node.dims(1, "shape") or ()), node.type(0).shape
     x_shape = (1,) * (len(shape) - len(x_shape)) + x_shape[max(len(x_shape) - len(shape), 0):]
-    read = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and x_shape[axis] not in (1, dim)]
-    if node.is_known(1) or not read:
+    run_time_axes = [axis for axis, dim in enumerate(shape)
+                     if not isinstance(dim, int) and x_shape[axis] not in (1, dim)]
+    if node.is_known(1) or not run_time_axes:
         return tuple(shape)
-    (given,) = cast_to(node, node.inputs[1], "int64")
+    (operand,) = cast_to(node, node.inputs[1], "int64")
     (extents,) = node.emit("dims", (), extents=x_shape, shape=(len(shape),), dtype="int64")
-    (meant,) = node.emit("where", (*node.emit("equal", (given, node.constant(np.array(1)))), extents, given))
-    for axis in read:
-        shape[axis] = node.count(meant, x_shape[axis], axis, f"{shape[axis]}.expanded")
+    (result_extents,) = node.emit("where", (*node.emit("equal", (operand, node.constant(np.array(1)))), extents,
+                                            operand))
+    for axis in run_time_axes:
+        shape[axis] = node.unbacked_extent(result_extents, x_shape[axis], axis, f"{shape[axis]}.expanded")
     return tuple(shape)
 
 
@@ -123,20 +140,31 @@ def pads_of_run_time_axes(node: OnnxNode) -> str:
 
 
 def read_pads(node: OnnxNode, value: str, axes: Sequence[int]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """Returns the numbers of elements that pads add and that they crop, before each axis and then after it. A run-time
-    pad may do either."""
-    read: dict[int, str] = {}
+    """Returns the numbers of elements that the pads of ONNX's Pad add, and those that they take away, before all axes
+    and then after all of them. A pad that is known only at run time may do either.
 
-    def added(indices: Collection[int]) -> str:
+    value: the pads, of any integer dtype, before and after each of `axes`.
+
+    Raises:
+        ShapeError: if their number is wrong.
+    """
+    removed: dict[int, str] = {}  # the value of max(-pads, 0), for each pad that is known only at run time
+
+    def emit_added(indices: Collection[int]) -> str:
         zero = node.constant(np.array(0))
         (pads,) = cast_to(node, value, "int64")
-        read.update(dict.fromkeys(indices, *node.emit("max", (*node.emit("sub", (zero, pads)), zero))))
+        removed.update(dict.fromkeys(indices, *node.emit("max", (*node.emit("sub", (zero, pads)), zero))))
         return node.emit("max", (pads, zero))[0]
-    pads, shape = node.resolved(value, None, added), node.type(0).shape
+    pads, shape = node.resolve_dims(value, None, emit_added), node.type(0).shape
     if len(pads) != 2 * len(axes):
         raise ShapeError(f"{len(pads)} pads for {len(axes)} axes")
     cropped: list[Dim] = []
     for index, pad in enumerate(pads):
-        cropped.append(max(-pad, 0) if isinstance(pad, int) else 0 if index not in read else
-                       node.count(read[index], shape[axes[index % len(axes)]], index, f"{pad}.cropped"))
+        if isinstance(pad, int):
+            cropped.append(max(-pad, 0))
+        elif index in removed:
+            extent = shape[axes[index % len(axes)]]
+            cropped.append(node.unbacked_extent(removed[index], extent, index, f"{pad}.cropped"))
+        else:
+            cropped.append(0)
     return tuple(max(pad, 0) if isinstance(pad, int) else pad for pad in pads), tuple(cropped)

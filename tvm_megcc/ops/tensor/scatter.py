@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that scatter elements by indices."""
+"""Operators that scatter elements by indices: ONNX's ScatterElements, ScatterND and TensorScatter, and TVM's."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
 from ..rules import arange_along, axis_of, same_dtype
 
-#: How an update `v` is combined with the old value `a`: in C on floats, and in numpy.
+#: The reductions, by ONNX's names: how an update `v` is combined with the old value `a`, as a C expression on floats,
+#: and as numpy's function; None for the update itself.
 REDUCTIONS = {"none": ("v", None), "add": ("a + v", np.add), "mul": ("a * v", np.multiply),
               "max": ("v > a || v != v ? v : a", np.maximum), "min": ("v < a || v != v ? v : a", np.minimum)}
 
 
 class Scatter(Operator):
-    """Attribute `reduction`: one of REDUCTIONS."""
+    """The base of scatters: a copy of x with updates written at indices.
+
+    Operands: x of any dtype; indices int32 or int64; updates of x's dtype. The result has x's type. Attribute
+    `reduction`: one of REDUCTIONS.
+    """
 
     operands = ("x", "indices", "updates")
 
@@ -32,6 +37,7 @@ class Scatter(Operator):
 
     @staticmethod
     def _check(attrs: Attrs, x: TensorType, indices: TensorType, updates: TensorType) -> None:
+        """Raises MegccError for dtypes and reductions that are not supported."""
         same_dtype(x, updates)
         if indices.dtype not in ("int32", "int64"):
             raise ShapeError(f"indices are {indices.dtype}, not int32 or int64")
@@ -41,7 +47,11 @@ class Scatter(Operator):
 
 @register
 class ScatterElements(Scatter):
-    """y = x with y[index[i][j]][j] = update[i][j] along `axis`; negative indices count from the end."""
+    """ONNX's ScatterElements: y = x with y[index[i][j]][j] = update[i][j] along an axis, here the first.
+
+    indices have x's rank and the shape of the updates; negative ones count from the end. Attributes: `axis`,
+    `reduction`.
+    """
 
     kind = "scatter_elements"
     relax = ("relax.scatter_elements",)
@@ -79,29 +89,34 @@ class ScatterElements(Scatter):
         result = x.copy()
         positions = list(np.indices(indices.shape))
         positions[attrs.axis] = indices.astype(np.int64)
-        return (_written(result, tuple(positions), updates, attrs.reduction),)
+        return (_apply_updates(result, tuple(positions), updates, attrs.reduction),)
 
 
-def _written(result: np.ndarray, positions: tuple, updates: np.ndarray, reduction: str) -> np.ndarray:
-    """Applies updates at positions. If several update the same element, the last wins or, with a reduction, all are
-    combined."""
-    join = REDUCTIONS[reduction][1]
-    if join is None:
+def _apply_updates(result: np.ndarray, positions: tuple, updates: np.ndarray, reduction: str) -> np.ndarray:
+    """Writes updates to `result` at positions, and returns it. If several update the same element, the last wins or,
+    with a reduction, all are combined."""
+    combine = REDUCTIONS[reduction][1]
+    if combine is None:
         result[positions] = updates
     else:
-        join.at(result, positions, updates)
+        combine.at(result, positions, updates)
     return result
 
 
 @decomposes("ScatterElements", "Scatter")
 def import_scatter_elements(node: OnnxNode) -> tuple[str, ...]:
+    """Imports ScatterElements, and Scatter, its name before operator set 11."""
     return node.emit("scatter_elements", node.inputs, axis=axis_of(node.attr("axis", 0), node.type(0).rank),
                      reduction=node.attr("reduction", "none"))
 
 
 @register
-class ScatterPoints(Scatter):
-    """ONNX's ScatterND: y = x with y[point[i]] = update[i], with a point along the last axis of the indices."""
+class ScatterND(Scatter):
+    """ONNX's ScatterND: y = x with y[point[i]] = update[i].
+
+    indices are [..., D], whose last axis holds the D coordinates of a point; negative ones count from the end. updates
+    are [..., axes of x after the point's]. Attribute `reduction`.
+    """
 
     kind = "scatter_nd"
     relax = ("relax.scatter_nd",)
@@ -131,18 +146,19 @@ class ScatterPoints(Scatter):
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> tuple[np.ndarray, ...]:
         points = indices.astype(np.int64).reshape(-1, indices.shape[-1])
         rows = updates.reshape(len(points), *x.shape[points.shape[1]:])
-        return (_written(x.copy(), tuple(points.T), rows, attrs.reduction),)
+        return (_apply_updates(x.copy(), tuple(points.T), rows, attrs.reduction),)
 
 
 @decomposes("ScatterND")
 def import_scatter_nd(node: OnnxNode) -> tuple[str, ...]:
+    """Imports ScatterND."""
     return node.emit("scatter_nd", node.inputs, reduction=node.attr("reduction", "none"))
 
 
 @decomposes("TensorScatter")
 def tensor_scatter(node: OnnxNode) -> tuple[str, ...]:
-    """Imports TensorScatter: writes updates into a cache from an index for each batch element; in mode "circular" they
-    wrap around."""
+    """Imports TensorScatter: writes updates into a cache along an axis. Operands: cache, updates, the first index for
+    each batch element, int64 [B]. In mode "circular" indices wrap around."""
     past, update = node.type(0), node.type(1)
     axis = axis_of(node.attr("axis", -2), past.rank)
     if axis == 0:
@@ -158,6 +174,9 @@ def tensor_scatter(node: OnnxNode) -> tuple[str, ...]:
 
 
 def put_rows(node: OnnxNode, x: str, index: str, rows: str, axis: int) -> str:
-    """Emits x with rows written at positions along an axis. index: [B or 1, 1, …, rows, …, 1]."""
+    """Emits x with rows written at positions along an axis.
+
+    index: int64 or int32 [B or 1, 1, …, rows, …, 1], the position of each row.
+    """
     (index,) = node.emit("expand", (index,), shape=node.type_of(rows).shape)
     return node.emit("scatter_elements", (x, index, rows), axis=axis, reduction="none")[0]

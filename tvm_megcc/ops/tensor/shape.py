@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on shapes: reshapes, shape and size as values, and tensors made from shapes."""
+"""Operators on shapes: ONNX's Reshape, Flatten, Squeeze, Unsqueeze and Expand; Shape and Size, whose results are
+values; and ConstantOfShape, Range and EyeLike, which make tensors; with TVM's of the same meaning."""
 
 from __future__ import annotations
 
@@ -15,15 +16,16 @@ from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to
 from ..memory import same_memory
-from ..random.random import dropped_out
-from ..rules import arange_along, axes_of, broadcast, ramp, shape_text
-from .runtime_axes import squeezed_at_run_time, unsqueezed_at_run_time
-from .runtime_operands import counted_steps, shape_expanded_to, shape_meant
+from ..random.random import import_dropout_training
+from ..rules import arange_along, axes_of, broadcast, emit_arange, shape_text
+from .runtime_axes import squeeze_at_run_time, unsqueeze_at_run_time
+from .runtime_operands import number_of_steps, resolve_expand_shape, resolve_reshape_shape
 
 
 @register
 class Reshape(Operator):
-    """The same elements in another shape, in row-major order. Attribute `shape`: -1 (at most once) is inferred."""
+    """The elements of x, of any type, in another shape, in row-major order: ONNX's Reshape, Flatten, Squeeze and
+    Unsqueeze. Attribute `shape`: its extents, of which one may be -1 to be inferred."""
 
     kind = "reshape"
     onnx = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -60,26 +62,29 @@ class Reshape(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         shape = node.type(0).shape
-        if node.op_type in ("Squeeze", "Unsqueeze") and _axes_of_the_run(node):
-            return squeezed_at_run_time(node, node.inputs[0], 1) if node.op_type == "Squeeze" else \
-                unsqueezed_at_run_time(node, 1)
+        if node.op_type in ("Squeeze", "Unsqueeze") and _has_run_time_axes(node):
+            return squeeze_at_run_time(node, node.inputs[0], 1) if node.op_type == "Squeeze" else \
+                unsqueeze_at_run_time(node, 1)
         target = _TARGETS[node.op_type](node, shape)
         if tuple(target) == shape:
             return node.inputs[:1]
         return node.emit("reshape", node.inputs[:1], shape=tuple(target))
 
 
-def _axes_of_the_run(node: OnnxNode) -> bool:
-    return node.opset >= 13 and node.has(1) and not node.is_known(1) and node.declared() is None
+def _has_run_time_axes(node: OnnxNode) -> bool:
+    """Returns whether the axes of a Squeeze or Unsqueeze are known only at run time, and the model declares no
+    shape."""
+    return node.opset >= 13 and node.has(1) and not node.is_known(1) and node.declared_shape() is None
 
 
 def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
-    if (target := node.stated(1)) is not None:
+    """Returns the shape of the result of a Reshape of an operand of this shape."""
+    if (target := node.declared_if_unknown(1)) is not None:
         return list(target)
     if node.is_known(1):
         target = list(node.dims(1, "shape"))
     else:
-        target = list(node.resolved(node.inputs[1], product(shape), lambda _: shape_meant(node)))
+        target = list(node.resolve_dims(node.inputs[1], product(shape), lambda _: resolve_reshape_shape(node)))
     if not node.attr("allowzero", 0):
         if any(dim == 0 and axis >= len(shape) for axis, dim in enumerate(target)):
             raise ShapeError(f"target shape {shape_text(target)} copies an axis that {shape_text(shape)} has not")
@@ -96,6 +101,7 @@ def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
 
 
 def _flatten_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    """Returns the shape of the result of a Flatten: two axes, those before attribute `axis` and those from it on."""
     axis = node.attr("axis", 1)
     if not -len(shape) <= axis <= len(shape):
         raise ShapeError(f"axis {axis} of a tensor with {len(shape)} axes")
@@ -104,7 +110,8 @@ def _flatten_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
 
 
 def axes_operand(node: OnnxNode, since: int) -> tuple[int, ...] | None:
-    """Returns `axes`, an attribute before operator set `since`, then the second operand; None if they are absent."""
+    """Returns the axes of a node, an attribute before operator set `since`, then the constant second operand; None if
+    they are absent."""
     if node.opset >= since:
         axes = node.const(1, "axes")
         return None if axes is None else tuple(int(axis) for axis in axes.reshape(-1))
@@ -113,7 +120,8 @@ def axes_operand(node: OnnxNode, since: int) -> tuple[int, ...] | None:
 
 
 def _squeeze_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
-    if (target := node.stated(1)) is not None:
+    """Returns the shape of the result of a Squeeze."""
+    if (target := node.declared_if_unknown(1)) is not None:
         return list(target)
     axes = axes_operand(node, 13)
     if axes is None:
@@ -126,7 +134,8 @@ def _squeeze_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
 
 
 def _unsqueeze_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
-    if (target := node.stated(1)) is not None:
+    """Returns the shape of the result of an Unsqueeze."""
+    if (target := node.declared_if_unknown(1)) is not None:
         return list(target)
     axes = axes_operand(node, 13)
     if axes is None:
@@ -142,15 +151,17 @@ _TARGETS = {"Reshape": _reshape_target, "Flatten": _flatten_target, "Squeeze": _
 
 @decomposes("Identity", "StopGradient")
 def identity(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Identity and StopGradient, which return their operand."""
     return node.inputs[:1]
 
 
 @decomposes("Dropout")
 def dropout(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Dropout. In inference it is the identity; the mask is all true."""
+    """Imports Dropout, in inference the identity with a mask of true. In training mode, from operator set 12 on, it
+    drops elements at random."""
     if node.opset >= 12 and node.has(2):
         if not node.is_const(2) or node.const(2).any():
-            return dropped_out(node, None if node.is_const(2) else node.inputs[2])[:node.num_outputs]
+            return import_dropout_training(node, None if node.is_const(2) else node.inputs[2])[:node.num_outputs]
     elif node.opset < 7 and not node.attr("is_test", 0):
         raise MegccError("is in training mode; export the model for inference")
     if node.num_outputs > 1 and node.type(0).is_static:
@@ -160,7 +171,8 @@ def dropout(node: OnnxNode) -> tuple[str, ...]:
 
 @register
 class Dims(Operator):
-    """Writes extents as data. Attributes `extents` (row-major), `shape`, `dtype`."""
+    """A tensor whose elements are extents, which may be symbolic. Attributes: `extents`, in row-major order; `shape`;
+    `dtype`, int32 or int64."""
 
     kind = "dims"
     operands = ()
@@ -178,7 +190,8 @@ class Dims(Operator):
 
 @register
 class Shape(Operator):
-    """The extents of axes [start, end) as int64; the compiler always folds it."""
+    """ONNX's Shape: the extents of axes [start, end) of x, int64 [end - start]. The compiler always folds it.
+    Attributes `start`, `end`."""
 
     kind = "shape"
     onnx = ("Shape",)
@@ -205,7 +218,7 @@ class Shape(Operator):
 
 @register
 class Size(Operator):
-    """Number of elements as int64."""
+    """ONNX's Size: the number of elements of x, int64 []."""
 
     kind = "size"
     onnx = ("Size",)
@@ -224,7 +237,8 @@ class Size(Operator):
 
 @register
 class Full(Operator):
-    """A tensor of one value. Attributes `shape`, `value`, `dtype`."""
+    """A tensor whose elements are one value: ONNX's ConstantOfShape, relax.full, zeros and ones. Attributes: `shape`,
+    `value`, `dtype`."""
 
     kind = "full"
     operands = ()
@@ -247,7 +261,7 @@ class Full(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         value = np.asarray(node.attr("value", np.zeros(1, np.float32))).reshape(-1)[:1]
-        shape = node.stated(0) or node.dims(0, "shape")
+        shape = node.declared_if_unknown(0) or node.dims(0, "shape")
         if all(isinstance(dim, int) for dim in shape):
             dtype = "bool" if value.dtype == np.bool_ else value.dtype.name
             return node.emit("full", (), shape=shape, value=value[0].item(), dtype=dtype)
@@ -257,7 +271,8 @@ class Full(Operator):
 
 @register
 class Range(Operator):
-    """start, start + delta, … before limit; the operands are constants."""
+    """ONNX's Range: start, start + delta, … before limit, [count]. The operands are constants [] of one dtype, which is
+    the result's. Attribute `count`: the number of elements."""
 
     kind = "range"
     operands = ("start", "limit", "delta")
@@ -278,7 +293,9 @@ class Range(Operator):
 
 @decomposes("Range")
 def import_range(node: OnnxNode) -> tuple[str, ...]:
-    if (shape := node.stated(0) or node.stated(1) or node.stated(2)) is not None:
+    """Imports Range. Operands that are known only at run time give the shape that the model declares, or a
+    data-dependent number of elements."""
+    if (shape := node.declared_if_unknown(0) or node.declared_if_unknown(1) or node.declared_if_unknown(2)) is not None:
         dtype = node.type(0).dtype
         start, delta = (node.emit("reshape", (node.inputs[index],), shape=())[0] for index in (0, 2))
         node.require_budget(*shape)
@@ -288,8 +305,8 @@ def import_range(node: OnnxNode) -> tuple[str, ...]:
         return _symbolic_range(node)
     if not all(map(node.is_const, range(3))):
         start, limit, delta = (node.emit("reshape", (name,), shape=())[0] for name in node.inputs)
-        count = counted_steps(node, start, limit, delta, None)
-        (steps,) = node.emit("mul", (ramp(node, count, node.type(0).dtype), delta))
+        count = number_of_steps(node, start, limit, delta, None)
+        (steps,) = node.emit("mul", (emit_arange(node, count, node.type(0).dtype), delta))
         return node.emit("add", (steps, start))
     start, limit, delta = (node.const(index, name).reshape(())
                            for index, name in enumerate(("start", "limit", "delta")))
@@ -305,10 +322,10 @@ def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
     if not isinstance(delta, int) or delta == 0:
         raise MegccError(f"delta is {delta}, which has to be a number other than 0")
     count = ceildiv(limit - start, delta) if delta > 0 else ceildiv(start - limit, -delta)
-    least, _ = limits(count)
-    count = count if least is not None and least >= 0 else dim_max(count, 0)
+    lower, _ = limits(count)
+    count = count if lower is not None and lower >= 0 else dim_max(count, 0)
     dtype = np.dtype(node.type(0).dtype)
-    steps = ramp(node, count, dtype.name)
+    steps = emit_arange(node, count, dtype.name)
     if delta != 1:
         (steps,) = node.emit("mul", (steps, node.constant(np.array(delta, dtype))))
     if start == 0:
@@ -319,6 +336,7 @@ def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("EyeLike")
 def eye_like(node: OnnxNode) -> tuple[str, ...]:
+    """Imports EyeLike: a matrix of the operand's shape with ones on diagonal `k`, zeros elsewhere."""
     import onnx
     type_, k = node.type(0), node.attr("k", 0)
     if type_.rank != 2:
@@ -335,7 +353,8 @@ def eye_like(node: OnnxNode) -> tuple[str, ...]:
 
 @register
 class Expand(Operator):
-    """Broadcasts to at least `shape`, as an elementwise operator with an operand of that shape would."""
+    """ONNX's Expand, relax.broadcast_to: x, of any dtype, broadcast as by an elementwise operator with an operand of
+    attribute `shape`. So axes of extent 1 in `shape` keep x's extent."""
 
     kind = "expand"
     onnx = ("Expand",)
@@ -354,8 +373,8 @@ class Expand(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        stated = node.stated(1)
-        shape = stated or shape_expanded_to(node)
-        if broadcast(node.type(0).shape, shape) == node.type(0).shape and (stated or node.is_known(1)):
+        declared = node.declared_if_unknown(1)
+        shape = declared or resolve_expand_shape(node)
+        if broadcast(node.type(0).shape, shape) == node.type(0).shape and (declared or node.is_known(1)):
             return node.inputs[:1]
         return node.emit("expand", node.inputs[:1], shape=shape)

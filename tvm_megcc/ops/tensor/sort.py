@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that order elements."""
+"""Operators that order elements: ONNX's TopK, relax.topk, sort and argsort."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from ..rules import axis_of
 
 @register
 class TopK(Operator):
-    """The `k` largest elements along attribute `axis` (smallest unless `largest`), the best first, and their indices as
-    int64. The first of equal elements is the better one; NaN is larger than any number."""
+    """ONNX's TopK: the k largest or smallest elements along an axis, the best first, and their indices, int64.
+
+    Operand: x of numbers. Both results have x's shape with k elements along the axis. Attributes: `axis`; `k`;
+    `largest`, false for the smallest. The first of equal elements is the better one; NaN is larger than any number.
+    """
 
     kind = "top_k"
     onnx = ("TopK",)
@@ -53,7 +56,7 @@ class TopK(Operator):
         axis = axis_of(node.attr("axis", -1), node.type(0).rank)
         if node.opset < 10:
             k = node.attr("k")
-        elif (shape := node.stated(1)) is not None:
+        elif (shape := node.declared_if_unknown(1)) is not None:
             k = shape[axis]
         else:
             (k,) = node.dims(1, "k", node.type(0).shape[axis])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unique: finds the distinct slices of an axis."""
+"""ONNX's Unique: the distinct slices along an axis."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from .move import emit_slice
 
 @register
 class Unique(Operator):
-    """The groups of equal slices along `axis`, ordered by value or, if `sorted` is 0, by first occurrence. Slices are
-    compared lexicographically; NaNs are equal to each other and larger than any number.
+    """The groups of equal slices of x, of any dtype, along an axis, for ONNX's Unique.
 
-    Results, int64: the first member of each group [count], the group of each slice [N], the size of each group [count],
-    and the number of groups []. That may be less than attribute `count`; a run with more groups fails.
+    Slices are compared lexicographically; NaNs are equal to each other and larger than any number.
+
+    Results, int64: the index of the first slice of each group [count], the group of each slice [N], the size of each
+    group [count], and the number of groups []. Attributes: `axis`; `sorted`: groups are ordered by value, or by first
+    occurrence if it is 0; `count`, a capacity: a run with more groups fails, one with less leaves the rest 0.
     """
 
     kind = "unique"
@@ -39,12 +41,12 @@ class Unique(Operator):
         groups = sorted(set(keys)) if attrs.sorted else list(dict.fromkeys(keys))
         if len(groups) > attrs.count:
             raise ShapeError(f"found {len(groups)} different slices where there is room for {attrs.count}")
-        number = {key: index for index, key in enumerate(groups)}
-        inverse = np.array([number[key] for key in keys], np.int64)
-        first, members = np.zeros(attrs.count, np.int64), np.zeros(attrs.count, np.int64)
+        index_of = {key: index for index, key in enumerate(groups)}
+        inverse = np.array([index_of[key] for key in keys], np.int64)
+        first, sizes = np.zeros(attrs.count, np.int64), np.zeros(attrs.count, np.int64)
         first[:len(groups)] = [keys.index(key) for key in groups]
-        members[:len(groups)] = np.bincount(inverse, minlength=len(groups))
-        return first, inverse, members, np.array(len(groups), np.int64)
+        sizes[:len(groups)] = np.bincount(inverse, minlength=len(groups))
+        return first, inverse, sizes, np.array(len(groups), np.int64)
 
 
 def _case(shape: tuple[int, ...], dtype: str, axis: int, count: int, values: np.ndarray | None = None,
@@ -64,8 +66,9 @@ Unique.cases = (
 
 @decomposes("Unique")
 def unique(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Unique. Results: the distinct values, their first indices, the inverse indices, and the counts."""
-    value, axis, declared = node.inputs[0], node.attr("axis"), node.declared()
+    """Imports Unique. Results: the distinct slices, the index of the first of each, the group of each slice, and the
+    sizes of the groups."""
+    value, axis, declared = node.inputs[0], node.attr("axis"), node.declared_shape()
     if node.is_string(0) and node.attr("sorted", 1):
         raise MegccError("orders strings, which is not supported; sorted = 0 is")
     if axis is None:
@@ -73,9 +76,9 @@ def unique(node: OnnxNode) -> tuple[str, ...]:
     axis = 0 if axis is None else axis_of(axis, node.type_of(node.inputs[0]).rank)
     capacity = node.type_of(value).shape[axis] if declared is None else declared[axis]
     in_order = int(node.attr("sorted", 1) != 0)
-    first, inverse, members, found = node.emit(Unique.kind, (value,), axis=axis, sorted=in_order,
-                                               count=node.bound(capacity))
-    count = node.count(found, capacity)
-    first, members = (emit_slice(node, each, 0, 0, count) for each in (first, members))
-    results = (*node.emit(Gather.kind, (value, first), axis=axis), first, inverse, members)
+    first, inverse, sizes, number_of_groups = node.emit(Unique.kind, (value,), axis=axis, sorted=in_order,
+                                                        count=node.extent_bound(capacity))
+    count = node.unbacked_extent(number_of_groups, capacity)
+    first, sizes = (emit_slice(node, result, 0, 0, count) for result in (first, sizes))
+    results = (*node.emit(Gather.kind, (value, first), axis=axis), first, inverse, sizes)
     return results[:node.num_outputs]

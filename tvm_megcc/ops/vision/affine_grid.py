@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports AffineGrid as a product of a constant grid of coordinates and the affine maps."""
+"""Imports ONNX's AffineGrid as the product of a grid of coordinates and the affine maps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from ...ir.dims import Dim, product
 from ..base import OnnxNode, decomposes
 from ..elementwise import cast_to, emit_broadcast
 from ..emit_onnx import number
-from ..nn.attention import count_up
+from ..nn.attention import arange_int32
 
 
 @decomposes("AffineGrid")
 def affine_grid(node: OnnxNode) -> tuple[str, ...]:
-    """Operands theta [N, d, d + 1] and size (N, C, …, H, W) → [N, …, H, W, d], for d of 2 or 3.
+    """Imports AffineGrid over d = 2 or 3 axes. Operands: theta, affine maps [N, d, d + 1]; size, the extents
+    (N, C, …, H, W). The result is the grid [N, …, H, W, d], for GridSample.
 
     ONNX's function body is not used: it drops a batch axis of 1, and divides 0 by 0 for an axis of one pixel with
     align_corners.
@@ -41,13 +42,13 @@ def affine_grid(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _coordinates(node: OnnxNode, extent: Dim, align: bool, dtype: str) -> str:
-    """Emits the coordinates of pixels along an axis, [extent]. -1 and 1 are the centres of the first and the last pixel
-    if `align`, else their outer edges."""
+    """Emits the coordinates of the pixels along an axis, [extent]. With `align`, -1 and 1 are the centres of the first
+    and the last pixel, else their outer edges."""
     if isinstance(extent, int):
         steps = np.arange(extent)
         coordinates = 2 * steps / max(extent - 1, 1) - 1 if align else (2 * steps + 1) / max(extent, 1) - 1
         return node.constant(coordinates.astype(np.dtype(dtype)))
-    (steps,) = cast_to(node, count_up(node, extent), dtype)
+    (steps,) = cast_to(node, arange_int32(node, extent), dtype)
     (extent_value,) = cast_to(node, node.extent(extent), dtype)
     if align:
         (extent_value,) = emit_broadcast(node, "sub", (extent_value, number(node, 1, dtype)))

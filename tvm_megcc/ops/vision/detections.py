@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Non-maximum suppression as TFLite's operator TFLite_Detection_PostProcess computes it."""
+"""Non-maximum suppression as TFLite's operator TFLite_Detection_PostProcess computes it; also an operator of our own
+ONNX domain "megcc", which programs use (tools/program/detections.py)."""
 
 from __future__ import annotations
 
@@ -12,21 +13,22 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 
-#: The most results: boxes times classes of each.
-MOST = 1 << 16
+#: The largest number of results: boxes times classes of each.
+MAX_RESULTS = 1 << 16
 
 
 @register
 class Detections(Operator):
     """Boxes of decreasing score, without those that overlap a better one. B: boxes, C: classes, D: results.
 
-    Operands: boxes float32 [B,4], each y and x of one corner, then of the other; scores float32 [B,C]. Results: boxes
-    [1,D,4], classes [1,D], scores [1,D], their number [1], all float32; entries after the last result are 0.
-    Attributes: `count`, the most boxes; `classes`, the number of best classes given for each box, a result each (D =
-    count * classes); `per_class`: if not 0, suppression is done for each class separately with at most this many boxes,
-    and at most `count` results, each a box and a class; `background`, the number of leading columns of scores that are
-    not classes; `least`, the lowest score of a result; `overlap`, the IoU above which the worse box is dropped.
-    The first of equal scores is better; NaN is the lowest score.
+    Operands: boxes float32 [B,4], y and x of one corner, then of the other; scores float32 [B,C]. Results, all float32:
+    boxes [1,D,4], classes [1,D] and scores [1,D], with zeros after the last result; the number of results [1].
+
+    Attributes: `count`, the largest number of boxes; `classes`, the number of best classes that are given for each box,
+    a result each, so D is count * classes; `per_class`: if not 0, suppression is done for each class separately with at
+    most this many boxes, and a result is a box with a class, at most `count` of them; `background`, the number of
+    leading columns of scores that are not classes; `least`, the lowest score of a result; `overlap`, the IoU above
+    which the worse box is dropped. If scores are equal, the first box is better; NaN is the lowest score.
     """
 
     kind = "detections"
@@ -39,8 +41,9 @@ class Detections(Operator):
         require_shape(boxes.shape[:1], scores.shape[:1], f"boxes {boxes} with scores {scores}")
         classes = scores.shape[1]
         rows = attrs.count * attrs.classes
-        if not 0 < rows <= MOST or min(attrs.count, attrs.classes) < 1 or attrs.per_class < 0:
-            raise ShapeError(f"{attrs.count} boxes of {attrs.classes} classes; up to {MOST} results are supported")
+        if not 0 < rows <= MAX_RESULTS or min(attrs.count, attrs.classes) < 1 or attrs.per_class < 0:
+            raise ShapeError(f"{attrs.count} boxes of {attrs.classes} classes; up to {MAX_RESULTS} results are "
+                             "supported")
         if not isinstance(classes, int) or not 0 <= attrs.background < classes or not 0 < attrs.overlap <= 1:
             raise ShapeError(f"scores {scores} with {attrs.background} columns of background, overlap {attrs.overlap}")
         return tuple(TensorType("float32", shape) for shape in ((1, rows, 4), (1, rows), (1, rows), (1,)))
@@ -48,24 +51,24 @@ class Detections(Operator):
     @staticmethod
     def compute(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, ...]:
         class_scores = scores[:, attrs.background:]
-        found: list[tuple[float, int, int]] = []  # score, box, class
+        detections: list[tuple[float, int, int]] = []  # score, box, class
         if attrs.per_class:
             for column in range(class_scores.shape[1]):
-                for box in _best(attrs, boxes, class_scores[:, column], min(attrs.per_class, attrs.count)):
-                    found.append((class_scores[box, column], box, column))
-            found = sorted(found, key=lambda row: -row[0])[:attrs.count]
-            count = len(found)
+                for box in _suppress(attrs, boxes, class_scores[:, column], min(attrs.per_class, attrs.count)):
+                    detections.append((class_scores[box, column], box, column))
+            detections = sorted(detections, key=lambda detection: -detection[0])[:attrs.count]
+            count = len(detections)
         else:
             best = np.where(np.isnan(class_scores), -np.inf, class_scores).max(1)
-            chosen = _best(attrs, boxes, best, attrs.count)
+            chosen = _suppress(attrs, boxes, best, attrs.count)
             count = len(chosen)
             for box in chosen:
                 order = np.argsort(-np.where(np.isnan(class_scores[box]), -np.inf, class_scores[box]), kind="stable")
-                found += [(class_scores[box, order[rank]], box, int(order[rank])) if rank < len(order) else (0.0, -1, 0)
-                          for rank in range(attrs.classes)]
+                detections += [(class_scores[box, order[rank]], box, int(order[rank])) if rank < len(order)
+                               else (0.0, -1, 0) for rank in range(attrs.classes)]
         rows = attrs.count * attrs.classes
         results = np.zeros((1, rows, 4), np.float32), np.zeros((1, rows), np.float32), np.zeros((1, rows), np.float32)
-        for row, (score, box, column) in enumerate(found):
+        for row, (score, box, column) in enumerate(detections):
             if box >= 0:
                 results[0][0, row], results[1][0, row], results[2][0, row] = boxes[box], column, score
         return *results, np.array([count], np.float32)
@@ -76,9 +79,9 @@ class Detections(Operator):
 
 
 @decomposes("megcc::Detections")
-def of_onnx(node: OnnxNode) -> tuple[str, ...]:
-    """Boxes float32 [B,4] and scores float32 [B,C] become boxes [1,D,4], classes [1,D], scores [1,D] and their number
-    [1]. Attributes: `count`, D, the most results; `least` and `overlap`."""
+def import_detections(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Detections of the domain megcc, with the operands and results of `Detections`, and suppression for each
+    class separately. Attributes: `count`, D, by default 100; `least`, 0.25; `overlap`, 0.5."""
     if len(node.inputs) != 2 or any(node.type_of(name).dtype != "float32" for name in node.inputs):
         raise ShapeError("takes boxes and scores of float32")
     count = node.attr("count", 100)
@@ -86,31 +89,31 @@ def of_onnx(node: OnnxNode) -> tuple[str, ...]:
                      least=float(node.attr("least", 0.25)), overlap=float(node.attr("overlap", 0.5)))
 
 
-def _best(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray, count: int) -> list[int]:
-    """Returns up to `count` boxes, the best first, after suppression."""
-    left = scores >= np.float32(attrs.least)
+def _suppress(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray, count: int) -> list[int]:
+    """Returns the indices of up to `count` boxes that remain after suppression, the best first."""
+    candidates = scores >= np.float32(attrs.least)
     chosen: list[int] = []
-    while len(chosen) < count and left.any():
-        best = int(np.argmax(np.where(left, scores, -np.inf)))
-        best = best if left[best] else int(np.flatnonzero(left)[0])
+    while len(chosen) < count and candidates.any():
+        best = int(np.argmax(np.where(candidates, scores, -np.inf)))
+        best = best if candidates[best] else int(np.flatnonzero(candidates)[0])
         chosen.append(best)
-        left[best] = False
-        left &= ~(_overlaps(boxes[best], boxes) > np.float32(attrs.overlap))
+        candidates[best] = False
+        candidates &= ~(_iou(boxes[best], boxes) > np.float32(attrs.overlap))
     return chosen
 
 
-def _overlaps(one: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """Returns the IoU of a box with others, in float32; 0 if one has no area."""
+def _iou(one: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Returns the intersection over union (IoU) of a box [4] with others [B,4], float32 [B]; 0 if one has no area."""
     def areas(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-        found: np.ndarray = (upper[..., 0] - lower[..., 0]) * (upper[..., 1] - lower[..., 1])
-        return found
+        products: np.ndarray = (upper[..., 0] - lower[..., 0]) * (upper[..., 1] - lower[..., 1])
+        return products
 
     with np.errstate(all="ignore"):
-        both = areas(one[:2], one[2:]) + areas(boxes[:, :2], boxes[:, 2:])
+        sum_of_areas = areas(one[:2], one[2:]) + areas(boxes[:, :2], boxes[:, 2:])
         sides = np.maximum(np.minimum(one[2:], boxes[:, 2:]) - np.maximum(one[:2], boxes[:, :2]), np.float32(0))
-        common = sides[:, 0] * sides[:, 1]
-        known = (areas(one[:2], one[2:]) > 0) & (areas(boxes[:, :2], boxes[:, 2:]) > 0)
-        return np.where(known, common / (both - common), np.float32(0))
+        intersection = sides[:, 0] * sides[:, 1]
+        have_area = (areas(one[:2], one[2:]) > 0) & (areas(boxes[:, :2], boxes[:, 2:]) > 0)
+        return np.where(have_area, intersection / (sum_of_areas - intersection), np.float32(0))
 
 
 def _case(boxes: int, columns: int, count: int, classes: int = 1, per_class: int = 0, background: int = 1,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GridSample: samples images at the coordinates of a grid."""
+"""ONNX's GridSample, relax.image.grid_sample: samples images or volumes at the coordinates of a grid."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, f32, register
 
+#: ONNX's modes, and ours.
 MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
 PADDINGS = ("zeros", "border", "reflection")
-FAR = 2.0**24
+#: Positions are clamped to this distance from the origin, in elements; float32 holds all integers up to it.
+MAX_POSITION = 2.0**24
 
 
 @register
 class GridSample(Operator):
-    """y[n, c, p] = x[n, c] at the position grid[n, p], whose coordinates are from -1 to 1 along each axis, with the
-    last axis first.
+    """y[n, c, p] = x[n, c] at the position grid[n, p], interpolated.
 
-    Attributes: `mode` ("nearest", "linear", "cubic"); `padding` outside of x ("zeros", "border", "reflection");
-    `align`: whether -1 and 1 are the centres of the border elements, not their outer edges. With "border", a position
-    outside of x is clamped to the border. Cubic weights are those of the unclamped position, with its 16 or 64
-    neighbours clamped, as in PyTorch and ONNX Runtime. Coordinates are bounded to 2^24 elements; NaN counts as the
-    least one.
+    Operands: x [N, C, H, W] or [N, C, D, H, W] of floats; grid, of x's dtype, [N, …, 2 or 3], coordinates from -1 to 1
+    along each axis, that of W first. Result: [N, C, …] with the grid's axes.
+
+    Attributes: `mode`, "nearest", "linear" or "cubic"; `padding`, the values outside of x: "zeros", "border" or
+    "reflection"; `align`: -1 and 1 are the centres of the first and the last element, else their outer edges.
+
+    With "border", a position outside of x is clamped to the border. Cubic weights are those of the unclamped position,
+    with its 16 or 64 neighbours clamped, as in PyTorch and ONNX Runtime. Positions are clamped to 2^24 elements; NaN
+    counts as the lowest one.
     """
 
     kind = "grid_sample"
@@ -74,32 +79,33 @@ class GridSample(Operator):
         return {"mode": MODES[mode], "padding": padding, "align": bool(node.attr("align_corners", 0))}
 
 
-def _mirrored(v: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Reflects v at both ends of [low, high] until it is within."""
-    span = np.float32(high - low)
+def _reflect(v: np.ndarray, lower: float, upper: float) -> np.ndarray:
+    """Reflects v at both ends of [lower, upper] until it is within."""
+    span = np.float32(upper - lower)
     if span <= 0:
-        return np.clip(v, low, high)
-    distance = np.where(v < low, low - v, v - high)
+        return np.clip(v, lower, upper)
+    distance = np.where(v < lower, lower - v, v - upper)
     times = np.floor(distance / span)
     rest = distance - times * span
-    mirrored = np.where((times % 2 == 0) == (v < low), low + rest, high - rest)
-    return np.where((v < low) | (v > high), mirrored, v)
+    reflected = np.where((times % 2 == 0) == (v < lower), lower + rest, upper - rest)
+    return np.where((v < lower) | (v > upper), reflected, v)
 
 
 def _neighbours(attrs: Attrs, g: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices (-1 outside of the axis) and weights of a coordinate's neighbours, [..., T]. Positions are
-    computed in float32, as in C."""
+    """Returns the indices and weights of the neighbours of coordinates g along an axis: int64, -1 for one that is zero,
+    and float64, [..., T] with 1, 2 or 4 neighbours. Positions are computed in float32, as in C."""
     last, half_pixel, one = np.float32(extent - 1), np.float32(0.5), np.float32(1)
-    low, high = (np.float32(0), last) if attrs.align else (-half_pixel, last + half_pixel)
+    lower, upper = (np.float32(0), last) if attrs.align else (-half_pixel, last + half_pixel)
     with np.errstate(over="ignore", invalid="ignore"):
         v = (g + one) * half_pixel * last if attrs.align else ((g + one) * np.float32(extent) - one) * half_pixel
-    v = np.clip(np.where(np.isnan(v), np.float32(-FAR), v), np.float32(-FAR), np.float32(FAR))
+    furthest = np.float32(MAX_POSITION)
+    v = np.clip(np.where(np.isnan(v), -furthest, v), -furthest, furthest)
     if attrs.mode == "nearest":
         v = np.rint(v)
     if attrs.padding == "border" and attrs.mode != "cubic":
-        v = np.where((v < low) | (v > high), np.clip(v, 0, last), v)
+        v = np.where((v < lower) | (v > upper), np.clip(v, 0, last), v)
     elif attrs.padding == "reflection":
-        v = _mirrored(v, low, high)
+        v = _reflect(v, lower, upper)
     first = np.floor(v)
     t = (v - first)[..., None].astype(np.float64)
     if attrs.mode == "nearest":
@@ -114,7 +120,7 @@ def _neighbours(attrs: Attrs, g: np.ndarray, extent: int) -> tuple[np.ndarray, n
     if attrs.padding == "zeros":
         return np.where((index < 0) | (index >= extent), -1, index).astype(np.int64), weights
     if attrs.padding == "reflection":
-        index = np.trunc(_mirrored(index.astype(np.float32), low, high))
+        index = np.trunc(_reflect(index.astype(np.float32), lower, upper))
     return np.clip(index, 0, extent - 1).astype(np.int64), weights
 
 

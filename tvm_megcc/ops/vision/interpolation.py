@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Source coordinates and weights of a resized axis, by ONNX's rules."""
+"""Source coordinates and weights of a resized axis, by the rules of ONNX's Resize."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+#: The values of Resize's attributes mode, coordinate_transformation_mode and nearest_mode.
 MODES = ("nearest", "linear", "cubic")
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric",
                "tf_crop_and_resize")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-#: The rounding of Resize-10 and Upsample, which have no attribute for it: up where the axis becomes shorter, else down,
-#: of positions in float32. Source: ONNX Runtime; ONNX's test resize_downsample_nearest of version 1.5 has it too.
-SIMPLE = "simple"
+#: The rounding of Upsample, and of Resize of operator set 10, which have no attribute for it: positions in float32 are
+#: rounded up if the axis becomes shorter, else down. Source: ONNX Runtime, and ONNX's test resize_downsample_nearest of
+#: version 1.5.
+LEGACY_ROUNDING = "simple"
 
 
 def source_coordinates(extent: int, result: int, scale: float, coordinates: str,
                        roi: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
     """Returns the position on the operand's axis for each element of the result's axis, float64 [result].
 
-    roi: the region of the axis, as fractions, for tf_crop_and_resize.
+    Args:
+        extent, result: the extents of the operand's and the result's axis.
+        scale: result / extent before rounding.
+        coordinates: one of COORDINATES.
+        roi: start and end of the region, as fractions of the axis, for tf_crop_and_resize.
     """
     position, length = np.arange(result, dtype=np.float64), extent * scale
     if coordinates == "asymmetric":
@@ -41,8 +47,9 @@ def source_coordinates(extent: int, result: int, scale: float, coordinates: str,
 
 
 def nearest_indices(position: np.ndarray, extent: int, rounding: str) -> np.ndarray:
-    """Returns the nearest index of the operand for each element of the result's axis, int64."""
-    if rounding == SIMPLE:
+    """Returns the nearest index of the operand's axis for each position, int64. rounding: one of NEAREST, or
+    LEGACY_ROUNDING."""
+    if rounding == LEGACY_ROUNDING:
         shorter = len(position) > 1 and position[-1] > len(position) - 1
         position, rounding = position.astype(np.float32), "ceil" if shorter else "floor"
     if rounding == "floor":
@@ -58,15 +65,16 @@ def nearest_indices(position: np.ndarray, extent: int, rounding: str) -> np.ndar
 
 
 def linear_weights(position: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the lower neighbour of each element, int64, and the weight of the upper one, float32. The upper neighbour
-    is the lower + 1, or the last index."""
+    """Returns the lower neighbour of each position, int64, and the weight of the upper one, float32. The upper
+    neighbour is the lower one + 1, or the last index."""
     position = np.clip(position, 0, extent - 1)
     lower = np.minimum(np.floor(position), max(extent - 2, 0))
     return lower.astype(np.int64), (position - lower).astype(np.float32)
 
 
-def tables(position: np.ndarray, extent: int, mode: str, rounding: str) -> list[np.ndarray]:
-    """Returns the operands of a `resize` for an axis: the indices, and for linear the weights, of each element."""
+def axis_tables(position: np.ndarray, extent: int, mode: str, rounding: str) -> list[np.ndarray]:
+    """Returns the operands of a `resize` for an axis: the index of each element, int32, and for linear the weight of
+    its upper neighbour, float32."""
     if mode == "nearest":
         return [nearest_indices(position, extent, rounding).astype(np.int32)]
     lower, weight = linear_weights(position, extent)
@@ -77,9 +85,12 @@ def tables(position: np.ndarray, extent: int, mode: str, rounding: str) -> list[
 class Interpolation:
     """The attributes of an interpolation, except its coordinates.
 
-    cubic_a: the parameter of Keys' kernel.
-    excludes: if true, neighbours outside of the axis have weight 0.
-    antialias: if an axis shrinks, the kernel widens by the factor.
+    mode: one of MODES.
+    rounding: one of NEAREST or LEGACY_ROUNDING, for nearest.
+    cubic_a: the parameter of the cubic convolution kernel (R. G. Keys, IEEE Transactions on Acoustics, Speech, and
+        Signal Processing 29, 1981).
+    excludes: whether neighbours outside of the axis have weight 0; else they are clamped to its border.
+    antialias: whether the kernel of an axis that shrinks widens by the factor.
     """
 
     mode: str
@@ -90,7 +101,8 @@ class Interpolation:
 
     @property
     def by_tables(self) -> bool:
-        """Whether each element has at most two neighbours, and those outside of the axis are clamped to its border."""
+        """Returns whether each element has at most two neighbours, and those outside of the axis are clamped to its
+        border. Then it is a `resize`, else a `resample`."""
         return self.mode == "nearest" or (self.mode == "linear" and not self.excludes and not self.antialias)
 
     def reach(self, scale: float) -> int:
@@ -99,7 +111,8 @@ class Interpolation:
         return 2 * math.ceil((2 if self.mode == "cubic" else 1) / shrink)
 
     def windows(self, position: np.ndarray, extent: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the indices and weights of the neighbours of each element, int64 and float64 [result, T]."""
+        """Returns the indices and weights of the neighbours of each position, int64 and float64 [positions, T]; indices
+        may be outside of the axis."""
         shrink = min(scale, 1.0) if self.antialias else 1.0
         reach = self.reach(scale) // 2
         indices = np.floor(position).astype(np.int64)[:, None] + np.arange(1 - reach, 1 + reach)
@@ -110,6 +123,7 @@ class Interpolation:
         return indices, weights / np.where(total == 0, 1.0, total)
 
     def _kernel(self, distance: np.ndarray) -> np.ndarray:
+        """Returns the weight, before it is normalised, of a neighbour at a distance."""
         if self.mode == "linear":
             falling: np.ndarray = np.maximum(1 - distance, 0)
             return falling

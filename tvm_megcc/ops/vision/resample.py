@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weighted sums of neighbours along one axis, for cubic and antialiased interpolation and adaptive average pooling."""
+"""Weighted sums of neighbours along one axis, for cubic and antialiased interpolation (vision/resize.py) and adaptive
+average pooling."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ def _case(shape: tuple[int, ...], axis: int, first: list[int], taps: int) -> Cas
 
 @register
 class Resample(Operator):
-    """y[o] = sum over t of weight[o][t] * x[first[o] + t] along `axis`.
+    """y[o] = sum over t of weight[o][t] * x[first[o] + t] along attribute `axis`.
 
-    Operands: first int32 [O], weight float32 [O, T]; first[o] + T must be at most the axis' extent.
+    Operands: x of floats; first int32 [O]; weight float32 [O, T]. first[o] + T is at most the extent of the axis.
+    Result: x's type, with O elements along the axis.
     """
 
     kind = "resample"
@@ -46,12 +48,15 @@ class Resample(Operator):
         return (np.ascontiguousarray(np.moveaxis(total, -1, attrs.axis)).astype(x.dtype),)
 
 
-def run_tables(indices: np.ndarray, weights: np.ndarray, extent: int, taps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the operands `first` and `weight` of a resample with this many taps, for given neighbours. Indices
-    outside of the axis are clamped to its border.
+def resample_tables(indices: np.ndarray, weights: np.ndarray, extent: int, taps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the operands `first` and `weight` of a resample for given neighbours. Indices outside of the axis are
+    clamped to its border.
 
     Args:
-        indices: [O, T], consecutive in each row. weights: float64 [O, T].
+        indices: [O, T], consecutive in each row.
+        weights: float64 [O, T].
+        extent: that of the axis.
+        taps: the number of neighbours in the operands.
     """
     first = np.clip(indices[:, 0], 0, extent - taps)
     table = np.zeros((len(indices), taps))
@@ -60,13 +65,13 @@ def run_tables(indices: np.ndarray, weights: np.ndarray, extent: int, taps: int)
 
 
 def adaptive_means(node: OnnxNode, value: str, axis: int, size: int) -> str:
-    """Emits adaptive average pooling along an axis: the means of `size` windows that cover it as evenly as possible,
-    and may overlap."""
+    """Emits adaptive average pooling along an axis, as relax.nn.adaptive_avg_pool2d: the means of `size` windows that
+    cover it as evenly as possible, and may overlap."""
     extent = number(node.type_of(value).shape[axis])
     node.require_budget(size, -(-extent // size) + 1)
     starts = np.arange(size) * extent // size
     ends = -(-(np.arange(size) + 1) * extent // size)
     indices = starts[:, None] + np.arange((ends - starts).max())
-    tables = run_tables(indices, (indices < ends[:, None]) / (ends - starts)[:, None], extent,
+    tables = resample_tables(indices, (indices < ends[:, None]) / (ends - starts)[:, None], extent,
                         min(indices.shape[1], extent))
     return node.emit("resample", (value, *map(node.constant, tables)), axis=axis)[0]

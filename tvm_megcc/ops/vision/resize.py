@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resize: nearest, linear or cubic interpolation of a tensor along some axes."""
+"""The operator `resize` (nearest and linear interpolation by tables), and the importer of ONNX's Resize and Upsample,
+which emits it, or a `resample` for cubic and antialiased interpolation.
+
+The tables are constants if scales and extents are known; else the operator `resize_tables` computes them in the run.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +25,24 @@ from ..rules import axis_of
 from ..tensor.move import emit_slice
 from .interpolation import (
     COORDINATES,
+    LEGACY_ROUNDING,
     MODES,
     NEAREST,
-    SIMPLE,
     Interpolation,
+    axis_tables,
     nearest_indices,
     source_coordinates,
-    tables,
 )
 from .resize_tables import CROP, ResizeTables
 
 #: The largest integer scale for which nearest neighbours are repeated; larger ones use tables.
-MOST_REPEATED = 16
+MAX_REPEAT_SCALE = 16
 
 
 def _case(shape: tuple[int, ...], axes: tuple[int, ...], sizes: tuple[int, ...], mode: str,
           coordinates: str = "half_pixel", rounding: str = "floor") -> Case:
     operands = [table for axis, size in zip(axes, sizes, strict=True)
-                for table in tables(source_coordinates(shape[axis], size, size / shape[axis], coordinates),
+                for table in axis_tables(source_coordinates(shape[axis], size, size / shape[axis], coordinates),
                                     shape[axis], mode, rounding)]
     return Case((f32(*shape), *((table.shape, table.dtype.name) for table in operands)),
                 {"axes": axes, "mode": mode}, tuple(range(1, 1 + len(operands))), dict(enumerate(operands, 1)))
@@ -46,11 +50,12 @@ def _case(shape: tuple[int, ...], axes: tuple[int, ...], sizes: tuple[int, ...],
 
 @register
 class Resize(Operator):
-    """Interpolation along attribute `axes` (one, or two neighbouring ones) by tables. Attribute `mode`: "nearest" or
-    "linear".
+    """Nearest or linear interpolation along one axis, or two neighbouring ones, by tables, for ONNX's Resize and
+    Upsample, relax.image.resize2d and Relay's image.resize2d.
 
-    Operands: x, then for each axis the index of the (lower) neighbour of each element of the result, int32, and for
-    linear the weight of the upper one, float32.
+    Operands: x; then for each axis the index of the nearest or lower neighbour of each element of the result, int32
+    [extent of the result], and for linear the weight of the upper one, float32. Result: x's dtype. Attributes: `axes`;
+    `mode`, "nearest" or "linear".
     """
 
     kind = "resize"
@@ -76,13 +81,13 @@ class Resize(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
-        given = iter(operands)
+        remaining = iter(operands)
         for axis in attrs.axes:
-            lower = next(given)
+            lower = next(remaining)
             if attrs.mode == "nearest":
                 x = np.take(x, lower, axis)
                 continue
-            weight = next(given).reshape([-1 if index == axis else 1 for index in range(x.ndim)])
+            weight = next(remaining).reshape([-1 if index == axis else 1 for index in range(x.ndim)])
             first, second = np.take(x, lower, axis), np.take(x, np.minimum(lower + 1, x.shape[axis] - 1), axis)
             x = (first * (1 - weight) + second * weight).astype(x.dtype)
         return (x,)
@@ -93,14 +98,15 @@ class Resize(Operator):
         resized_axes = [resized for resized in _axes_of(node, coordinates) if not resized.is_unchanged]
         if all(resized.repeats(interpolation, coordinates) for resized in resized_axes) \
                 and not all(resized.known for resized in resized_axes):
-            return (_repeated(node, node.inputs[0], resized_axes),)
-        tables = [(resized.axis, _tables(node, resized, interpolation, coordinates)) for resized in resized_axes]
+            return (_repeat_elements(node, node.inputs[0], resized_axes),)
+        tables = [(resized.axis, _emit_tables(node, resized, interpolation, coordinates)) for resized in resized_axes]
         outside = None
         if coordinates == CROP:
-            outside = _outside(node, [(axis, table[-1]) for axis, table in tables])
+            outside = _emit_outside_mask(node, [(axis, table[-1]) for axis, table in tables])
             tables = [(axis, table[:-1]) for axis, table in tables]
-        value = _in_float(node, interpolation, lambda value: _interpolated(node, value, tables, interpolation))
-        return (_extrapolated(node, outside, value),)
+        value = _interpolate_in_float(node, interpolation,
+                                      lambda value: _emit_resize(node, value, tables, interpolation))
+        return (_extrapolate(node, outside, value),)
 
 
 @dataclass(frozen=True)
@@ -122,37 +128,41 @@ class _ResizedAxis:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the axis stays unchanged."""
+        """Returns whether the axis stays unchanged."""
         same = self.size == self.extent and (self.scale == 1.0 or self.extent == 1)
         return same and self.region == (0.0, 1.0)
 
     @property
     def known(self) -> bool:
-        """Whether the tables can be computed at compile time."""
+        """Returns whether the tables can be computed at compile time."""
         return not any(isinstance(part, str) for part in (self.scale, self.region)) \
             and isinstance(self.size, int) and isinstance(self.extent, int)
 
     def repeats(self, interpolation: Interpolation, coordinates: str) -> bool:
-        """Whether each element is repeated equally often, whatever the extent."""
+        """Returns whether each element is repeated equally often, whatever the extent."""
         if interpolation.mode != "nearest" or coordinates == CROP or isinstance(self.scale, str):
             return False
         scale = int(self.scale)
-        if not 1 <= scale == self.scale <= MOST_REPEATED:
+        if not 1 <= scale == self.scale <= MAX_REPEAT_SCALE:
             return False
         position = source_coordinates(8, 8 * scale, scale, coordinates)
         return bool((nearest_indices(position, 8, interpolation.rounding) == np.arange(8 * scale) // scale).all())
 
 
 def _interpolation_of(node: OnnxNode) -> tuple[Interpolation, str]:
-    """Returns the interpolation of a node, and its coordinates."""
+    """Returns the interpolation of a node, and its coordinates, one of COORDINATES.
+
+    Raises:
+        MegccError: for attributes that are not supported.
+    """
     mode = {"bilinear": "linear"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
     is_before_11 = node.op_type == "Upsample" or node.opset < 11
     coordinates = node.attr("coordinate_transformation_mode", "asymmetric" if is_before_11 else "half_pixel")
-    rounding = node.attr("nearest_mode", SIMPLE if is_before_11 else "round_prefer_floor")
+    rounding = node.attr("nearest_mode", LEGACY_ROUNDING if is_before_11 else "round_prefer_floor")
     if coordinates == "tf_half_pixel_for_nn":
         coordinates, rounding = "half_pixel", "round_prefer_ceil"  # floor((i + 0.5) / scale)
     for name, value, supported in (("mode", mode, MODES), ("coordinates", coordinates, COORDINATES),
-                                   ("rounding", rounding, (*NEAREST, *(SIMPLE,) * is_before_11))):
+                                   ("rounding", rounding, (*NEAREST, *(LEGACY_ROUNDING,) * is_before_11))):
         if value not in supported:
             raise MegccError(f"{name} '{value}' is not supported; one of {', '.join(supported)}")
     antialias, excludes = (bool(node.attr(name, 0)) for name in ("antialias", "exclude_outside"))
@@ -164,8 +174,9 @@ def _interpolation_of(node: OnnxNode) -> tuple[Interpolation, str]:
     return Interpolation(mode, rounding, cubic_a, excludes, antialias), coordinates
 
 
-def _in_float(node: OnnxNode, interpolation: Interpolation, interpolate: Callable[[str], str]) -> str:
-    """Interpolates in float32, and rounds to integers if the operand is of integers."""
+def _interpolate_in_float(node: OnnxNode, interpolation: Interpolation, interpolate: Callable[[str], str]) -> str:
+    """Emits an interpolation of the node's operand, computed in float32 unless it is nearest; results of integers are
+    rounded. interpolate: emits the interpolation of a value."""
     dtype = node.type(0).dtype
     if interpolation.mode == "nearest" or dtype == "float32":
         return interpolate(node.inputs[0])
@@ -176,20 +187,22 @@ def _in_float(node: OnnxNode, interpolation: Interpolation, interpolate: Callabl
     return cast_to(node, value, dtype)[0]
 
 
-def _tables(node: OnnxNode, resized: _ResizedAxis, interpolation: Interpolation, coordinates: str) -> tuple[str, ...]:
-    """Returns the results of `ResizeTables` for an axis, as constants if everything is known."""
-    node.require_budget(*(() if not resized.known else (resized.size,) if interpolation.by_tables else
-                        (resized.size, interpolation.reach(max(resized.scale, 1e-9)))))
+def _emit_tables(node: OnnxNode, resized: _ResizedAxis, interpolation: Interpolation,
+                 coordinates: str) -> tuple[str, ...]:
+    """Emits the results of `ResizeTables` for an axis; they are constants if everything is known."""
+    if resized.known:
+        neighbours = () if interpolation.by_tables else (interpolation.reach(max(resized.scale, 1e-9)),)
+        node.require_budget(resized.size, *neighbours)
     scale = resized.scale if isinstance(resized.scale, str) else node.constant(np.array([resized.scale]))
     operands = (scale, node.extent(resized.extent))
     if coordinates == CROP:
         region = resized.region if isinstance(resized.region, str) else node.constant(np.array(resized.region))
         operands = (*operands, region)
     return ResizeTables.of(node, operands, interpolation, size=resized.size, coordinates=coordinates,
-                           taps=0 if interpolation.by_tables else _taps(resized, interpolation))
+                           taps=0 if interpolation.by_tables else _max_taps(resized, interpolation))
 
 
-def _taps(resized: _ResizedAxis, interpolation: Interpolation) -> Dim:
+def _max_taps(resized: _ResizedAxis, interpolation: Interpolation) -> Dim:
     """Returns the largest possible number of neighbours of an element on the axis."""
     if not isinstance(resized.scale, str):
         return dim_min(interpolation.reach(resized.scale), resized.extent)
@@ -201,9 +214,10 @@ def _taps(resized: _ResizedAxis, interpolation: Interpolation) -> Dim:
     return min(interpolation.reach(least), resized.extent)
 
 
-def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, ...]]],
+def _emit_resize(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, ...]]],
                   interpolation: Interpolation) -> str:
-    """Emits the resize of axes by their tables; two neighbouring axes at a time if it is nearest or linear."""
+    """Emits the interpolation of a value along axes, given with their tables; two neighbouring axes at a time with
+    `resize`."""
     if not interpolation.by_tables:
         for axis, operands in tables:
             (value,) = node.emit("resample", (value, *operands), axis=axis)
@@ -217,8 +231,9 @@ def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str,
     return value
 
 
-def _outside(node: OnnxNode, tables: list[tuple[int, str]]) -> str | None:
-    """Emits which elements of the result are outside of the operand along some axis."""
+def _emit_outside_mask(node: OnnxNode, tables: list[tuple[int, str]]) -> str | None:
+    """Emits which elements of the result are outside of the operand along some axis, bool, for axes with their bool
+    tables; None without axes."""
     rank, outside = node.type(0).rank, None
     for axis, value in tables:
         (size,) = node.type_of(value).shape
@@ -227,29 +242,35 @@ def _outside(node: OnnxNode, tables: list[tuple[int, str]]) -> str | None:
     return outside
 
 
-def _extrapolated(node: OnnxNode, outside: str | None, value: str) -> str:
+def _extrapolate(node: OnnxNode, outside: str | None, value: str) -> str:
+    """Emits attribute extrapolation_value for elements that are outside of the operand, else the value."""
     if outside is None or (node.is_constant(outside) and not node.constant_of(outside).any()):
         return value
     fill = np.array(node.attr("extrapolation_value", 0.0)).astype(np.dtype(node.type_of(value).dtype))
     return node.emit("where", (outside, node.constant(fill), value))[0]
 
 
-def _repeated(node: OnnxNode, value: str, resized_axes: Sequence[_ResizedAxis]) -> str:
-    """Resizes by integer scales with nearest neighbours: repeats every element."""
-    spread, repeated, result = [], [], []
+def _repeat_elements(node: OnnxNode, value: str, resized_axes: Sequence[_ResizedAxis]) -> str:
+    """Emits a nearest interpolation by integer scales, which repeats every element: each axis gets an axis of extent 1
+    after it, which is broadcast to the scale and merged with it."""
+    split_shape, repeated_shape, shape = [], [], []
     scales = {resized.axis: int(resized.scale) for resized in resized_axes}
     for axis, extent in enumerate(node.type(0).shape):
         scale = scales.get(axis, 1)
-        spread += [extent, 1]
-        repeated += [extent, scale]
-        result.append(extent * scale)
-    (value,) = node.emit("reshape", (value,), shape=tuple(spread))
-    (value,) = node.emit("expand", (value,), shape=tuple(repeated))
-    return node.emit("reshape", (value,), shape=tuple(result))[0]
+        split_shape += [extent, 1]
+        repeated_shape += [extent, scale]
+        shape.append(extent * scale)
+    (value,) = node.emit("reshape", (value,), shape=tuple(split_shape))
+    (value,) = node.emit("expand", (value,), shape=tuple(repeated_shape))
+    return node.emit("reshape", (value,), shape=tuple(shape))[0]
 
 
 def _axes_of(node: OnnxNode, coordinates: str) -> list[_ResizedAxis]:
-    """Returns the axes to resize, each with sizes and scale, from the node's sizes or scales."""
+    """Returns the axes that a node resizes, from its operand or attribute `sizes` or `scales`.
+
+    Raises:
+        ShapeError: if these contradict the operand.
+    """
     x = node.type(0)
     axes = [axis_of(axis, x.rank) for axis in node.attr("axes", range(x.rank))]
     extents = [x.shape[axis] for axis in axes]
@@ -269,6 +290,7 @@ def _axes_of(node: OnnxNode, coordinates: str) -> list[_ResizedAxis]:
 
 
 def _regions(node: OnnxNode, count: int) -> list[tuple[float, float] | str]:
+    """Returns the region of each axis from the operand `roi`, as in `_ResizedAxis`."""
     if node.is_const(1):
         return [tuple(map(float, pair)) for pair in node.const(1).astype(np.float64).reshape(2, -1).T]
     (roi,) = cast_to(node, node.inputs[1], "float64")
@@ -298,68 +320,70 @@ def _from_scales(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int], sc
     for scale in scales:
         if not isinstance(scale, str) and not 0 <= scale < math.inf:
             raise ShapeError(f"scales an axis by {scale}")
-    sizes = [_scaled(node, *row) for row in zip(axes, extents, scales, strict=True)]
+    sizes = [_scaled_extent(node, *row) for row in zip(axes, extents, scales, strict=True)]
     return sizes, scales
 
 
-def _scaled(node: OnnxNode, axis: int, extent: Dim, scale: float | str, rounding: float = 0.0) -> Dim:
+def _scaled_extent(node: OnnxNode, axis: int, extent: Dim, scale: float | str, rounding: float = 0.0) -> Dim:
     """Returns floor(extent * scale + rounding) of an axis or, if known at run time only, the declared extent."""
     if not isinstance(scale, str):
         if isinstance(extent, int):
             return math.floor(extent * scale + rounding)
         if scale == int(scale):
             return extent * int(scale)
-    declared = node.declared()
+    declared = node.declared_shape()
     if declared is not None:
         return declared[axis]
     largest = limits(extent)[1]
-    most = None if isinstance(scale, str) or largest is None else math.floor(largest * scale + rounding)
-    length = _number(node, "mul", _real(node, extent), scale)
+    limit = None if isinstance(scale, str) or largest is None else math.floor(largest * scale + rounding)
+    length = _emit_scalar(node, "mul", _float_extent(node, extent), scale)
     if rounding:
-        length = _number(node, "add", length, rounding)
-    (size,) = cast_to(node, _number(node, "floor", length), "int64")
-    return node.count(size, most)
+        length = _emit_scalar(node, "add", length, rounding)
+    (size,) = cast_to(node, _emit_scalar(node, "floor", length), "int64")
+    return node.unbacked_extent(size, limit)
 
 
-def _real(node: OnnxNode, extent: Dim) -> str:
+def _float_extent(node: OnnxNode, extent: Dim) -> str:
     """Emits an extent as float64 [1]."""
     (value,) = cast_to(node, node.extent(extent), "float64")
     return node.emit("reshape", (value,), shape=(1,))[0]
 
 
-def _number(node: OnnxNode, kind: str, *operands: str | float) -> str:
-    """Emits an operator on float64 [1]."""
+def _emit_scalar(node: OnnxNode, kind: str, *operands: str | float) -> str:
+    """Emits the operator `kind` on values float64 [1] and numbers."""
     names = [operand if isinstance(operand, str) else node.constant(np.array([operand], np.float64))
              for operand in operands]
     return node.emit(kind, names)[0]
 
 
 def _from_sizes(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int]) -> tuple[list[Dim], list]:
-    """Returns sizes and scales. Sizes that are known only at run time are replaced by the declared shape; then scales
-    are known too, unless the aspect ratio is kept."""
+    """Returns the sizes of the axes, and their scales (values for those that are known only at run time), from the
+    operand `sizes`. Sizes that are known only at run time are replaced by the declared shape, if there is one; then the
+    scales are known too, unless the aspect ratio is kept."""
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and not (node.is_known(3) and all(isinstance(dim, int) for dim in extents)):
-        ratios = [_number(node, "div", size, _real(node, extent)) for size, extent in
+        ratios = [_emit_scalar(node, "div", size, _float_extent(node, extent)) for size, extent in
                   zip(_elements(node, 3, len(extents), "sizes"), extents, strict=True)]
-        chosen = reduce(lambda a, b: _number(node, "min" if policy == "not_larger" else "max", a, b), ratios)
-        return [_scaled(node, axis, extent, chosen, 0.5) for axis, extent in zip(axes, extents, strict=True)], \
-            [chosen] * len(axes)
-    stated = node.stated(3)
-    sizes = list(node.dims(3, "sizes") if stated is None else (stated[axis] for axis in axes))
+        scale = reduce(lambda a, b: _emit_scalar(node, "min" if policy == "not_larger" else "max", a, b), ratios)
+        return [_scaled_extent(node, axis, extent, scale, 0.5) for axis, extent in zip(axes, extents, strict=True)], \
+            [scale] * len(axes)
+    declared = node.declared_if_unknown(3)
+    sizes = list(node.dims(3, "sizes") if declared is None else (declared[axis] for axis in axes))
     if len(sizes) != len(extents):
         raise ShapeError(f"{len(sizes)} sizes for {len(extents)} axes")
     scales = [_ratio(node, size, extent) for size, extent in zip(sizes, extents, strict=True)]
     if policy != "stretch":
-        chosen = min(scales) if policy == "not_larger" else max(scales)
-        scales = [chosen] * len(scales)
-        sizes = [math.floor(extent * chosen + 0.5) for extent in extents]
+        scale = min(scales) if policy == "not_larger" else max(scales)
+        scales = [scale] * len(scales)
+        sizes = [math.floor(extent * scale + 0.5) for extent in extents]
     return sizes, scales
 
 
 def _ratio(node: OnnxNode, size: Dim, extent: Dim) -> float | str:
+    """Returns size / extent; the value of it, float64 [1], if it is known only at run time."""
     if isinstance(size, int) and isinstance(extent, int):
         return 1.0 if size == extent else size / max(extent, 1)
-    for factor in range(1, MOST_REPEATED + 1):
+    for factor in range(1, MAX_REPEAT_SCALE + 1):
         if size == extent * factor:
             return float(factor)
-    return _number(node, "div", _real(node, size), _real(node, extent))
+    return _emit_scalar(node, "div", _float_extent(node, size), _float_extent(node, extent))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a resize whose scale, extent or region is computed at run time."""
+"""The operator that computes the tables of a resize (vision/resize.py); it is folded unless the scale, extent or region
+is known only at run time."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,35 +13,37 @@ from ...errors import ShapeError
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, register
-from .interpolation import Interpolation, source_coordinates, tables
-from .resample import run_tables
+from .interpolation import Interpolation, axis_tables, source_coordinates
+from .resample import resample_tables
 
 #: The coordinate mode that resizes a region of the operand.
 CROP = "tf_crop_and_resize"
 
 
-def interpolation(attrs: Attrs) -> Interpolation:
+def interpolation_of(attrs: Attrs) -> Interpolation:
+    """Returns the interpolation that the attributes of a `resize_tables` describe."""
     return Interpolation(attrs.mode, attrs.rounding, attrs.cubic_a, attrs.excludes, attrs.antialias)
 
 
-def described(how: Interpolation) -> dict[str, Any]:
+def interpolation_attrs(interpolation: Interpolation) -> dict[str, Any]:
     """Returns the interpolation as attributes."""
-    return {"mode": how.mode, "rounding": how.rounding, "cubic_a": how.cubic_a, "excludes": how.excludes,
-            "antialias": how.antialias}
+    return dataclasses.asdict(interpolation)
 
 
 @register
 class ResizeTables(Operator):
     """Computes the tables of a resized axis: the operands after x of a `resize` or of a `resample`.
 
-    Operands: scale, float64 [1]; extent of the axis, int64 []; for tf_crop_and_resize the region's start and end,
-    float64 [2], as fractions of the axis. Attributes: `size`, elements of the result, which differs by less than 1 from
-    extent * scale; `coordinates`; the fields of an `Interpolation`; `taps`, the most neighbours of an element, if they
-    are more than two.
+    Operands: scale float64 [1]; extent of the axis int64 []; for tf_crop_and_resize region float64 [2], its start and
+    end as fractions of the axis.
 
-    Results: for nearest the index of each element, int32 [size]; for linear with two neighbours the lower one, int32
-    [size], and the weight of the upper one, float32 [size]; else the first neighbour, int32 [size], and the weights,
-    float32 [size, taps]. For tf_crop_and_resize also bool [size]: which elements are outside of the operand.
+    Results: for nearest, the index of each element int32 [size]; for linear with two neighbours, the lower one int32
+    [size] and the weight of the upper one float32 [size]; else the first neighbour int32 [size] and the weights float32
+    [size, taps]. For tf_crop_and_resize also which elements are outside of the operand, bool [size].
+
+    Attributes: `size`, the extent of the result, which differs by less than 1 from extent * scale; `coordinates`, one
+    of COORDINATES; the fields of an `Interpolation`; `taps`, the number of neighbours of an element in the results, if
+    there may be more than two.
     """
 
     kind = "resize_tables"
@@ -52,34 +56,45 @@ class ResizeTables(Operator):
         if scale != TensorType("float64", (1,)) or extent != TensorType("int64", ()) \
                 or region != (TensorType("float64", (2,)) if crops else None):
             raise ShapeError(f"a scale {scale} of an extent {extent} with a region {region}")
-        size, how = attrs.size, interpolation(attrs)
-        weights = () if how.mode == "nearest" else ((size,),) if how.by_tables else ((size, attrs.taps),)
-        return (TensorType("int32", (size,)), *(TensorType("float32", shape) for shape in weights),
-                *((TensorType("bool", (size,)),) if crops else ()))
+        size, interpolation = attrs.size, interpolation_of(attrs)
+        results = [TensorType("int32", (size,))]
+        if not interpolation.by_tables:
+            results.append(TensorType("float32", (size, attrs.taps)))
+        elif interpolation.mode != "nearest":
+            results.append(TensorType("float32", (size,)))
+        if crops:
+            results.append(TensorType("bool", (size,)))
+        return tuple(results)
 
     @staticmethod
     def compute(attrs: Attrs, scale: np.ndarray, extent: np.ndarray,
                 region: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
-        ratio, axis, how = float(scale[0]), int(extent), interpolation(attrs)
+        ratio, axis, interpolation = float(scale[0]), int(extent), interpolation_of(attrs)
         if not abs(axis * ratio - attrs.size) < 1:
             raise ShapeError(f"{attrs.size} elements of an axis of {axis} that is scaled by {ratio}")
         part = (0.0, 1.0) if region is None else (float(region[0]), float(region[1]))
         position = source_coordinates(axis, attrs.size, ratio, attrs.coordinates, part)
-        results = tables(position, axis, how.mode, how.rounding) if how.by_tables else \
-            run_tables(*how.windows(position, axis, ratio), axis, attrs.taps)
-        return (*results, *(((position < 0) | (position > axis - 1),) if attrs.coordinates == CROP else ()))
+        if interpolation.by_tables:
+            results = axis_tables(position, axis, interpolation.mode, interpolation.rounding)
+        else:
+            results = list(resample_tables(*interpolation.windows(position, axis, ratio), axis, attrs.taps))
+        if attrs.coordinates == CROP:
+            results.append((position < 0) | (position > axis - 1))
+        return tuple(results)
 
     @classmethod
-    def of(cls, node: OnnxNode, operands: tuple[str, ...], how: Interpolation, **attrs: Any) -> tuple[str, ...]:
-        return node.emit(cls.kind, operands, **attrs, **described(how))
+    def of(cls, node: OnnxNode, operands: tuple[str, ...], interpolation: Interpolation,
+           **attrs: Any) -> tuple[str, ...]:
+        """Emits the operator with an interpolation as attributes."""
+        return node.emit(cls.kind, operands, **attrs, **interpolation_attrs(interpolation))
 
 
-def _case(extent: int, scale: float, coordinates: str, how: Interpolation, taps: int = 0,
+def _case(extent: int, scale: float, coordinates: str, interpolation: Interpolation, taps: int = 0,
           region: tuple[float, float] = (0.0, 1.0), size: int | None = None) -> Case:
     crops = coordinates == CROP
     inputs = (((1,), "float64"), ((), "int64"), *((((2,), "float64"),) if crops else ()))
     return Case(inputs, {"size": int(extent * scale) if size is None else size, "coordinates": coordinates,
-                         "taps": taps, **described(how)},
+                         "taps": taps, **interpolation_attrs(interpolation)},
                 values={0: np.array([scale]), 1: np.array(extent), **({2: np.array(region)} if crops else {})})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RoiAlign and MaxRoiPool: pool regions of images to one size."""
+"""ONNX's RoiAlign and MaxRoiPool, with TVM's: they pool regions of images (RoI, region of interest) to one size."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, f32, register
 
-FAR = np.float32(2**24)
+MAX_COORDINATE = np.float32(2**24)
 
 
 class _Roi(Operator):
-    """Attributes: `size` (h, w) of the result; `scale`, the factor from the regions' coordinates to pixels."""
+    """The base of pools of regions. Attributes: `size` (h, w), that of each pooled region; `scale`, the factor from the
+    regions' coordinates to pixels.
+
+    columns: the number of columns of operand rois.
+    """
 
     columns = 4
 
@@ -33,12 +37,15 @@ class _Roi(Operator):
 
 @register
 class RoiAlign(_Roi):
-    """The mean (`mode` "avg") or maximum ("max") of bilinear samples in each bin of each region.
+    """ONNX's RoiAlign: the mean or maximum of bilinear samples in each bin of each region (He et al. 2017).
 
-    Further attributes: `samples` in a bin along each axis, 0: as many as a bin has pixels; samples outside of the image
-    are 0, and are counted; `half_pixel`: the centre of pixel i is i + 0.5; without it, regions have at least the size
-    of a pixel. As in ONNX's reference, a maximum is that of the weighted neighbours, not of samples. Operands: x [N, C,
-    H, W]; rois [R, 4], the corners x1, y1, x2, y2; image of each region, integer [R].
+    Operands: x [N, C, H, W] of floats; rois of x's dtype [R, 4], the corners x1, y1, x2, y2; image int32 or int64 [R],
+    the batch element of each region. Result: x's dtype, [R, C, h, w].
+
+    Further attributes: `mode`, "avg" or "max"; `samples`, their number in a bin along each axis, 0 for as many as a bin
+    has pixels; `half_pixel`: the centre of pixel i is i + 0.5; else it is i, and regions have at least the size of a
+    pixel. Samples outside of the image are 0, and are counted. As in ONNX's reference, "max" is the maximum of the
+    weighted neighbours, not of the samples.
     """
 
     kind = "roi_align"
@@ -62,8 +69,9 @@ class RoiAlign(_Roi):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, rois: np.ndarray, image: np.ndarray) -> tuple[np.ndarray, ...]:
         spatial, regions = x.shape[2:], len(rois)
-        corners = np.clip(np.nan_to_num(rois.astype(np.float32) * np.float32(attrs.scale)
-                                        - np.float32(0.5 if attrs.half_pixel else 0), nan=-FAR), -FAR, FAR)
+        offset = np.float32(0.5 if attrs.half_pixel else 0)
+        corners = np.nan_to_num(rois.astype(np.float32) * np.float32(attrs.scale) - offset, nan=-MAX_COORDINATE)
+        corners = np.clip(corners, -MAX_COORDINATE, MAX_COORDINATE)
         result = np.zeros((regions, x.shape[1], *attrs.size))
         for region in range(regions):
             start, stop = corners[region, 1::-1], corners[region, 3:1:-1]
@@ -73,7 +81,7 @@ class RoiAlign(_Roi):
             pixels = x[int(image[region])].astype(np.float64)
             for i, (rows, row_count) in enumerate(samples[0]):
                 for j, (columns, column_count) in enumerate(samples[1]):
-                    result[region, :, i, j] = _pooled(attrs.mode, pixels, rows, columns, row_count * column_count)
+                    result[region, :, i, j] = _pool_bin(attrs.mode, pixels, rows, columns, row_count * column_count)
         return (result.astype(x.dtype),)
 
     @classmethod
@@ -87,8 +95,9 @@ class RoiAlign(_Roi):
                 "half_pixel": node.attr("coordinate_transformation_mode", first) == "half_pixel"}
 
 
-def _pooled(mode: str, pixels: np.ndarray, rows: tuple, columns: tuple, count: int) -> np.ndarray:
-    """Pools one bin, [C]. count: the number of its samples, including those outside of the image."""
+def _pool_bin(mode: str, pixels: np.ndarray, rows: tuple, columns: tuple, count: int) -> np.ndarray:
+    """Returns one pooled bin, [C]. rows, columns: the samples along each axis, as from `_samples`. count: the number of
+    samples, including those outside of the image."""
     parts = [pixels[:, row_indices][:, :, column_indices] * np.multiply.outer(row_weights, column_weights)
              for row_indices, row_weights in zip(rows[:2], rows[2], strict=True)
              for column_indices, column_weights in zip(columns[:2], columns[2], strict=True)]
@@ -102,7 +111,7 @@ def _samples(attrs: Attrs, start: float, length: float, bin_: int, bins: int, ex
     """Returns the samples along one axis of a bin, computed in float32 as in the kernel: lower and upper neighbours of
     the samples in the image, their weights [2, samples], and the number of all samples."""
     size = np.float32(length) / np.float32(bins)
-    count = attrs.samples or int(np.clip(np.ceil(size), 0, FAR))
+    count = attrs.samples or int(np.clip(np.ceil(size), 0, MAX_COORDINATE))
     first, last = np.float32(start) + np.float32(bin_) * size, np.float32(1)
     if count:
         last = size / np.float32(count)
@@ -117,10 +126,11 @@ def _samples(attrs: Attrs, start: float, length: float, bin_: int, bins: int, ex
 
 @register
 class MaxRoiPool(_Roi):
-    """The largest pixel of each bin of each region, whose borders are rounded to pixels; 0 for an empty bin. Borders
-    are bounded to 2^24; NaN counts as the least number.
+    """ONNX's MaxRoiPool: the largest pixel of each bin of each region, whose borders are rounded to pixels; 0 for an
+    empty bin. Borders are clamped to 2^24; NaN counts as the lowest one.
 
-    Operands: x [N, C, H, W]; rois [R, 5]: image, x1, y1, x2, y2.
+    Operands: x [N, C, H, W] of floats; rois of x's dtype [R, 5]: batch element, x1, y1, x2, y2. Result: x's dtype,
+    [R, C, h, w].
     """
 
     kind = "roi_max_pool"
@@ -136,8 +146,8 @@ class MaxRoiPool(_Roi):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, rois: np.ndarray) -> tuple[np.ndarray, ...]:
-        scaled = np.nan_to_num(rois[:, 1:].astype(np.float32) * np.float32(attrs.scale), nan=-FAR)
-        scaled = np.clip(scaled, -FAR, FAR)
+        scaled = np.nan_to_num(rois[:, 1:].astype(np.float32) * np.float32(attrs.scale), nan=-MAX_COORDINATE)
+        scaled = np.clip(scaled, -MAX_COORDINATE, MAX_COORDINATE)
         corners = (np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))).astype(np.int64)
         result = np.zeros((len(rois), x.shape[1], *attrs.size), x.dtype)
         for region, (left, top, right, bottom) in enumerate(corners):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...context import Context
 from ...ir.graph import Attrs, Graph, Op
-from ...ops.quantized.nbits import BLOCK, QuantizeBlocks, fits, multiple
+from ...ops.quantized.nbits import BLOCK, QuantizeBlocks, activation_multiple, is_supported_block
 from ..edit import Editor
 
 
@@ -31,7 +31,7 @@ def quantize_activations(graph: Graph, context: Context) -> Graph:
         if op.kind != "matmul_nbits" or not _is_int8(op, context):
             continue
         x, block = op.inputs[0], op.attrs.block
-        quantization = Attrs(multiple=multiple(block), part=min(block, BLOCK))
+        quantization = Attrs(multiple=activation_multiple(block), part=min(block, BLOCK))
         if (x, quantization) not in quantised:
             types = QuantizeBlocks.infer(quantization, graph.types[x])
             quantised[x, quantization] = tuple(edit.value(f"{x}.{name}", type_)
@@ -46,4 +46,4 @@ def quantize_activations(graph: Graph, context: Context) -> Graph:
 def _is_int8(product: Op, context: Context) -> bool:
     """Returns whether the activations of a product are quantised."""
     chosen = product.attrs.activations if context.activations == "model" else context.activations
-    return chosen == "int8" and fits(product.attrs.block)
+    return chosen == "int8" and is_supported_block(product.attrs.block)

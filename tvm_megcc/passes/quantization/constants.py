@@ -15,7 +15,7 @@ from ...errors import ShapeError
 from ...ir.dims import is_at_most
 from ...ir.graph import EXTENT, Graph, is_open
 from ...ops.base import operator
-from ...ops.rules import computed, require_accepted
+from ...ops.rules import compute_stored, require_accepted
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE
 
@@ -41,7 +41,7 @@ def fold(graph: Graph, context: Context) -> Graph:
             arrays = [_numbers(edit, name) if name else None for name in op.inputs]
             with suppress(ShapeError, IndexError):  # out-of-bounds indices: the run reports them
                 require_accepted(declaration, op.attrs, types, arrays)
-                edit.settle(op, *computed(declaration, op.attrs, arrays, [result.dtype]))
+                edit.settle(op, *compute_stored(declaration, op.attrs, arrays, [result.dtype]))
     return edit.finish()
 
 
@@ -59,4 +59,4 @@ def _numbers(edit: Editor, name: str) -> np.ndarray:
     source = edit.producer(name)
     assert source is not None
     operands = [edit.constants[n] if n else None for n in source.inputs]
-    return computed(operator(DEQUANTIZE), source.attrs, operands, [edit.types[name].dtype])[0]
+    return compute_stored(operator(DEQUANTIZE), source.attrs, operands, [edit.types[name].dtype])[0]

@@ -17,7 +17,7 @@ from ...ir import lanes
 from ...ir.expr import Arg, Call, Const, Expr, arg, call, clip, maximum, minimum, substitute
 from ...ir.graph import Attrs, Graph
 from ...ir.intervals import INT32, Interval, interval
-from ...ops.quantized.lookup_table import BYTES, numbers
+from ...ops.quantized.lookup_table import INT8_TYPES, all_values
 from ..edit import Editor
 
 #: The relative changes to the exact factors that are tried. `_TIE_CHANGES` make factors slightly larger, so that ties
@@ -45,7 +45,7 @@ def sum_in_float32(graph: Graph, context: Context) -> Graph:
         if op.kind != "elementwise" or "dtype" not in op.attrs or len(op.inputs) != 2:
             continue
         dtypes = *(graph.types[name].dtype for name in op.inputs), op.attrs.dtype
-        found = as_float32(op.attrs.expr, *dtypes) if {*dtypes} <= {*BYTES} else None
+        found = as_float32(op.attrs.expr, *dtypes) if {*dtypes} <= {*INT8_TYPES} else None
         if found is not None:
             edit.replace(op, op.with_(attrs=Attrs(op.attrs, expr=found)))
     return edit.finish()
@@ -65,7 +65,7 @@ def as_float32(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
     terms = _terms(core) if isinstance(core, Call) and core.fn == "rescale_fixed" else None
     if terms is None or set(terms) != {0, 1} or any(abs(term.factor) > 2**20 for term in terms.values()):
         return None
-    columns, rows = (grid.ravel() for grid in np.meshgrid(numbers(b), numbers(a)))
+    columns, rows = (grid.ravel() for grid in np.meshgrid(all_values(b), all_values(a)))
     sums = sum(term.factor * (grid.astype(np.float64) - term.zero)
                for grid, term in ((rows, terms[0]), (columns, terms[1])))
 

@@ -10,8 +10,8 @@ import numpy as np
 from ...context import Context
 from ...ir.graph import Attrs, Graph, Op
 from ...ops.base import operator
-from ...ops.quantized.int4 import packed
-from ...ops.quantized.nbits import centre
+from ...ops.quantized.int4 import pack_two_per_byte
+from ...ops.quantized.nbits import default_zero_point
 from ..edit import Editor
 from .requantize import DEQUANTIZE, Parameters
 
@@ -95,14 +95,14 @@ class _Weights:
     def product(self, edit: Editor, op: Op) -> Op:
         """Returns the product with these weights as its right operand, as matmul_nbits."""
         w, scale, _ = self.constants(edit, op)
-        offset = "" if (self.zero == centre(4)).all() else edit.constant(
+        offset = "" if (self.zero == default_zero_point(4)).all() else edit.constant(
             f"{op.outputs[0]}.offset", -self.zero.astype(np.float32) * self.scale)
         return op.with_(kind="matmul_nbits", attrs=Attrs(bits=4, block=self.block, activations="float32"),
                         inputs=(op.inputs[0], w, scale, offset, *op.inputs[2:]))
 
     def constants(self, edit: Editor, op: Op) -> tuple[str, ...]:
         """Adds packed numbers, scales and zero points as constants; returns their names."""
-        arrays = {"nibbles": packed(self.numbers), "scale": np.ascontiguousarray(self.scale),
+        arrays = {"nibbles": pack_two_per_byte(self.numbers), "scale": np.ascontiguousarray(self.scale),
                   "zero": self.zero.astype(np.uint8)}
         return tuple(edit.constant(f"{op.outputs[0]}.{name}", array) for name, array in arrays.items())
 

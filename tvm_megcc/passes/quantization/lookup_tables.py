@@ -13,7 +13,7 @@ from ...ir import lanes
 from ...ir.expr import FUNCTIONS, Expr
 from ...ir.graph import Attrs, Graph, Op
 from ...ir.types import TensorType
-from ...ops.quantized.lookup_table import BYTES, numbers
+from ...ops.quantized.lookup_table import INT8_TYPES, all_values
 from ..edit import Editor
 
 #: Functions of at least this cost (sqrt, exp, sigmoid, …) take longer than a table lookup.
@@ -29,7 +29,7 @@ def tabulate(graph: Graph, context: Context) -> Graph:
             (x,), dtype = op.inputs, graph.types[op.outputs[0]].dtype
             key = op.attrs.expr, graph.types[x].dtype, dtype
             if key not in tables:
-                table = lanes.evaluate(op.attrs.expr, [numbers(key[1])], dtype, precise=True)
+                table = lanes.evaluate(op.attrs.expr, [all_values(key[1])], dtype, precise=True)
                 tables[key] = edit.constant(f"{op.outputs[0]}.table", np.ascontiguousarray(table))
             edit.replace(op, Op("lookup", Attrs(), (x, tables[key]), op.outputs, origin=op.origin))
     return edit.finish()
@@ -38,7 +38,7 @@ def tabulate(graph: Graph, context: Context) -> Graph:
 def is_of_bytes(op: Op, types: Mapping[str, TensorType]) -> bool:
     """Returns whether an elementwise operator has one operand, of 8 bits."""
     return (op.kind == "elementwise" and "dtype" in op.attrs and len(op.inputs) == 1
-            and types[op.inputs[0]].dtype in BYTES)
+            and types[op.inputs[0]].dtype in INT8_TYPES)
 
 
 def is_costly(expr: Expr) -> bool:

@@ -24,7 +24,7 @@ from ...ir.lanes import KINDS
 from ...ir.types import TensorType
 from ...ops.base import operator
 from ...ops.cast import rounding
-from ...ops.quantized.conv_matmul import BYTES, quantised
+from ...ops.quantized.conv_matmul import INT8_TYPES, requantize_expr
 from ..edit import Editor
 from .constants import fold
 from .data_movement import rise, sink
@@ -96,7 +96,7 @@ def _products(graph: Graph, context: Context) -> Graph:
         of_x, of_w = Parameters.of(edit, x, DEQUANTIZE), Parameters.of(edit, w, DEQUANTIZE)
         is_quantised = of_x and of_w and of_x.is_single and (
             w.inputs[0] in edit.constants or (op.kind == "matmul" and of_w.is_single))
-        if is_quantised and {of_x.dtype, of_w.dtype} <= set(BYTES):
+        if is_quantised and {of_x.dtype, of_w.dtype} <= set(INT8_TYPES):
             _lower_product(edit, op, x, w, of_x, of_w, readers)
     return edit.finish()
 
@@ -226,7 +226,7 @@ def _expression(edit: Editor, op: Op, parameters: Parameters) -> tuple[Expr, tup
         return call("real", centred) * scale, tuple(operands)
     lower, upper = parameters.limits
     if isinstance(zero, Const):
-        return quantised(X / scale, int(parameters.zero[0]), lower, upper), tuple(operands)
+        return requantize_expr(X / scale, int(parameters.zero[0]), lower, upper), tuple(operands)
     # Clipped to 18 bits, so that adding a zero point of up to 16 bits cannot overflow.
     return clip(clip(call("nearest", X / scale), -2**17, 2**17) + zero, lower, upper), tuple(operands)
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from ...context import Context
 from ...ir.graph import Attrs, Graph, Op
-from ...ops.quantized.conv_matmul import BYTES
-from ...ops.quantized.layer_norm import LONGEST
+from ...ops.quantized.conv_matmul import INT8_TYPES
+from ...ops.quantized.layer_norm import MAX_LENGTH
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters
 
@@ -24,8 +24,8 @@ def lower_norms(graph: Graph, context: Context) -> Graph:
         source, length = edit.producer(norm.inputs[0]), edit.types[norm.inputs[0]].shape[-1]
         before, after = Parameters.of(edit, source, DEQUANTIZE), Parameters.of(edit, op, QUANTIZE)
         if source is None or before is None or after is None or not before.is_single or not after.is_single \
-                or not {before.dtype, after.dtype} <= set(BYTES) or not isinstance(length, int) \
-                or not 0 < length <= LONGEST:
+                or not {before.dtype, after.dtype} <= set(INT8_TYPES) or not isinstance(length, int) \
+                or not 0 < length <= MAX_LENGTH:
             continue
         scales = edit.constant(f"{op.outputs[0]}.scales",
                                np.concatenate([before.scale, after.scale]).astype(np.float32))

@@ -10,7 +10,7 @@ from ...context import Context
 from ...ir.expr import Expr, X
 from ...ir.graph import Attrs, Graph, Op
 from ...ops.base import operator
-from ...ops.quantized.conv_matmul import BYTES, quantised
+from ...ops.quantized.conv_matmul import INT8_TYPES, requantize_expr
 from ...ops.recurrent.rnn import Recurrent
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters, Readers
@@ -35,7 +35,7 @@ def _packed_weights(edit: Editor, op: Op) -> Op:
     zero point 0. Returns the layer unchanged if its weights are not quantised so."""
     source = edit.producer(op.inputs[1])
     of_r = Parameters.of(edit, source, DEQUANTIZE)
-    if source is None or of_r is None or of_r.dtype not in BYTES or source.inputs[0] not in edit.constants \
+    if source is None or of_r is None or of_r.dtype not in INT8_TYPES or source.inputs[0] not in edit.constants \
             or len(set(of_r.zero.tolist())) > 1:
         return op
     numbers, zero = edit.constants[source.inputs[0]], int(of_r.zero[0])
@@ -62,7 +62,7 @@ def _stored(edit: Editor, op: Op, readers: Readers) -> Op:
     for index, (name, value) in enumerate(zip(op.attrs.results, op.outputs, strict=True)):
         reader = readers[value][0] if edit.is_read_once(value) else None
         to = Parameters.of(edit, reader, QUANTIZE)
-        if reader is not None and to is not None and to.is_single and to.dtype in (*BYTES, "int16"):
+        if reader is not None and to is not None and to.is_single and to.dtype in (*INT8_TYPES, "int16"):
             stored.append((name, to.dtype, _expression(to)))
             outputs[index] = reader.outputs[0]
             edit.replace(reader)
@@ -71,4 +71,4 @@ def _stored(edit: Editor, op: Op, readers: Readers) -> Op:
 
 def _expression(to: Parameters) -> Expr:
     """Returns the quantisation of a float as an expression."""
-    return quantised(X / float(to.scale[0]), int(to.zero[0]), *to.limits)
+    return requantize_expr(X / float(to.scale[0]), int(to.zero[0]), *to.limits)

@@ -14,8 +14,8 @@ from ...ir.types import TensorType
 from ...kernels.site import Site
 from ...kernels.support import realisable
 from ...ops.base import operator
-from ...ops.nn.pool import at_taps
-from ...ops.quantized.conv_matmul import BYTES
+from ...ops.nn.pool import window_taps
+from ...ops.quantized.conv_matmul import INT8_TYPES
 from ..edit import Editor
 from .requantize import DEQUANTIZE, Parameters, finish_sums
 
@@ -35,7 +35,7 @@ def lower_sums(graph: Graph, context: Context) -> Graph:
         source = edit.producer(op.inputs[0]) if sums_of_op else None
         parameters = Parameters.of(edit, source, DEQUANTIZE)
         if not sums_of_op or source is None or parameters is None or not parameters.is_single \
-                or parameters.dtype not in BYTES:
+                or parameters.dtype not in INT8_TYPES:
             continue
         kind, attrs, count = sums_of_op
         attrs = Attrs(attrs, x_zero=int(parameters.zero[0]))
@@ -82,5 +82,5 @@ def _window_sizes(attrs: Attrs, x: TensorType) -> np.ndarray | None:
     unpadded = Attrs({**attrs, "pads": (0,) * 4}) if attrs.get("count_pads", 0) else attrs
     added = np.add(attrs.pads[:2], attrs.pads[2:]) if attrs.get("count_pads", 0) else np.zeros(2, int)
     ones = np.ones((1, 1, *np.add(x.shape[2:], added)), np.int32)
-    counts = np.asarray(sum(at_taps(unpadded, ones, 0)))
+    counts = np.asarray(sum(window_taps(unpadded, ones, 0)))
     return counts if (counts != counts.flat[0]).any() else counts.reshape(-1)[:1]

@@ -13,7 +13,7 @@ from ...ir.expr import Call, Const, Expr, X, arg, call
 from ...ir.graph import Attrs, Op
 from ...ir.lanes import KINDS
 from ...ops.base import operator
-from ...ops.quantized.conv_matmul import BYTES, factor_of, quantised
+from ...ops.quantized.conv_matmul import INT8_TYPES, requantize_expr, requantize_factor
 from ..edit import Editor
 
 DEQUANTIZE, QUANTIZE = "dequantize_linear", "quantize_linear"
@@ -88,11 +88,11 @@ def finish_sums(edit: Editor, op: Op, product: Op, sums: str, scale: np.ndarray,
     chain = [] if addend is not None else clipped_chain(edit, op, readers)
     to = Parameters.of(edit, chain[-1], QUANTIZE) if chain else None
     # As in ONNX Runtime's integer kernels: one factor, and the activation as limits of the result.
-    factor = scale if to is None else factor_of(scale, to.scale[0])
+    factor = scale if to is None else requantize_factor(scale, to.scale[0])
     operands = [operand(factor, "factor")] if factor.size > 1 else []
     expr: Expr = call("real", X) * (arg(1) if operands else Const(float(factor[0])))
     if to is not None:
-        expr = quantised(expr, int(to.zero[0]), *_limits_of(chain[:-1], to))
+        expr = requantize_expr(expr, int(to.zero[0]), *_limits_of(chain[:-1], to))
     if addend is not None:
         operands.append(operand(addend, "bias"))
         expr = expr + arg(len(operands))
@@ -112,7 +112,7 @@ def clipped_chain(edit: Editor, op: Op, readers: Readers) -> list[Op]:
         reader = readers[value][0]
         parameters = Parameters.of(edit, reader, QUANTIZE)
         if parameters is not None:
-            return [*chain, reader] if parameters.is_single and parameters.dtype in BYTES else []
+            return [*chain, reader] if parameters.is_single and parameters.dtype in INT8_TYPES else []
         if _clip_of(reader) is None:
             return []
         chain.append(reader)

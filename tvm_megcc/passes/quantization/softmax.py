@@ -7,7 +7,7 @@ import numpy as np
 
 from ...context import Context
 from ...ir.graph import Attrs, Graph, Op
-from ...ops.quantized.conv_matmul import BYTES
+from ...ops.quantized.conv_matmul import INT8_TYPES
 from ...ops.quantized.softmax import table
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters
@@ -28,7 +28,7 @@ def lower_softmax(graph: Graph, context: Context) -> Graph:
         source, shape = edit.producer(softmax.inputs[0]), edit.types[softmax.inputs[0]].shape
         before, after = Parameters.of(edit, source, DEQUANTIZE), Parameters.of(edit, op, QUANTIZE)
         if source is None or before is None or after is None or not before.is_single or not after.is_single \
-                or not {before.dtype, after.dtype} <= set(BYTES) or after.scale[0] < MIN_SCALE:
+                or not {before.dtype, after.dtype} <= set(INT8_TYPES) or after.scale[0] < MIN_SCALE:
             continue
         axis = softmax.attrs.axis % len(shape)
         length = shape[axis]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import MegccError, quoted
-from ...ops.search.labels import MOST, table_of
+from ...ops.search.labels import MAX_TEXT_BYTES, label_table
 from .description import ValueType
 from .functions import Function
 from .nodes import Nodes
@@ -31,8 +31,8 @@ def _labels(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) ->
     words = [label.encode() for label in (*settings.strings("before", ()), *_read(settings),
                                          *settings.strings("after", ()))]
     longest = max(map(len, words), default=0)
-    most = settings.integer("most", 1, MOST, max(1, min(length * longest, MOST)))
-    table, ends = table_of(words)
+    most = settings.integer("most", 1, MAX_TEXT_BYTES, max(1, min(length * longest, MAX_TEXT_BYTES)))
+    table, ends = label_table(words)
     count = graph.add("Reshape", ["count", [batch]]) if "count" in given else np.full(batch, length)
     found = graph.several("Labels", [graph.add("Reshape", ["tokens", [batch, length]]), count, table, ends],
                           ["strings", "sizes"], domain="megcc", most=most, strip=int(settings.flag("strip")))
@@ -66,7 +66,7 @@ def _read(settings: Settings) -> list[str]:
     if found and all(label.rpartition(" ")[2] == str(index) for index, label in enumerate(found)):
         found = [label.rpartition(" ")[0] for label in found]  # "label number", as NeMo's vocabularies are
     found = [label.replace(space, " ") if space else label for label in found]
-    if not found or len(found) > _MOST_LABELS or sum(map(len, found)) * 4 > MOST:
+    if not found or len(found) > _MOST_LABELS or sum(map(len, found)) * 4 > MAX_TEXT_BYTES:
         raise MegccError(f"there are {len(found)} labels, none or too many")
     return found
 

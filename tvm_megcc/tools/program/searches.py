@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from ...errors import MegccError
-from ...ops.search.ctc import MOST_BEAMS
+from ...ops.search.ctc import MAX_BEAMS
 from .description import ValueType
 from .functions import Function
 from .nodes import Nodes
@@ -72,7 +72,7 @@ def _ctc_greedy(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
 def _ctc_beam(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
     """The best sequences by prefix beam search, and when their tokens begin in the likeliest alignment."""
     scores, lengths, (batch, frames, classes) = _scores(graph, settings, given)
-    beam = settings.integer("beam", 1, MOST_BEAMS, 10)
+    beam = settings.integer("beam", 1, MAX_BEAMS, 10)
     results, most = settings.integer("results", 1, beam, 1), settings.integer("most", 1, frames, frames)
     blank, likely = _blank(settings, classes), _logarithms(graph, settings, scores)
     tokens, counts, values = graph.several(

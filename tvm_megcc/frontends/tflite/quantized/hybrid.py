@@ -13,9 +13,9 @@ from ....ir.dims import round_up
 from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
 from ....ops.quantized.blocks import Blocks as Rows
-from ....ops.quantized.blocks import block_constants, block_rows
-from ....ops.quantized.int4 import packed
-from ....ops.quantized.nbits import BLOCK, centre, fits, multiple
+from ....ops.quantized.blocks import block_constants, emit_block_gather
+from ....ops.quantized.int4 import pack_two_per_byte
+from ....ops.quantized.nbits import BLOCK, activation_multiple, default_zero_point, is_supported_block
 from ..file import Blocks, Tensor
 from ..node import Importer, Node, Results, Unsupported
 from ..products import matrix_rows
@@ -158,13 +158,13 @@ def _sums_in_blocks(node: Node, x: str, numbers: np.ndarray, scale: np.ndarray, 
     """Multiplies x, int8 [M, K], by the transpose of weights of 4 bits, which stay packed. Returns float32 [M, N]:
     integer sums of blocks of `size` times their scales, float32 [N, blocks], summed in order."""
     rows, inputs = node.type_of(x).shape[0], numbers.shape[1]
-    added, part = -inputs % multiple(size), min(size, BLOCK)
+    added, part = -inputs % activation_multiple(size), min(size, BLOCK)
     depth = inputs + added
     if added:
         (x,) = node.onnx("Pad", x, node.constant([0, 0, 0, added], "int64"))
     parts = node.emit("reshape", node.emit("cast", x, dtype="int32"), shape=(rows, depth // part, part))
     sums = node.emit("reshape", node.emit("reduce_sum", parts, axes=(2,), keepdims=True), shape=(rows, depth // part))
-    stored = packed(numbers.astype(np.int16) + centre(4))
+    stored = pack_two_per_byte(numbers.astype(np.int16) + default_zero_point(4))
     return node.emit("matmul_nbits_int8", x, "", sums, node.constant(stored, "uint8"), node.constant(scale, "float32"),
                      bits=4, block=size, depth=inputs)
 
@@ -176,7 +176,7 @@ def _product_in_blocks(node: Node, matrix: str, blocks: Blocks) -> str:
     activation)."""
     numbers, scale = _weights_in_blocks(node, blocks)
     size = blocks.size
-    if not fits(size):
+    if not is_supported_block(size):
         raise Unsupported(f"blocks of {size} numbers are not supported; those of 16, and multiples of 32, are")
     x, factor, zero = dynamically_quantised(node, matrix, (1,), True)
     y = _sums_in_blocks(node, x, numbers, scale, size)
@@ -262,6 +262,7 @@ def _rows(node: Node, numbers: np.ndarray, scale: np.ndarray, size: int) -> str:
     `size`]."""
     if size % 2:
         raise Unsupported(f"blocks of {size} numbers are not supported; those of an even size are")
-    weights = Rows(4, size, (numbers.astype(np.int16) + centre(4)).astype(np.uint8), scale, -centre(4) * scale)
+    zero_point = default_zero_point(4)
+    weights = Rows(4, size, (numbers.astype(np.int16) + zero_point).astype(np.uint8), scale, -zero_point * scale)
     onnx_node = node.onnx_node()
-    return block_rows(onnx_node, node.plain(0), block_constants(onnx_node, weights))
+    return emit_block_gather(onnx_node, node.plain(0), block_constants(onnx_node, weights))

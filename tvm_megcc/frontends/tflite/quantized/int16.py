@@ -8,7 +8,7 @@ import numpy as np
 from ....errors import ShapeError
 from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
-from ....ops.nn.windows import padded
+from ....ops.nn.windows import pad_for_windows
 from ....ops.quantized import softmax_int16
 from ..file import Quantization
 from ..node import Node, Results, Unsupported
@@ -88,7 +88,7 @@ def conv(node: Node) -> Results:
     w = node.const(1, "weights").transpose((3, 0, 1, 2) if depthwise else CHANNELS_FIRST[4])
     groups = group_count(node, node.type_of(image).shape[1], w.shape, depthwise)
     name = node.onnx_node().constant(np.ascontiguousarray(w))
-    image, attrs = padded(node.onnx_node("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
+    image, attrs = pad_for_windows(node.onnx_node("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
     attrs.pop("kernel"), attrs.pop("ceil")
     sums = _sums(node, image, w, 2, groups, **attrs)
     return [node.as_value(_results(node, sums, weights_q, operand(node, 0), 2), CHANNELS_FIRST[4])]
@@ -235,7 +235,7 @@ def softmax(node: Node) -> Results:
     if _power(result(node)) != -15:
         raise Unsupported("its result is not in steps of 2^-15")
     beta = np.float32(node.option("Beta"))
-    factor = fixed_point.multiplier(float(operand(node, 0).scale[0] * beta) / (softmax_int16.LEAST / 65535.0))
+    factor = fixed_point.multiplier(float(operand(node, 0).scale[0] * beta) / (softmax_int16.EXP_RANGE / 65535.0))
     name = node.emit("softmax_wide", value.name, node.onnx_node().constant(softmax_int16.tables()),
                      axis=value.order.index(len(value.order) - 1), significand=factor.significand, shift=factor.shift)
     return [node.as_value(name, value.order)]

@@ -8,7 +8,7 @@ import numpy as np
 from ....errors import ShapeError
 from ....ir.expr import X, arg, call, clip
 from ....ops.elementwise import emit_broadcast
-from ....ops.recurrent.lstm_int8 import FACTORS, HIDDEN, MOST_BITS, NORMS, PEEPHOLES, PROJECTION
+from ....ops.recurrent.lstm_int8 import FACTORS, HIDDEN, MAX_CELL_BITS, NORMS, PEEPHOLES, PROJECTION
 from ..file import Quantization
 from ..layer_states import clipping_bound, initial_state, is_kept, keep_state
 from ..node import Node, Results, Unsupported
@@ -41,7 +41,7 @@ def lstm(node: Node) -> Results:
     state = quantization_of(node.tensors[_STATE], ("int8",))
     hidden = _intermediate_quantization(node, 4, ("int8", "int16")) if len(node.intermediates) > 4 else result(node)
     bits = 15 + _power(cell)
-    if not 0 <= bits <= MOST_BITS or node.type(0).dtype != "int8":
+    if not 0 <= bits <= MAX_CELL_BITS or node.type(0).dtype != "int8":
         raise Unsupported(f"cells of {bits} whole bits, or inputs that are not int8, are not supported")
     gate_scales = [_intermediate_quantization(node, gate, ("int16",)).scale[0] if normalised else _ONE
                    for gate in range(4)]

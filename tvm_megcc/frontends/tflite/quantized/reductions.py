@@ -9,7 +9,7 @@ from ....ir.dims import product
 from ....ir.expr import X, call
 from ....ops.quantized import log_softmax as log_softmax_fixed
 from ....ops.quantized import reduce_prod, softmax_int8
-from ....ops.quantized.lookup_table import BYTES
+from ....ops.quantized.lookup_table import INT8_TYPES
 from ..node import Node, Results, Unsupported
 from ..products import reduced
 from . import fixed_point
@@ -40,7 +40,7 @@ def mean(node: Node) -> Results:
     if not isinstance(count, int) or not 0 < count < (2**15 if node.type(0).dtype == "int16" else 2**22):
         raise Unsupported(f"the {node.kind.lower()} of {count} numbers is not supported")
     reduction = {"axes": tuple(sorted(value.order.index(axis) for axis in axes)), "keepdims": True}
-    if value.type.dtype in BYTES:
+    if value.type.dtype in INT8_TYPES:
         total = node.emit("reduce_sum_integer", value.name, x_zero=0 if in_float32 else zero(x), **reduction)
     else:
         total = node.emit("reduce_sum", node.emit("elementwise", value.name, expr=X, dtype="int32"), **reduction)
@@ -94,7 +94,7 @@ def softmax(node: Node) -> Results:
             or zero(y) != fixed_point.integer_range(result.dtype).minimum:
         raise Unsupported("its result is not in steps of 1 / 256, or 1 / 65536 of int16, from the least number on")
     axis, wide = value.order.index(len(value.order) - 1), result.dtype == "int16"
-    powers = softmax_int8.significant(softmax_int8.table(float(np.float32(node.option("Beta"))),
+    powers = softmax_int8.trim_table(softmax_int8.table(float(np.float32(node.option("Beta"))),
                                                            fixed_point.scale(operand(node, 0))), wide)
     attrs = {"axis": axis, "wide": True} if wide else {"axis": axis}
     return [node.as_value(node.emit("softmax_fixed", value.name, node.onnx_node().constant(powers), **attrs),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....ir.expr import X, arg, call, clip, maximum
-from ....ops.nn.windows import elements_in_windows, output_extent, padded, symbolic_pads
+from ....ops.nn.windows import count_window_elements, output_extent, pad_for_windows, symbolic_pads
 from ..node import Node, Results, Unsupported
 from ..value import CHANNELS_FIRST
 from ..windows import channels, windows
@@ -40,10 +40,10 @@ def average_pool(node: Node) -> Results:
     if kernel[0] * kernel[1] > _MAX_WINDOW_SIZE[dtype]:
         raise Unsupported(f"windows of {kernel[0]} x {kernel[1]} are not supported")
     pads, extents = symbolic_pads(pool, kernel), node.type_of(image).shape[2:]
-    image, attrs = padded(pool, image, kernel, 0)
+    image, attrs = pad_for_windows(pool, image, kernel, 0)
     if pads or any(attrs["pads"][axis] + attrs["pads"][axis + 2] and not isinstance(extent, int)
                    for axis, extent in enumerate(extents)):
-        rows, columns = elements_in_windows(pool, kernel, pads or attrs["pads"])
+        rows, columns = count_window_elements(pool, kernel, pads or attrs["pads"])
         counted, count = node.emit("cast", node.emit("mul", rows, columns), dtype="int32"), None
         possible = np.arange(kernel[0] * kernel[1] + 1)
     else:

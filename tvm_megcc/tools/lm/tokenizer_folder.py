@@ -25,10 +25,10 @@ CFLAGS ?= -O2
 
 
 #: Class of a tokenizer -> its name in C, the type and size of its work memory, and other sources that it needs.
-_C = {Vocabulary: ("tokenizer", "uint32_t", "MEGCC_TOKENIZER_NORMAL_WORK(4 * MOST)", ("normalizer",)),
+_C = {Vocabulary: ("tokenizer", "uint32_t", "MEGCC_TOKENIZER_NORMAL_WORK(4 * MAX_TOKENS)", ("normalizer",)),
       WordPieces: ("wordpiece", "uint8_t", "MEGCC_WORDPIECE_WORK({found.longest_word})", ()),
-      SentencePiece: ("sentencepiece", "uint32_t", "MEGCC_SENTENCEPIECE_WORK(8 * MOST)", ()),
-      Unigram: ("unigram", "uint32_t", "MEGCC_UNIGRAM_WORK(16 * MOST)", ("normalizer",))}
+      SentencePiece: ("sentencepiece", "uint32_t", "MEGCC_SENTENCEPIECE_WORK(8 * MAX_TOKENS)", ()),
+      Unigram: ("unigram", "uint32_t", "MEGCC_UNIGRAM_WORK(16 * MAX_TOKENS)", ("normalizer",))}
 
 
 def write(path: str | Path, output: str | Path | None = None, name: str | None = None) -> dict:

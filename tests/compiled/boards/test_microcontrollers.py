@@ -281,5 +281,5 @@ def test_zero_points_of_weights(target: str, kind: str, zero: int, optimize: str
         session = load(folder, target)
     except MissingTool as missing:
         pytest.skip(str(missing))
-    assert ("_lines" if depthwise and target != "cortex-m4" else "_weight_zero") in session.calls[0]["kernel"]
+    assert ("_padded_rows" if depthwise and target != "cortex-m4" else "_weight_zero") in session.calls[0]["kernel"]
     np.testing.assert_array_equal(session.run({"x": x})["y"], expected)

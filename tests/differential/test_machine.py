@@ -112,7 +112,7 @@ def test_drawn_models(family: str, tmp_path):
     """None is wrong in numpy, nor compiled for this machine."""
     if lacks := FAMILIES[family].missing():
         pytest.skip(lacks)
-    found = list(results(Plan(family, seed=3, objects=tmp_path, first=400, count=200, targets=["native"], unit=3)))
+    found = list(results(Plan(family, seed=3, objects=tmp_path, first=400, count=300, targets=["native"], unit=3)))
     bad = [f"{each.target} {each.label}: {each.reason}" for each in found if each.outcome in BAD]
     assert not bad, "\n".join(bad)
     new = set(refusals((family, each) for each in found if not each.target)) - set(REFUSED.read_text().splitlines())

@@ -33,6 +33,7 @@ from tvm_megcc.kernels.choice import Choice
 from tvm_megcc.kernels.site import Site
 from tvm_megcc.kernels.support import placements, refusal
 from tvm_megcc.ops.base import Case, operator
+from tvm_megcc.ops.cache_rows import numbers_shape, stored_rows, widened_rows
 from tvm_megcc.runtime.objects import Objects
 from tvm_megcc.runtime.toolchain import Compiler
 from tvm_megcc.target import Target
@@ -166,10 +167,19 @@ def _operands(case: Case, types: Sequence[TensorType | None], generator) -> list
         if type_ is not None and position in case.values:
             with np.errstate(over="ignore"):
                 given = np.asarray(case.values[position]).astype(np.dtype(type_.dtype))
-            arrays.append(given.reshape(type_.shape) if given.size == type_.size else np.resize(given, type_.shape))
+            arrays.append(_resized(given, type_.shape, "k_axes" in case.attrs and type_.dtype == "int8"))
         else:
             arrays.append(None if type_ is None else random_operand(type_.shape, type_.dtype, generator))
     return arrays
+
+
+def _resized(given: np.ndarray, shape: Sequence[int], is_cache: bool) -> np.ndarray:
+    """Values repeated or cut to a shape. is_cache: each row of the array ends with its scale, which has to stay one."""
+    if given.size == np.prod(shape):
+        return given.reshape(shape)
+    if is_cache:
+        return stored_rows(np.resize(widened_rows(given), numbers_shape(shape, "int8")), "int8")
+    return np.resize(given, shape)
 
 
 def _drawn(kind: str, case: Case, index: int) -> Iterator[tuple]:

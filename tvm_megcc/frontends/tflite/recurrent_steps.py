@@ -12,7 +12,7 @@ import tflite
 
 from .layer_states import clipping_bound, initial_state, is_kept, keep_state
 from .node import Node, Results, Unsupported
-from .quantized.hybrid import imports_hybrid, multiplied, scales
+from .quantized.hybrid import imports_hybrid, multiply_by, scales
 
 #: Operands of an LSTM, in our order of gates: i, f, c, o; peepholes in the order i, f, o.
 INPUT, RECURRENT, PEEPHOLES, BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
@@ -105,7 +105,7 @@ def _input_sums(node: Node, operands: Sequence[int], biases: np.ndarray | None) 
     if weights.dtype == np.int8:
         row_scales = np.concatenate([np.repeat(_scale(node, index), node.type(index).shape[0]) for index in operands])
         asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
-        sums = multiplied(node, rows, name, weights, row_scales, asymmetric, bias)
+        sums = multiply_by(node, rows, name, weights, row_scales, asymmetric, bias)
     else:
         (sums,) = node.onnx("Gemm", rows, name, bias, transB=1)
     return node.emit("reshape", sums, shape=(steps, batch, len(weights)))

@@ -14,7 +14,7 @@ from ...ir.expr import X, arg, clip
 from ...ops.elementwise import emit_broadcast
 from .node import Node, Results, Unsupported, imports
 from .quantized import fixed_point
-from .quantized.hybrid import imports_hybrid, product_of_rows, scales
+from .quantized.hybrid import imports_hybrid, multiply_by_operand, scales
 from .quantized.importers import emit_as_result, imports_quantised, operand, quantization_of, requantize, result, zero
 
 #: Operands: x [N,inputs], feature weights [filters,inputs], time weights [filters,memory], bias, state.
@@ -67,7 +67,7 @@ def hybrid_svdf(node: Node) -> Results:
     weight_scales, asymmetric = scales(node, _FEATURES, 0), bool(node.option("AsymmetricQuantizeInputs", False))
     if len(weight_scales) > 1 or len(scales(node, _TIMES, 0)) > 1:
         raise Unsupported("weights with several scales are not supported")
-    features = product_of_rows(node, node.plain(0), _FEATURES, weight_scales, asymmetric)
+    features = multiply_by_operand(node, node.plain(0), _FEATURES, weight_scales, asymmetric)
     times = node.const(_TIMES, "weights").astype(np.float32) * scales(node, _TIMES, 0)
     return _float_svdf(node, features, node.onnx_node().constant(times.astype(np.float32)))
 

@@ -12,7 +12,7 @@ from ....errors import ShapeError
 from ....ir.dims import round_up
 from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
-from ....ops.quantized.blocks import Blocks as Rows
+from ....ops.quantized.blocks import Blocks as BlockQuantized
 from ....ops.quantized.blocks import block_constants, emit_block_gather
 from ....ops.quantized.int4 import pack_two_per_byte
 from ....ops.quantized.nbits import BLOCK, activation_multiple, default_zero_point, is_supported_block
@@ -142,7 +142,7 @@ def fully_connected(node: Node) -> Results:
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
     asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
     value = node.as_value(_product_in_blocks(node, matrix, blocks) if blocks else
-                          product_of_rows(node, matrix, 1, weight_scales, asymmetric, node.optional(2)))
+                          multiply_by_operand(node, matrix, 1, weight_scales, asymmetric, node.optional(2)))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps_axes else [value]
 
 
@@ -157,70 +157,102 @@ def _weights_in_blocks(node: Node, blocks: Blocks) -> tuple[np.ndarray, np.ndarr
 def _sums_in_blocks(node: Node, x: str, numbers: np.ndarray, scale: np.ndarray, size: int) -> str:
     """Multiplies x, int8 [M, K], by the transpose of weights of 4 bits, which stay packed. Returns float32 [M, N]:
     integer sums of blocks of `size` times their scales, float32 [N, blocks], summed in order."""
-    rows, inputs = node.type_of(x).shape[0], numbers.shape[1]
-    added, part = -inputs % activation_multiple(size), min(size, BLOCK)
-    depth = inputs + added
-    if added:
-        (x,) = node.onnx("Pad", x, node.constant([0, 0, 0, added], "int64"))
-    parts = node.emit("reshape", node.emit("cast", x, dtype="int32"), shape=(rows, depth // part, part))
-    sums = node.emit("reshape", node.emit("reduce_sum", parts, axes=(2,), keepdims=True), shape=(rows, depth // part))
+    inputs = numbers.shape[1]
+    padding = -inputs % activation_multiple(size)
+    if padding:
+        (x,) = node.onnx("Pad", x, node.constant([0, 0, 0, padding], "int64"))
     stored = pack_two_per_byte(numbers.astype(np.int16) + default_zero_point(4))
-    return node.emit("matmul_nbits_int8", x, "", sums, node.constant(stored, "uint8"), node.constant(scale, "float32"),
-                     bits=4, block=size, depth=inputs)
+    return node.emit("matmul_nbits_int8", x, "", _activation_sums(node, x, min(size, BLOCK)),
+                     node.constant(stored, "uint8"), node.constant(scale, "float32"), bits=4, block=size, depth=inputs)
+
+
+def _activation_sums(node: Node, x: str, sum_length: int) -> str:
+    """Sums each `sum_length` neighbours of a row of x, int8 [M, K]. Returns int32 [M, K / sum_length]."""
+    rows, depth = node.type_of(x).shape
+    count = depth // sum_length
+    parts = node.emit("reshape", node.emit("cast", x, dtype="int32"), shape=(rows, count, sum_length))
+    return node.emit("reshape", node.emit("reduce_sum", parts, axes=(2,), keepdims=True), shape=(rows, count))
 
 
 def _product_in_blocks(node: Node, matrix: str, blocks: Blocks) -> str:
-    """Multiplies a float matrix by the transpose of weights in blocks. Products are summed in integers for a block; the
-    sums times its scale are summed in order, in float32. The zero points of x are subtracted at the end, times the sums
-    of the weights, and a scale of x and the bias follow (LiteRT's kernel EvalBlockwise4Bit, which has no fused
-    activation)."""
+    """Multiplies a float matrix [M, K] by the transpose of the node's weights [N, K], which have a scale for each block
+    of a row. Follows LiteRT's kernel EvalBlockwise4Bit, which has no fused activation.
+
+    1. Products are summed in integers for each block. These sums times the block's scale are summed in order, in
+       float32.
+    2. The zero points of x times the scaled sums of the weights are subtracted.
+    3. The result is multiplied by the scales of x, and the bias is added.
+    """
     numbers, scale = _weights_in_blocks(node, blocks)
     size = blocks.size
     if not is_supported_block(size):
         raise Unsupported(f"blocks of {size} numbers are not supported; those of 16, and multiples of 32, are")
     x, factor, zero = dynamically_quantised(node, matrix, (1,), True)
     y = _sums_in_blocks(node, x, numbers, scale, size)
-    columns = np.zeros(len(numbers), np.float32)
-    for index in range(scale.shape[1]):
-        bounds = numbers[:, index * size:(index + 1) * size].sum(1, dtype=np.int32)
-        columns = columns + scale[:, index] * bounds.astype(np.float32)
     expr = (X - arg(1) * arg(2)) * arg(3)
-    operands = [y, zero, node.constant(columns, "float32"), factor]
+    operands = [y, zero, node.constant(_scaled_weight_sums(numbers, scale, size), "float32"), factor]
     if node.has(2):
         expr, operands = expr + arg(4), [*operands, node.plain(2)]
     return emit_broadcast(node.onnx_node(), "elementwise", operands, expr=expr, dtype="float32")[0]
 
 
-def product_of_rows(node: Node, matrix: str, index: int, weight_scales: np.ndarray, asymmetric: bool, bias: str = "",
-                    transposed: bool = True) -> str:
-    """Multiplies a float matrix by operand `index` or its transpose. weight_scales: the scales of that operand."""
+def _scaled_weight_sums(numbers: np.ndarray, scale: np.ndarray, size: int) -> np.ndarray:
+    """Returns the sum of each row of weights, float32 [N]: the integer sum of each block of `size` numbers times the
+    block's scale, added in order. numbers: int8 [N, K]. scale: float32 [N, blocks]."""
+    scaled_weight_sums = np.zeros(len(numbers), np.float32)
+    for index in range(scale.shape[1]):
+        block_sums = numbers[:, index * size:(index + 1) * size].sum(1, dtype=np.int32)
+        scaled_weight_sums = scaled_weight_sums + scale[:, index] * block_sums.astype(np.float32)
+    return scaled_weight_sums
+
+
+def multiply_by_operand(node: Node, matrix: str, index: int, weight_scales: np.ndarray, asymmetric: bool,
+                        bias: str = "", transposed: bool = True) -> str:
+    """Multiplies a float matrix by operand `index` of the node, as `multiply_by` does. An operand of fewer than 8 bits
+    stays packed if its sums are exact.
+
+    Weights that an importer computes, such as the concatenated ones of an LSTM, are no operand and have 8 bits:
+    importers call `multiply_by` for them.
+    """
     tensor = node.tensors[index]
-    small = tensor is not None and tensor.bits < 8 and transposed and len(tensor.shape) == 2 \
+    is_int4 = tensor is not None and tensor.bits < 8 and transposed and len(tensor.shape) == 2 \
         and tensor.shape[1] < _MAX_EXACT_DEPTH
-    weights = node.const(index, "weights") if asymmetric or small else None
-    return multiplied(node, matrix, node.plain(index), weights, weight_scales, asymmetric, bias, transposed,
-                      weights if small else None)
+    weights = node.const(index, "weights") if asymmetric or is_int4 else None
+    return multiply_by(node, matrix, node.plain(index), weights, weight_scales, asymmetric, bias, transposed,
+                       weights if is_int4 else None)
 
 
-def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, weight_scales: np.ndarray,
-               asymmetric: bool,
-               bias: str = "", transposed: bool = True, narrow: np.ndarray | None = None) -> str:
-    """Multiplies a float matrix by the value `name`, as `product_of_rows` does. weights: that value's constant, needed
-    if the matrix is quantised with zero points. narrow: the same constant, int8 [N, K], if it is to be stored in 4
-    bits."""
+def multiply_by(node: Node, matrix: str, name: str, weights: np.ndarray | None, weight_scales: np.ndarray,
+                asymmetric: bool, bias: str = "", transposed: bool = True, int4_weights: np.ndarray | None = None
+                ) -> str:
+    """Multiplies a float matrix, each row of which is quantised by its range, by an int8 value or its transpose.
+    Returns the product in float32.
+
+    Args:
+        matrix: float32 [..., M, K].
+        name: the int8 value [..., K, N], or [..., N, K] if it is transposed.
+        weights: the same as a constant, needed if the product is asymmetric.
+        weight_scales: the scales of the value: one, or one for each column of the result.
+        asymmetric: whether rows of the matrix are quantised with zero points.
+        bias: a value [N], or "".
+        int4_weights: the same as `weights`, int8 [N, K], if they are to be stored in 4 bits.
+    """
     rank = node.type_of(matrix).rank
     x, scale, zero = dynamically_quantised(node, matrix, (rank - 1,), asymmetric)
-    if narrow is None:
+    if int4_weights is None:
         sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(transposed), a_zero=0, b_zero=0)
     else:
-        zero_point_sums = _sums_in_blocks(node, x, narrow, np.ones((len(narrow), 1)), round_up(narrow.shape[1], BLOCK))
-        sums = node.emit("cast", zero_point_sums, dtype="int32")
+        # One block for the whole row with scale 1: the floats are exact integer sums.
+        outputs, inputs = int4_weights.shape
+        float_sums = _sums_in_blocks(node, x, int4_weights, np.ones((outputs, 1)), round_up(inputs, BLOCK))
+        sums = node.emit("cast", float_sums, dtype="int32")
     if zero:
         assert weights is not None
-        columns = weights.astype(np.int64).sum(-1 if transposed else -2, keepdims=True)
-        rows = node.onnx_node().constant((columns.swapaxes(-1, -2) if transposed else columns).astype(np.int32))
+        weight_sums = weights.astype(np.int64).sum(-1 if transposed else -2, keepdims=True)
+        weight_sums = (weight_sums.swapaxes(-1, -2) if transposed else weight_sums).astype(np.int32)
         expr = X - call("nearest", arg(1)) * arg(2)
-        sums = emit_broadcast(node.onnx_node(), "elementwise", (sums, zero, rows), expr=expr, dtype="int32")[0]
+        sums = emit_broadcast(node.onnx_node(), "elementwise", (sums, zero, node.onnx_node().constant(weight_sums)),
+                              expr=expr, dtype="int32")[0]
     return _dequantized(node, sums, scale, weight_scales, bias, 0)
 
 
@@ -233,7 +265,7 @@ def batch_matmul(node: Node) -> Results:
         rank = node.type(0).rank
         matrix = node.emit("transpose", matrix, perm=(*range(rank - 2), rank - 1, rank - 2))
     asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
-    return [product_of_rows(node, matrix, 1, weight_scales, asymmetric, transposed=bool(node.option("AdjY")))]
+    return [multiply_by_operand(node, matrix, 1, weight_scales, asymmetric, transposed=bool(node.option("AdjY")))]
 
 
 @imports_hybrid("EMBEDDING_LOOKUP")
@@ -242,11 +274,11 @@ def embedding_lookup(node: Node) -> Results:
     tensor = node.tensors[1]
     if tensor is not None and tensor.blocks is not None:
         numbers, scale = _weights_in_blocks(node, tensor.blocks)
-        return [_rows(node, numbers, scale, tensor.blocks.size)]
+        return [_gathered_rows(node, numbers, scale, tensor.blocks.size)]
     weight_scales = scales(node, 1, 0)
     if tensor is not None and tensor.bits < 8 and len(tensor.shape) == 2 and tensor.shape[1] % 2 == 0:
         numbers = node.const(1, "table")
-        return [_rows(node, numbers, np.resize(weight_scales, (len(numbers), 1)), tensor.shape[1])]
+        return [_gathered_rows(node, numbers, np.resize(weight_scales, (len(numbers), 1)), tensor.shape[1])]
     (rows,) = node.onnx("Gather", node.plain(1), node.plain(0), axis=0)
     if len(weight_scales) == 1:
         factor = node.constant(weight_scales, "float32")
@@ -257,12 +289,13 @@ def embedding_lookup(node: Node) -> Results:
                            dtype="float32")[0]]
 
 
-def _rows(node: Node, numbers: np.ndarray, scale: np.ndarray, size: int) -> str:
+def _gathered_rows(node: Node, numbers: np.ndarray, scale: np.ndarray, size: int) -> str:
     """Looks up rows of a table of 4 bits, which stays packed. numbers: int8 [rows, K]. scale: float32 [rows, blocks of
     `size`]."""
     if size % 2:
         raise Unsupported(f"blocks of {size} numbers are not supported; those of an even size are")
     zero_point = default_zero_point(4)
-    weights = Rows(4, size, (numbers.astype(np.int16) + zero_point).astype(np.uint8), scale, -zero_point * scale)
+    unsigned = (numbers.astype(np.int16) + zero_point).astype(np.uint8)
+    weights = BlockQuantized(4, size, unsigned, scale, -zero_point * scale)
     onnx_node = node.onnx_node()
     return emit_block_gather(onnx_node, node.plain(0), block_constants(onnx_node, weights))

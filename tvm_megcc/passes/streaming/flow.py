@@ -84,7 +84,8 @@ class Streamer:
 
     flows: value of the original graph -> its flow.
     not_streamed: values whose operator cannot be streamed, and final states of recurrent layers.
-    with_height: value of rank 3 -> the same with an axis of extent 1 before the last.
+    with_height: value [N, C, T] of the original graph -> the flow of the same value as [N, C, 1, T], if a 1-D
+        convolution computes it like that.
     integers: value of the new graph -> the integers from which it was dequantised with one scale.
     initial_states: input of a state -> its initial value, if that is not zero.
     copied: input of a state -> the bytes that a run copies for it.
@@ -399,8 +400,8 @@ class Streamer:
         tail = delay * stride + before - flow.delay
         skip = max(-tail, 0)
         read = self.cut(self.with_history(flow, max(tail, 0)), flow.axis, skip, skip + (count - 1) * stride + reach + 1)
-        wide = flow.widened(before, reach - before)
-        return replace(wide, name=read, block=count, delay=delay, padding_value=0, step=flow.step * stride)
+        result = flow.widened(before, reach - before)
+        return replace(result, name=read, block=count, delay=delay, padding_value=0, step=flow.step * stride)
 
 
 def _along(type_: TensorType, axis: int, extent: int) -> TensorType:

@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streaming rules: a function for each kind of operator that rewrites it for blocks. It determines which elements of
-earlier blocks the operator reads, and the delay of its result (`flow.py`)."""
+earlier blocks the operator reads, and the delay of its result (`flow.py`).
+
+* `flow.widened(before, after)`: each element of the result depends on so many more elements before and after its own.
+* `s.settled(flow)`: the padding that a negative delay stands for is made real, for operators that change padding.
+* `s.padded(flow, value)`: all elements before the sequence get this value, as the operator's padding has it.
+* delay - count: after `count` elements of padding, element i of the operand is element i + count of the result.
+* Height: a 1-D convolution is computed as a 2-D one, on values that have an axis of extent 1 before their last.
+"""
 
 from __future__ import annotations
 
@@ -59,38 +66,47 @@ def elementwise(s: Streamer, op: Op) -> None:
         shape = s.types[name].shape if name and name not in flows else ()
         if len(shape) >= axis_from_end and shape[-axis_from_end] != 1:
             raise Refused(f"its operand '{name}' is as long as the sequence")
-    _combined(s, op, flows, delay, axis_from_end, op.attrs, _is_tall(s, flows))
+    _combined(s, op, flows, delay, axis_from_end, op.attrs, _keeps_height(s, flows))
 
 
-def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, axis: int, attrs: Attrs, tall: bool) -> None:
+def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, axis_from_end: int, attrs: Attrs,
+              keeps_height: bool) -> None:
     """Adds an operator whose operands are read element by element.
 
     Args:
         flows: operand in blocks -> its flow.
-        delay, axis: the delay of the result, and the streamed axis, counted from the end.
-        tall: the operands are taken with an axis of extent 1 before their last (`_is_tall`).
+        delay, axis_from_end: the delay of the result, and the streamed axis, counted from the end.
+        keeps_height: whether operands and result have an axis of height (`_keeps_height`).
     """
     inputs = []
     for name in op.inputs:
-        flow = s.with_height.get(name) if tall else flows.get(name)
-        operand = s.delayed(flow, delay).name if flow else s.delayed(flows[name], delay).name if name in flows else name
-        inputs.append(_raised(s, operand) if tall and not flow else operand)
+        if keeps_height and name in s.with_height:
+            # In blocks, and computed with an axis of height.
+            operand = s.delayed(s.with_height[name], delay).name
+        elif name in flows:
+            # In blocks, and computed without height.
+            operand = s.delayed(flows[name], delay).name
+            operand = _with_height(s, operand) if keeps_height else operand
+        else:
+            # Not in blocks: a constant, or a value that is the same in all runs.
+            operand = _with_height(s, name) if keeps_height else name
+        inputs.append(operand)
     first = next(iter(flows.values()))
     rank = max(s.types[name].rank for name in inputs)
-    result = s.emit(replace(first, delay=delay, padding_value=0), op.kind, attrs, tuple(inputs), rank - axis)
+    result = s.emit(replace(first, delay=delay, padding_value=0), op.kind, attrs, tuple(inputs), rank - axis_from_end)
     result = _joined(list(flows.values()), result)
-    s.define(op, _flat(s, op.outputs[0], result) if tall else result)
+    s.define(op, _without_height(s, op.outputs[0], result) if keeps_height else result)
 
 
-def _is_tall(s: Streamer, flows: dict[str, Flow]) -> bool:
-    """Returns whether an operand comes from a 1-D convolution, which is computed as a 2-D one with an axis of extent 1
-    before the last, and all operands are [N, C, T]. Operators between two such convolutions keep that axis."""
+def _keeps_height(s: Streamer, flows: dict[str, Flow]) -> bool:
+    """Returns whether an operator with operands in blocks keeps the axis of height of a 1-D convolution: one operand
+    has it, and all are [N, C, T]. So nothing is reshaped between two such convolutions."""
     return any(name in s.with_height for name in flows) \
         and all(s.types[flow.name].rank == 3 and flow.axis == 2 for flow in flows.values())
 
 
-def _raised(s: Streamer, name: str) -> str:
-    """Returns an operand that is not in blocks with an axis of extent 1 before its last."""
+def _with_height(s: Streamer, name: str) -> str:
+    """Returns an operand [..., T] as [..., 1, T]; an operand of rank 0 or 1 broadcasts as it is."""
     shape = s.types[name].shape
     if len(shape) < 2:
         return name
@@ -106,11 +122,12 @@ def _reshaped(s: Streamer, name: str, shape: tuple[int, ...]) -> str:
     return s.result("reshape", Attrs(shape=shape), (name,))
 
 
-def _flat(s: Streamer, name: str, tall: Flow) -> Flow:
-    """Returns a value without the axis of extent 1 before its last; `with_height` records the value with it."""
-    shape = s.types[tall.name].shape
-    s.with_height[name] = tall
-    return s.emit(tall, "reshape", Attrs(shape=(*shape[:2], shape[3])), (tall.name,), 2)
+def _without_height(s: Streamer, name: str, flow: Flow) -> Flow:
+    """Returns the flow of a value [N, C, 1, T] as [N, C, T]. `s.with_height` keeps the former for `name`, the value of
+    the original graph."""
+    shape = s.types[flow.name].shape
+    s.with_height[name] = flow
+    return s.emit(flow, "reshape", Attrs(shape=(*shape[:2], shape[3])), (flow.name,), 2)
 
 
 def reshape(s: Streamer, op: Op) -> None:
@@ -125,7 +142,7 @@ def reshape(s: Streamer, op: Op) -> None:
     if len(old) == 3 and flow.axis == 2 and new == (*old[:2], 1, old[2]) and op.inputs[0] in s.with_height:
         s.define(op, s.with_height[op.inputs[0]])
     elif len(new) == 3 and axis == 2 and flow.axis == 3 and old == (*new[:2], 1, new[2]):
-        s.define(op, _flat(s, op.outputs[0], flow))
+        s.define(op, _without_height(s, op.outputs[0], flow))
     else:
         shape = (*new[:axis], flow.block, *new[axis + 1:])
         s.define(op, s.emit(flow, "reshape", Attrs(shape=shape), (flow.name,), axis))
@@ -148,26 +165,24 @@ def cut(s: Streamer, op: Op) -> None:
         if step < 1 or not isinstance(extent, int) or 2 * number(count) * step < extent:
             raise Refused(f"it takes {count} of {extent} elements of the sequence; only what a stream has for ever can "
                           "be taken: all but some at its begin and end")
-    others = [axis for axis in cuts if axis != flow.axis]
     if step == 1:
+        # Element i of the result is element i + start of the operand: it is computed `start` elements later.
         flow = flow.widened(-start, start)
         flow = replace(flow, delay=flow.delay + start)
     else:
+        # Element i of the result is element i * step + start of the operand: a window of one element, whose padding is
+        # -start. The window operator would skip the elements between; here a slice of the block does.
         flow = s.window(s.settled(flow), 0, step, -start)
-    attrs = Attrs({"axes": tuple(others), **{key: tuple(value for axis, value in
-                                                         zip(op.attrs.axes, op.attrs[key], strict=True)
-                                                         if axis != flow.axis) for key in ("starts", "ends")},
-                   "steps": tuple(value for axis, value in zip(op.attrs.axes, op.attrs.steps, strict=True)
-                                  if axis != flow.axis)})
-    if step > 1:
         every = Attrs(axes=(flow.axis,), starts=(0,), ends=(s.types[flow.name].shape[flow.axis],), steps=(step,))
         flow = replace(flow, name=s.result("slice", every, (flow.name,)))
-    if others:
-        attrs = Attrs(attrs, axes=tuple(axis for axis in op.attrs.axes if axis != flow.axis))
+    other_positions = [index for index, axis in enumerate(op.attrs.axes) if axis != flow.axis]
+    if other_positions:
+        attrs = Attrs({key: tuple(op.attrs[key][index] for index in other_positions)
+                       for key in ("axes", "starts", "ends", "steps")})
         flow = replace(flow, name=s.result("slice", attrs, (flow.name,)))
     elif op.inputs[0] in s.with_height and step == 1:
-        tall = s.with_height[op.inputs[0]]
-        s.with_height[op.outputs[0]] = replace(tall, delay=tall.delay + start).widened(-start, start)
+        with_height = s.with_height[op.inputs[0]]
+        s.with_height[op.outputs[0]] = replace(with_height, delay=with_height.delay + start).widened(-start, start)
     s.define(op, flow)
 
 
@@ -175,7 +190,7 @@ def pad(s: Streamer, op: Op) -> None:
     """Rewrites a pad. Padding before the sequence lowers the delay; padding after it has no effect on a stream."""
     flow = s.flow(op)
     before, after = list(op.attrs.before), list(op.attrs.after)
-    tall = s.with_height.get(op.inputs[0])
+    with_height = s.with_height.get(op.inputs[0])
     if before[flow.axis] or after[flow.axis]:
         bytes_ = s.types[flow.name].dtype in BYTES
         if before[flow.axis] > 0 and (op.attrs.mode != "constant" or (op.attrs.value != 0 and not bytes_)):
@@ -186,10 +201,10 @@ def pad(s: Streamer, op: Op) -> None:
         count = before[flow.axis]
         padding_value = int(op.attrs.value) if count else flow.padding_value
         before[flow.axis] = after[flow.axis] = 0
-        if tall and not any(before) and not any(after):
-            tall = s.padded(tall, padding_value)
-            tall = replace(tall, delay=tall.delay - count).widened(count, -count)
-            s.define(op, _flat(s, op.outputs[0], tall))
+        if with_height and not any(before) and not any(after):
+            with_height = s.padded(with_height, padding_value)
+            with_height = replace(with_height, delay=with_height.delay - count).widened(count, -count)
+            s.define(op, _without_height(s, op.outputs[0], with_height))
             return
         flow = s.padded(flow, padding_value)
         flow = replace(flow, delay=flow.delay - count).widened(count, -count)
@@ -216,8 +231,8 @@ def concat(s: Streamer, op: Op) -> None:
     if any(name not in flows for name in op.inputs):
         raise Refused("an operand is no stream: it is as long as the sequence")
     delay, axis_from_end = _common_delay(s, flows)
-    tall = axis == 1 and _is_tall(s, flows)
-    _combined(s, op, flows, delay, axis_from_end, Attrs(axis=axis), tall)
+    keeps_height = axis == 1 and _keeps_height(s, flows)
+    _combined(s, op, flows, delay, axis_from_end, Attrs(axis=axis), keeps_height)
 
 
 def _spatial(op: Op, flow: Flow, axes: int) -> int:
@@ -324,14 +339,16 @@ def quantised(s: Streamer, op: Op) -> None:
     if zero and (s.types[s.flow(op).name].dtype if back else op.attrs.dtype) not in BYTES:
         unchanged(s, op)
         return
-    flow, tall = s.flow(op), s.with_height.get(op.inputs[0])
-    flow = tall if tall and _is_tall(s, {op.inputs[0]: flow}) else flow
+    flow = s.flow(op)
+    keeps_height = _keeps_height(s, {op.inputs[0]: flow})
+    if keeps_height:
+        flow = s.with_height[op.inputs[0]]
     if flow.delay < 0 and flow.padding_value != zero * back:
-        flow, tall = s.settled(s.flow(op)), None
+        flow, keeps_height = s.settled(s.flow(op)), False
     name = s.dequantised(Dequantised(flow.name, zero, Attrs(op.attrs, axis=0), op.inputs[1:])) if back else \
         s.result(op.kind, op.attrs, (flow.name, *op.inputs[1:]))
     result = replace(flow, name=name, padding_value=zero * (not back))
-    s.define(op, _flat(s, op.outputs[0], result) if flow is tall else result)
+    s.define(op, _without_height(s, op.outputs[0], result) if keeps_height else result)
 
 
 def recurrent(s: Streamer, op: Op) -> None:

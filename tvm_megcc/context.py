@@ -28,12 +28,13 @@ class Regions:
     """The memory regions that a session may use, in order of preference.
 
     ram: name and size of each region that can be written; the session's own block is in the first.
-    hot: the number of leading regions that are faster than flash: constants are copied there while they fit.
+    faster_than_flash: the number of leading regions that are faster than flash: constants are copied there while they
+        fit.
     flash: the largest number of bytes of the model's data; None: no limit.
     """
 
     ram: tuple[tuple[str, int], ...]
-    hot: int
+    faster_than_flash: int
     flash: int | None = None
 
     @property
@@ -43,7 +44,8 @@ class Regions:
 
     def __str__(self) -> str:
         rows: list[tuple[str, int | None]] = list(self.ram)
-        rows[self.hot:self.hot] = [(FLASH, self.flash)] if self.flash is not None or self.hot < len(rows) else []
+        if self.flash is not None or self.faster_than_flash < len(rows):
+            rows.insert(self.faster_than_flash, (FLASH, self.flash))
         return ",".join(name if size is None else f"{name}={size}" for name, size in rows)
 
     @classmethod
@@ -67,11 +69,11 @@ class Regions:
             if not 0 < sizes[name] < 1 << 31:
                 raise MegccError(f"region {name} has {sizes[name]:,} bytes: it has at least one, and fewer than 2 GB")
         names = list(sizes)
-        hot = names.index(FLASH) if FLASH in sizes else len(names)
+        faster_than_flash = names.index(FLASH) if FLASH in sizes else len(names)
         flash = sizes.pop(FLASH, None)
         if not 1 <= len(sizes) <= MAX_REGIONS:
             raise MegccError(f"regions: {len(sizes)} besides {FLASH}, there are 1 to {MAX_REGIONS}")
-        return cls(tuple(sizes.items()), hot, flash)
+        return cls(tuple(sizes.items()), faster_than_flash, flash)
 
 
 @dataclass(frozen=True)

@@ -304,7 +304,7 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     if plan.context.regions and not result.missing:
         constants = [memory.Buffer(name, weight.data.nbytes, 0, len(plan.steps), kind="constant", traffic=traffic[name])
                      for name, weight in plan.weights.items()]
-        result = memory.with_constants(buffers, constants, result, plan.context.regions.hot)
+        result = memory.with_constants(buffers, constants, result, plan.context.regions.faster_than_flash)
         buffers += [b for b in constants if b.name in result.offsets]
     memory.verify(buffers, result)
     offsets = {}

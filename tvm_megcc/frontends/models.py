@@ -122,8 +122,10 @@ def _import_gguf_file(model, options: CompileOptions, params: Mapping[str, objec
 def _import_tvm_module(module, options: CompileOptions, params: Mapping[str, object] | None, name: str
                        ) -> tuple[Graph, tuple[Bucket, ...]]:
     """Imports a module of Relax or Relay. params: weights by the names of its parameters; name: that of the graph."""
-    shapes, buckets = _shapes_of(_tvm.attribute("input_dims", "module")(module), options)
-    return _tvm.attribute("import_module", "module")(module, params, shapes, name), buckets
+    # The functions are those of `relax.module` or `relay.module`, whichever the installed TVM has.
+    input_dims, import_module = (_tvm.attribute(function, "module") for function in ("input_dims", "import_module"))
+    shapes, buckets = _shapes_of(input_dims(module), options)
+    return import_module(module, params, shapes, name), buckets
 
 
 def _from_exported_program(model):
@@ -157,8 +159,11 @@ def _import_tflite_with_tvm(model, options: CompileOptions, error: UnsupportedMo
     Raises:
         ModelError: `error` with advice, if TVM is not installed or does not import the file either.
     """
-    advice = ["Bind custom operators to C functions of yours with --extern (docs/extern.md)"] * error.custom
-    advice += ["Leave what is quantised there in float32 when the model is converted"] * error.quantised
+    advice = []
+    if error.custom:
+        advice.append("Bind custom operators to C functions of yours with --extern (docs/extern.md)")
+    if error.quantised:
+        advice.append("Leave what is quantised there in float32 when the model is converted")
     if error.custom or options.extern or options.signature or options.output_names:  # TVM does not support these
         raise ModelError(str(model), error.findings, ". ".join(advice)) from None
     if importlib.util.find_spec("tvm") is None:

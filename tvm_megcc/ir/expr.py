@@ -62,7 +62,12 @@ class Call(_Operators):
 
     def __str__(self) -> str:
         infix = FUNCTIONS[self.fn].infix
-        strings = [f"({a})" if infix and isinstance(a, Call) and FUNCTIONS[a.fn].infix else str(a) for a in self.args]
+
+        def argument_text(argument: Expr) -> str:
+            is_infix = isinstance(argument, Call) and FUNCTIONS[argument.fn].infix != ""
+            return f"({argument})" if infix and is_infix else str(argument)
+
+        strings = [argument_text(argument) for argument in self.args]
         if infix and len(strings) == 2:
             return f"{strings[0]} {infix} {strings[1]}"
         return f"{self.fn}({', '.join(strings)})"
@@ -138,7 +143,8 @@ def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> 
 
 
 def _rescale_positive(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Returns max(`_rescale_fixed`, 0). (In C, the function returns any number <= 0 where that is not positive.)"""
+    """Returns max(`_rescale_fixed`, 0). The C function may return any number <= 0 instead of 0, since its users raise
+    negative results to a bound >= 0 afterwards."""
     result: np.ndarray = np.maximum(_rescale_fixed(x, multiplier, shift), 0)
     return result
 
@@ -174,19 +180,23 @@ def _nearest(x: np.ndarray) -> np.ndarray:
 FUSED_ZERO = 1.5 * 2**23
 
 
-def _nearest_fused(x: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:
-    """Returns real(x) * factor + added - FUSED_ZERO, rounded to the nearest integer, ties to even. Only the sum is
-    rounded, not the product. `added` is an integer; the result's magnitude is less than 2^22."""
+def _nearest_fused(x: np.ndarray, factor: np.ndarray, addend: np.ndarray) -> np.ndarray:
+    """Returns real(x) * factor + addend - FUSED_ZERO, rounded to the nearest integer, ties to even. Only the sum is
+    rounded, not the product.
+
+    x: int32. factor: float32. addend: float32, FUSED_ZERO plus an integer. The result's magnitude is less than 2^22.
+    """
     product = x.astype(np.float32).astype(np.float64) * factor
     floor = np.floor(product)
-    fraction, rounded_down = product - floor, floor + (added.astype(np.float64) - FUSED_ZERO)
+    fraction, rounded_down = product - floor, floor + (addend.astype(np.float64) - FUSED_ZERO)
     result: np.ndarray = rounded_down + ((fraction > 0.5) | ((fraction == 0.5) & (rounded_down % 2 == 1)))
     return result.astype(np.int32)
 
 
-def _nearest_odd(x: np.ndarray, moved: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:
-    """Returns sign(x) * _nearest_fused(|x| + moved, factor, added), an odd function of x."""
-    result: np.ndarray = np.sign(x) * _nearest_fused(np.abs(x) + moved, factor, added)
+def _nearest_odd(x: np.ndarray, offset: np.ndarray, factor: np.ndarray, addend: np.ndarray) -> np.ndarray:
+    """Returns sign(x) * _nearest_fused(|x| + offset, factor, addend), an odd function of x, as requantization with ties
+    away from zero is. offset: int32."""
+    result: np.ndarray = np.sign(x) * _nearest_fused(np.abs(x) + offset, factor, addend)
     return result.astype(np.int32)
 
 

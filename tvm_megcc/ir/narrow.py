@@ -43,7 +43,8 @@ SMALL_FLOATS = {
     "float8_e5m2fnuz": SmallFloat(8, 2, -15, 0x7f, 0x80, 0x80, False),
     "float4_e2m1fn": SmallFloat(4, 1, 0, 0x7, 0x7, 0x0),
 }
-#: 16-bit floats. Chains of operators keep float32 between them: no rounding after each (precision/storage_types.py).
+#: 16-bit floats. Between the operators of a chain, their numbers stay in float32, so that not every operator rounds
+#: (passes/precision/storage_types.py).
 SIXTEEN_BITS = ("float16", "bfloat16")
 #: The bits of integer dtypes of fewer than 8 bits.
 SMALL_INTEGERS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}

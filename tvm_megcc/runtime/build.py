@@ -157,11 +157,12 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
             path.write_text(text)
     sources = [*c_sources(folder), *firmware.sources(), *generated]
     left_out = profile((row for row in read_manifest(folder)["models"] if row["name"] in models), embedded=True)
-    graphs = (calls.FLAG,) if "gcc" in Path(objects.compiler.command[0]).name else ()
-    flags_of = (*flags, *left_out, *firmware.FLAGS, *graphs, f"-I{firmware.port()}")
+    call_graph_flags = (calls.FLAG,) if "gcc" in Path(objects.compiler.command[0]).name else ()
+    firmware_flags = (*flags, *left_out, *firmware.FLAGS, *call_graph_flags, f"-I{firmware.port()}")
     kernels = [source for source in sources if source.parent == folder / "kernels"]
-    compiled = [*objects.compile_all(kernels, flags_of),
-                *objects.compile_all([source for source in sources if source not in kernels], (*flags_of, SMALL))]
+    compiled = [*objects.compile_all(kernels, firmware_flags),
+                *objects.compile_all([source for source in sources if source not in kernels],
+                                     (*firmware_flags, SMALL))]
     image.with_suffix(calls.ENDING).write_text("".join(
         path.with_suffix(calls.ENDING).read_text() for path in compiled if path.with_suffix(calls.ENDING).exists()))
     try:

@@ -77,22 +77,23 @@ class Call:
 def calls_of(graph: Graph, context: Context) -> list[Call]:
     """Returns the distinct calls with several candidates, for a graph from `before_layouts`."""
     calls: dict[str, Call] = {}
-    layouts: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.inputs}
+    written: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.inputs}
     read: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.outputs}
     for op in graph.ops:
         site = Site.of(graph, op, context)
         text = call_text(op, site.types, site.outputs, site.constants)
-        values_of = text in calls
+        is_known = text in calls
         found = list(candidates_of(site))
         for candidate in found:
             for name, type_ in zip(op.outputs, candidate.results, strict=True):
-                layouts.setdefault(name, set()).add(type_.layout)
+                written.setdefault(name, set()).add(type_.layout)
             for name, type_ in zip(op.inputs, candidate.types, strict=True):
                 if name and name not in graph.constants:
                     read.setdefault(name, set()).add(type_.layout)
-        if not values_of:
+        if not is_known:
             calls[text] = Call(text, op, graph, found if len(found) > 1 else [])
-    for name, sources in layouts.items():
+    # A value may need a relayout from each layout that an operator writes to each other one that an operator reads.
+    for name, sources in written.items():
         for source, target in product(sorted(sources, key=str), sorted(read.get(name, ()), key=str)):
             if source != target:
                 _add_relayout(calls, graph, name, source, target, context)

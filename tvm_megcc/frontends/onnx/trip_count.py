@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
                   opsets: Mapping[str, int]) -> int | None:
-    """Returns the trip count that follows from the condition of a Loop, None if the condition depends on run-time
-    values or never becomes false, or if finding the count would take more than a quarter of the nodes that an import
-    may expand to.
+    """Returns the trip count that follows from the condition of a Loop. Returns None if the condition depends on
+    run-time values or never becomes false, or if finding the count would import more nodes than the node budget
+    (`Importer.node_budget`).
 
     The operators that the condition depends on are imported, and thereby folded, once for each iteration. They are
     dropped afterwards.
@@ -40,6 +40,7 @@ def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scop
         while holds:
             if importer.imported_nodes + len(condition_graph.node) > importer.node_budget:
                 return None
+            # Nodes of earlier iterations do not count as expanded, since all are dropped in the end.
             importer.expanded_nodes = expanded
             start = [node.constant(np.array(iterations, np.int64)), node.constant(np.array(True)), *values]
             condition, *values = importer.inline(condition_graph, scope, opsets, dict(zip(names, start, strict=True)))

@@ -45,7 +45,8 @@ Value = Union[str, tuple["Value", ...]]
 #: Exceptions that an importer raises if a call contradicts its expectations.
 REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError)
 
-#: Operators with a shape operand whose result type still has the shape after TVM turned that operand into a parameter.
+#: Operators whose shape operand is not read: the result type still has the shape after TVM has moved the operator to a
+#: function, where the operand is a parameter.
 OPERATORS_THAT_KEEP_SHAPES = ("relax.reshape",)
 
 #: Element types of the tensors that TVM passes.
@@ -218,7 +219,7 @@ class Importer:
             self.findings.append(f"{call.args[0].name_hint}: its loops stay with TVM (tir=True would take them)")
             return self._placeholder(call)
         for argument in tensors_of(call.args):
-            self.value(argument, name)
+            self.value(argument, name)  # operands first: a refusal drops only the operators from `first_op` on
         first_op, first_condition = len(self.builder.ops), len(self.builder.conditions)
         try:
             value = self._import_operator(call, name)
@@ -255,6 +256,7 @@ class Importer:
                              "'zero', lowered a region: compile regions first, tvm_megcc.build_megcc_kernels(mod)")
         integers = [value for value in node.args[1].fields if not is_tensor(value)]
         integers += list(node.args[2].values) if len(node.args) > 2 else []
+        # Arguments of the loops that are no tensors are integer expressions of TVM over its symbolic extents.
         given = tuple(self.extents.ours(self.extents.raw(value)) for value in integers)
         require_known(given)
         program = loops_of(self.tir[called], len(node.inputs), identifier(called))

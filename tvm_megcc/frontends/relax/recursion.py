@@ -32,7 +32,7 @@ class HideCalls(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class RestoreCalls(relax.PyExprMutator):
-    """Restores the calls that `Cut` replaced."""
+    """Restores the calls that `HideCalls` replaced."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)

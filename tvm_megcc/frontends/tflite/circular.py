@@ -18,7 +18,7 @@ def circular_buffer(node: Node) -> Results:
     """Appends the operand, int8 [N,1,H,C], to the buffer and drops its oldest step: the result is [N,S,H,C]. Before the
     first run all steps are the zero point.
 
-    With option cycles_max = C, TFLite Micro ends a run here, except every C-th one. Our runs always go on to the end;
+    With option cycles_max = K, TFLite Micro ends a run here, except every K-th one. Our runs always go on to the end;
     in the other runs, results after this operator are not stored in states or outputs.
     """
     (n, one, *rest), shape = node.type(0).shape, node.results[0].shape

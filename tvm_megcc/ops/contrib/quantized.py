@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import MegccError, ShapeError
+from ...ir.dims import ceildiv
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
 from ..emit_onnx import given, onnx_operator
@@ -62,10 +63,10 @@ def _unpack_int4(array: np.ndarray, bits: int, extent: int) -> np.ndarray:
     return np.stack([array & 15, array >> 4], -1).reshape(*array.shape[:-1], -1)[..., :extent]
 
 
-def _block_quantized_data(node: OnnxNode, along: int, block: int, bits: int) \
-        -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the numbers, scales and zero points of a GatherBlockQuantized. There is one scale for each `block`
-    numbers along axis `along`.
+def _block_quantized_data(node: OnnxNode, axis: int, block: int, bits: int
+                          ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the numbers, scales and zero points of a GatherBlockQuantized, with one scale and one zero point for each
+    `block` numbers along `axis`.
 
     The uint8 data of a model may be packed int4, which nothing declares: it is taken as packed if there are scales for
     twice as many numbers, or if a value needs more than 4 bits.
@@ -74,18 +75,19 @@ def _block_quantized_data(node: OnnxNode, along: int, block: int, bits: int) \
     zeros = node.const(3, "zero_points") if node.has(3) else None
     if bits not in (4, 8):
         raise MegccError(f"has numbers of {bits} bits; those of 4 and 8 are supported")
-    pairs = bits == 4 and data.dtype == np.uint8 and (
-        (data.size > 0 and data.max() > 15) or scales.shape[along] != -(-data.shape[along] // block))
-    middle = 1 << bits - 1 if bits == 8 or pairs else 0
-    if pairs:
+    is_packed = bits == 4 and data.dtype == np.uint8 and (
+        (data.size > 0 and data.max() > 15) or scales.shape[axis] != ceildiv(data.shape[axis], block))
+    if is_packed:
         data = _unpack_int4(data, bits, 2 * data.shape[-1])
         zeros = None if zeros is None else _unpack_int4(zeros, bits, scales.shape[-1])
     if zeros is None:
-        zeros = np.full(scales.shape, middle if data.dtype == np.uint8 else 0, data.dtype)
-    wanted = tuple(-(-extent // block) if axis == along else extent for axis, extent in enumerate(data.shape))
+        # Unsigned numbers are centred at 2^(bits - 1), except unpacked 4-bit ones.
+        is_centred = data.dtype == np.uint8 and (bits == 8 or is_packed)
+        zeros = np.full(scales.shape, 1 << (bits - 1) if is_centred else 0, data.dtype)
+    wanted = tuple(ceildiv(extent, block) if index == axis else extent for index, extent in enumerate(data.shape))
     if scales.shape != wanted or zeros.shape != wanted:
         raise ShapeError(f"scales {list(scales.shape)} and zero points {list(zeros.shape)} for numbers "
-                         f"{list(data.shape)} in blocks of {block} on axis {along}")
+                         f"{list(data.shape)} in blocks of {block} on axis {axis}")
     return data, scales, zeros
 
 
@@ -96,17 +98,20 @@ def gather_block_quantized(node: OnnxNode) -> tuple[str, ...]:
     bits, block, rank = node.attr("bits", 4), node.attr("block_size", 128), node.type(0).rank
     if block < 1:
         raise ShapeError(f"blocks of {block} numbers")
-    axis, along = axis_of(node.attr("gather_axis", 0), rank), axis_of(node.attr("quantize_axis", 1), rank)
-    arrays = _block_quantized_data(node, along, block, bits)
-    extent, indices = arrays[0].shape[along], node.inputs[1]
-    if (rank, axis, along, bits) == (2, 0, 1, 4) and block % 2 == 0:  # stays packed: passes/quantization/int4.py
+    axis = axis_of(node.attr("gather_axis", 0), rank)
+    quantize_axis = axis_of(node.attr("quantize_axis", 1), rank)
+    arrays = _block_quantized_data(node, quantize_axis, block, bits)
+    extent, indices = arrays[0].shape[quantize_axis], node.inputs[1]
+    if (rank, axis, quantize_axis, bits) == (2, 0, 1, 4) and block % 2 == 0:
+        # The numbers stay packed: passes/quantization/int4.py.
         real = onnx_operator(node, "DequantizeLinear", *map(node.constant, arrays), axis=1, block_size=block)
         return (onnx_operator(node, "Gather", real, indices, axis=0),)
-    if extent % block == 0 and axis != along:
+    if extent % block == 0 and axis != quantize_axis:
         slices = [onnx_operator(node, "Gather", node.constant(array), indices, axis=axis) for array in arrays]
-        shift = node.type(1).rank - 1 if along > axis else 0
-        return (onnx_operator(node, "DequantizeLinear", *slices, axis=along + shift, block_size=block),)
+        shift = node.type(1).rank - 1 if quantize_axis > axis else 0
+        return (onnx_operator(node, "DequantizeLinear", *slices, axis=quantize_axis + shift, block_size=block),)
     numbers, scales, zeros = arrays
-    scales, zeros = (np.repeat(array, block, along).take(np.arange(extent), along) for array in (scales, zeros))
+    scales, zeros = (np.repeat(array, block, quantize_axis).take(np.arange(extent), quantize_axis)
+                     for array in (scales, zeros))
     real = node.constant((numbers.astype(np.int32) - zeros).astype(scales.dtype) * scales)
     return (onnx_operator(node, "Gather", real, indices, axis=axis),)

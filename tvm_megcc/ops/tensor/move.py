@@ -172,14 +172,14 @@ class Slice(Operator):
             return None
         if block and 1 in cuts and (cuts[1][0] % block or y.shape[1] % block):
             return None
-        offset, stride, covers_rest = 0, 1, True
+        offset, stride, covers_inner_axes = 0, 1, True  # from the innermost axis outwards
         for (axis, part, extent), (_, _, result_extent) in zip(reversed(memory_axes(x)), reversed(memory_axes(y)),
                                                                strict=True):
             first = cuts[axis][0] if axis in cuts and part != "lane" else 0
             first = first // block if part == "block" else first
-            if not covers_rest and result_extent != 1:
+            if not covers_inner_axes and result_extent != 1:
                 return None
-            covers_rest = covers_rest and result_extent == extent
+            covers_inner_axes = covers_inner_axes and result_extent == extent
             offset += first * stride
             stride *= extent
         return offset * x.itemsize

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives the mean over all spatial positions of a channel one form: `reduce_mean` or `global_avg_pool`."""
+"""Rewrites means over all spatial axes to a canonical operator: `reduce_mean` if there is one such axis,
+`global_avg_pool` if there are two."""
 
 from __future__ import annotations
 

@@ -78,9 +78,13 @@ class _Float16:
         begins = op.kind in BEGIN and len(self._floats(op.outputs)) == 1
         if not data or not (begins or all(name in self.half for name in data)):
             return False
-        costs = [option.cost for option in options(site)[0]]
-        return bool(costs) and (not begins or min(costs) < SLOWER * min(option.cost for option in options(
-            Site.of(self._graph, op, self._context))[0]))
+        float16_cost = _lowest_cost(site)
+        if float16_cost is None:
+            return False
+        if not begins:
+            return True  # its operands are in float16 already
+        float32_cost = _lowest_cost(Site.of(self._graph, op, self._context))
+        return float32_cost is not None and float16_cost < SLOWER * float32_cost
 
     def _operand(self, name: str, op: Op) -> str:
         """Returns a float32 operand as float16: a rounded constant, or the result of a cast before the operator."""
@@ -101,12 +105,18 @@ class _Float16:
             return name
         edit = self._edit
         if name in self._converted:
+            # The result replaces that of the model's own cast to float16, which is removed.
             edit.replace(self._converted[name])
             self.half[name] = self._converted[name].outputs[0]
         else:
             self.half[name] = edit.value(f"{name}.half", _as_half(edit.types[name]))
         edit.add_after(name, Op("cast", Attrs(dtype="float32"), (self.half[name],), (name,), origin=op.origin))
         return self.half[name]
+
+
+def _lowest_cost(site: Site) -> float | None:
+    """Returns the cost of the cheapest kernel for an operator; None if no kernel realises it."""
+    return min((option.cost for option in options(site)[0]), default=None)
 
 
 def _as_half(type_: TensorType) -> TensorType:

@@ -160,13 +160,13 @@ class Row:
         row = {"model": self.name, "macs": None, "engines": self.found, "absent": self.absent}
         logger.info("%s: compiling and building", self.model)
         try:
-            built, row["macs"], ports = self.compiled()
-            job = self.job(built, ports)
+            built, row["macs"], ports = self.build_model()
+            job = self.common_job(built, ports)
         except MegccError as error:
             self.absent[OURS] = " ".join(str(error).split())
             return {**row, **standing(self.found)}
         with contextlib.ExitStack() as processes:
-            workers = self.workers(job, processes)
+            workers = self.start_engines(job, processes)
             logger.info("%s: timing", self.model)
             for number in range(self.args.rounds):
                 self.round(workers, rotated(list(workers), number))
@@ -174,8 +174,13 @@ class Row:
             found["seconds"] = statistics.median(found["rounds"])
         return {**row, **standing(self.found)}
 
-    def compiled(self) -> tuple[Build, int, list[Port]]:
-        """Returns our library of the model, the multiply-accumulates of the unoptimised model, and its inputs."""
+    def build_model(self) -> tuple[Build, int, list[Port]]:
+        """Compiles and builds the model with our engine. Returns the library, the multiply-accumulates of the
+        unoptimised model, and its inputs.
+
+        Raises:
+            MegccError: if the model cannot be compiled, or this machine does not run the target's code.
+        """
         graph, _ = import_model(self.model, input_shapes=self.args.options.input_shapes,
                                 dims=self.args.options.dims)
         folder = source.folder_of(self.model, self.args)
@@ -185,8 +190,9 @@ class Row:
             raise MegccError(f"this machine does not run code for {built.target}")
         return built, int(macs(graph)), list(map(Port.of, model["inputs"]))
 
-    def job(self, built: Build, ports: Sequence[Port]) -> dict:
-        """Returns the part of a job that is the same for all engines."""
+    def common_job(self, built: Build, ports: Sequence[Port]) -> dict:
+        """Writes the inputs to a file. Returns the part of a job of peers.py that is the same for all engines: paths of
+        the model, its inputs and a cache folder, the processors, and our build."""
         feeds = self.inputs(ports)
         np.savez(self.scratch / "inputs.npz", **feeds)
         stem = self.model.resolve().with_suffix("")
@@ -197,7 +203,7 @@ class Row:
         cache = paths.cache("bench") / f"{self.model.stem}-{hashlib.sha256(b''.join(key)).hexdigest()[:16]}"
         cache.mkdir(parents=True, exist_ok=True)
         proto = onnx.load(self.model, load_external_data=False)
-        return {"model": str(plain(self.model.resolve(), proto, feeds, cache)), "stem": str(stem),
+        return {"model": str(with_static_inputs(self.model.resolve(), proto, feeds, cache)), "stem": str(stem),
                 "inputs": str(self.scratch / "inputs.npz"), "output": proto.graph.output[0].name,
                 "cache": str(cache.resolve()), "threads": self.args.options.threads,
                 "processors": list(self.processors),
@@ -212,35 +218,40 @@ class Row:
             return run.read_npz(path, [port.name for port in ports])
         return run.seeded(ports, self.args.seed)
 
-    def workers(self, job: dict, processes: contextlib.ExitStack) -> dict[str, Process]:
-        """Starts the engines. Returns those that loaded the model and ran it once with the right result."""
-        right, workers = None, {}
+    def start_engines(self, job: dict, processes: contextlib.ExitStack) -> dict[str, Process]:
+        """Starts the engines. Returns those that loaded the model and ran it once with the right result; results are
+        compared with that of `REFERENCE`, if it runs the model."""
+        expected, workers = None, {}
         for name in (REFERENCE, OURS, *self.engines):
             logger.info("%s: %s", self.model, name)
             try:
-                process, found = self.started(name, job, processes)
+                process, found = self.start_engine(name, job, processes)
                 result = np.load(self.scratch / f"{name}.npy")
                 if name == REFERENCE:
-                    right = result
+                    expected = result
                     process.close()
                     continue
-                found |= {"error": None} if right is None else errors(checked(result, right))
+                found["error"] = None
+                if expected is not None:
+                    found |= errors(checked(result, expected))
                 workers[name], self.found[name] = process, found
             except Gone as reason:
                 self.absent[name] = str(reason)
         return workers
 
-    def started(self, name: str, job: dict, processes: contextlib.ExitStack) -> tuple[Process, dict]:
-        """Starts a process that loads the model and runs it once. Returns it and its answer."""
+    def start_engine(self, name: str, job: dict, processes: contextlib.ExitStack) -> tuple[Process, dict]:
+        """Converts the model for an engine, and starts a process that loads the model and runs it once. Returns the
+        process and the engine's row of the report, without rounds yet. Raises Gone if the engine fails."""
         job = {**job, "engine": name, "file": self.engines.get(name, ""), "result": str(self.scratch / f"{name}.npy")}
         python = self.pythons.get(name, sys.executable)
         with contextlib.closing(Process(python, "convert", job, self.scratch)) as converter:
             converted = converter.answer(CONVERSION)
         process = processes.enter_context(contextlib.closing(Process(python, "measure", job, self.scratch)))
-        return process, {**process.answer(PATIENCE), "conversion": converted["seconds"], "rounds": [], "alone": True}
+        found = {**process.answer(PATIENCE), "conversion": converted["seconds"], "rounds": [], "alone": True}
+        return process, found
 
     def round(self, workers: dict[str, Process], order: Sequence[str]) -> None:
-        """Runs one burst of each engine."""
+        """Runs one burst of each engine in the given order. An engine that fails becomes absent."""
         for name in order:
             try:
                 answer = workers[name].ask(BURST)
@@ -250,7 +261,8 @@ class Row:
                 continue
             found = self.found[name]
             found["rounds"].append(statistics.median(answer["times"]))
-            found["peak"], found["alone"] = answer["peak"], found["alone"] and answer["alone"]
+            found["peak"] = answer["peak"]
+            found["alone"] = found["alone"] and answer["alone"]  # alone in all rounds
 
 
 def checked(result: np.ndarray, right: np.ndarray) -> dict:
@@ -292,15 +304,19 @@ def rotated(names: Sequence[str], by: int) -> list[str]:
     return [*names[by:], *names[:by]]
 
 
-def plain(model: Path, proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray], cache: Path) -> Path:
-    """Returns a file of the model with static input shapes and without weights among the inputs, where old files list
-    them, which prevents folding; the original file if it has neither."""
+def with_static_inputs(model: Path, proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray], cache: Path) -> Path:
+    """Returns a file of the model whose inputs have the static shapes of `feeds`, and whose weights are not listed as
+    inputs. Files of old ONNX versions list them, which prevents constant folding. Returns `model` if it is such a file
+    already; else writes `model.onnx` to the cache folder.
+
+    proto: the model without external data.
+    """
     weights = {value.name for value in proto.graph.initializer}
     weights |= {value.values.name for value in proto.graph.sparse_initializer}
     inputs = [value for value in proto.graph.input if value.name not in weights]
-    known = all([dim.dim_value for dim in value.type.tensor_type.shape.dim] == list(feeds[value.name].shape)
-                for value in inputs if value.name in feeds)
-    if known and len(inputs) == len(proto.graph.input):
+    are_static = all([dim.dim_value for dim in value.type.tensor_type.shape.dim] == list(feeds[value.name].shape)
+                     for value in inputs if value.name in feeds)
+    if are_static and len(inputs) == len(proto.graph.input):
         return model
     path = cache.resolve() / "model.onnx"
     proto = onnx.load(model)

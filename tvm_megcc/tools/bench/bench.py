@@ -34,9 +34,10 @@ def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat
         seeded(session.inputs, seed, shapes)
     with asking_for_inputs(session.inputs, inputs):
         if repeat is None:
-            once = statistics.median(session.times(feeds, 3, 0).seconds)
+            once = statistics.median(session.times(feeds, runs=3, watched=0).seconds)
             repeat = int(min(max(SECONDS / max(once, 1e-9), LEAST), MOST))
-        times = session.times(feeds, max(repeat, 1), min(max(repeat, 1), WATCHED))
+        runs = max(repeat, 1)
+        times = session.times(feeds, runs=runs, watched=min(runs, WATCHED))
     calls = layers.layers(session.calls, times.calls)
     median = statistics.median(times.seconds)
     fast, slow = _percentile(times.seconds, 0.1), _percentile(times.seconds, 0.9)

@@ -70,11 +70,16 @@ def changes(graph: Graph, target: Target, log: TuningLog, optimize: str) -> dict
 
 
 def _time(plan: KernelPlan, tuned: Context) -> float:
-    """Returns nanoseconds of a plan's calls; those that are not in the log are estimated."""
+    """Returns the sum of the times of a plan's calls in nanoseconds; 0.0 without a log. Calls that are not in the log
+    have an estimated time."""
     if tuned.times is None:
         return 0.0
-    return sum(next(variant_costs(Site.of(plan.graph, step.op, tuned), step.bound.choice.kernel))[1]
-               for step in plan.steps)
+    nanoseconds = 0.0
+    for step in plan.steps:
+        site = Site.of(plan.graph, step.op, tuned)
+        _, cost = next(variant_costs(site, step.bound.choice.kernel))  # the first is the kernel of the plan
+        nanoseconds += cost
+    return nanoseconds
 
 
 def runner_of(rpc: str | None, key: str | None):

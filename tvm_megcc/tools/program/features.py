@@ -58,7 +58,8 @@ def model(step: Feature, given: ValueType) -> onnx.ModelProto:
         return resample(settings, given.shape[0])
     if "preset" in settings:
         preset = settings.one_of("preset", tuple(PRESETS))
-        settings = settings.over(PRESETS[preset] | (_OF_MFCC.get(preset, {}) if step.function == "mfcc" else {}))
+        of_mfcc = _OF_MFCC.get(preset, {}) if step.function == "mfcc" else {}
+        settings = settings.with_defaults(PRESETS[preset] | of_mfcc)
     return LogMel(settings, given.shape[0], step.function == "mfcc").model()
 
 

@@ -12,7 +12,7 @@ from ...errors import MegccError
 from .description import MOST_RATE
 from .mel import dct, mel_weights, taper_of
 from .nodes import Nodes
-from .settings import MOST_WEIGHTS, Settings
+from .settings import MAX_WEIGHTS, Settings
 
 if TYPE_CHECKING:
     import onnx
@@ -71,8 +71,8 @@ class LogMel:
                 or min(self.floor, self.offset) < 0 or self.std < 1e-30:
             raise MegccError("'low' is less than 'high', that at most half of 'sample_rate'; 'floor' or 'offset' is at "
                              "least 1e-30, neither negative; 'std' is positive")
-        if self.fft * self.mels > MOST_WEIGHTS:
-            raise MegccError(f"'fft' {self.fft} times 'mels' {self.mels} is more than {MOST_WEIGHTS}")
+        if self.fft * self.mels > MAX_WEIGHTS:
+            raise MegccError(f"'fft' {self.fft} times 'mels' {self.mels} is more than {MAX_WEIGHTS}")
         if self.stream and (self.pad != "none" or self.emphasizes_sound or self.range is not None
                             or self.normalize != "none"):
             raise MegccError("'stream' goes without 'pad', 'range', 'normalize' and a 'preemphasis' of the sound, "

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import MegccError
 from .description import MOST_RATE
 from .nodes import Nodes
-from .settings import MOST_WEIGHTS, Settings
+from .settings import MAX_WEIGHTS, Settings
 
 if TYPE_CHECKING:
     import onnx
@@ -29,7 +29,7 @@ def resample(found: Settings, samples: int) -> onnx.ModelProto:
     half = 10 * max(up, down)
     first, last = -(half // up), ((up - 1) * down + half) // up
     taps = last - first + 1
-    if up * taps > MOST_WEIGHTS:
+    if up * taps > MAX_WEIGHTS:
         raise MegccError(f"from 'sample_rate' {before} 'to' {after}, a filter has {up * taps} weights, too many")
     response = up * np.sinc(np.arange(-half, half + 1) / max(up, down)) * np.kaiser(2 * half + 1, 5.0)
     response *= up / response.sum()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of steps that are functions, checked as they are asked for."""
+"""The settings of a step of a program that is a function: reads and checks the value of each key."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from ...errors import MegccError
 from .description import Function, NamedFunction
 
-#: The most weights of triangles, fft * mels, and of a filter that resamples.
-MOST_WEIGHTS = 1 << 25
+#: The maximum number of weights of mel filters, fft * mels, and of a resampling filter.
+MAX_WEIGHTS = 1 << 25
 
 
 class Settings:
-    """The settings of a step. A key without a default has to be there.
+    """The settings of a step. Methods check the value of a key and return it. A key without a default is required.
 
     Raises:
-        MegccError: for a function or a key that is none; methods, for a value of another kind or range.
+        MegccError: by the constructor for an unknown function or key; by methods for a missing or invalid value.
     """
 
     def __init__(self, step: Function | NamedFunction, functions: Mapping[str, tuple[str, ...]]):
@@ -31,19 +31,19 @@ class Settings:
                 raise MegccError(f"'{key}' is no key of {step.function}; there are {', '.join(known)}")
         self._values = step.settings
 
-    def over(self, defaults: Mapping[str, Any]) -> Settings:
-        """Returns the settings with others where keys are missing."""
-        found = copy(self)
-        found._values = {**defaults, **self._values}
-        return found
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
+        """Returns the settings, completed by defaults for the keys that are missing."""
+        completed = copy(self)
+        completed._values = {**defaults, **self._values}
+        return completed
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
-    def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
+    def integer(self, key: str, minimum: int, maximum: int, default: int | None = None) -> int:
         value = self._values.get(key, default)
-        if type(value) is not int or not least <= value <= most:
-            raise MegccError(f"'{key}' is a number from {least} to {most}")
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise MegccError(f"'{key}' is a number from {minimum} to {maximum}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -59,20 +59,20 @@ class Settings:
             raise MegccError(f"'{key}' is a list of {count} numbers")
         return tuple(map(float, found))
 
-    def integers(self, key: str, most: int, default: Sequence[int] | None = None) -> tuple[int, ...]:
-        """Returns some numbers from 1 on, at most 16."""
+    def integers(self, key: str, maximum: int, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        """Returns 1 to 16 integers from 1 to `maximum`."""
         found = self._values.get(key, default)
         if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= 16 or not all(
-                type(element) is int and 1 <= element <= most for element in found):
-            raise MegccError(f"'{key}' is a list of numbers from 1 to {most}")
+                type(element) is int and 1 <= element <= maximum for element in found):
+            raise MegccError(f"'{key}' is a list of numbers from 1 to {maximum}")
         return tuple(found)
 
     def table(self, key: str, columns: int) -> list[tuple[float, ...]]:
-        """Returns rows of so many positive numbers, at most 256."""
+        """Returns 1 to 256 rows of `columns` positive numbers."""
         return self._table(key, self._values.get(key), columns)
 
     def tables(self, key: str, columns: int) -> list[list[tuple[float, ...]]]:
-        """Returns lists of such rows."""
+        """Returns 1 to 64 lists of rows, each as `table` returns them."""
         found = self._values.get(key)
         if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= 64:
             raise MegccError(f"'{key}' is a list of lists of rows of {columns} numbers")
@@ -86,12 +86,12 @@ class Settings:
             raise MegccError(f"'{key}' has rows of {columns} positive numbers")
         return [tuple(map(float, row)) for row in found]
 
-    def sides(self, key: str, most: int) -> tuple[int, int]:
-        """Returns height and width."""
+    def sides(self, key: str, maximum: int) -> tuple[int, int]:
+        """Returns height and width, from 1 to `maximum` each."""
         sides = self._values.get(key)
         if not isinstance(sides, Sequence) or isinstance(sides, str) or len(sides) != 2 or not all(
-                type(side) is int and 1 <= side <= most for side in sides):
-            raise MegccError(f"'{key}' is [height, width], two numbers from 1 to {most}")
+                type(side) is int and 1 <= side <= maximum for side in sides):
+            raise MegccError(f"'{key}' is [height, width], two numbers from 1 to {maximum}")
         return sides[0], sides[1]
 
     def one_of(self, key: str, words: Sequence[Any], default: Any = None) -> Any:
@@ -107,7 +107,7 @@ class Settings:
         return value
 
     def strings(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Returns a list of strings of Unicode."""
+        """Returns strings that UTF-8 can encode."""
         found = self._values.get(key, default)
         if not isinstance(found, Sequence) or isinstance(found, str) or not all(
                 _is_unicode(string) for string in found):
@@ -115,14 +115,14 @@ class Settings:
         return tuple(found)
 
     def name(self, key: str) -> str | None:
-        """Returns the name of a value, None if the key has something else."""
+        """Returns the name of a value; None if the setting is not a string."""
         value = self._values.get(key)
         return value if isinstance(value, str) else None
 
 
 def _is_unicode(value: object) -> bool:
-    """Whether UTF-8 has it: a string without parts of surrogates."""
-    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    """Returns whether a value is a string that UTF-8 can encode: one without surrogates."""
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _is_number(value: object) -> bool:

@@ -46,7 +46,8 @@ def scale(quantization: Quantization) -> float:
     return float(quantization.scale[0])
 
 
-def products(x: Quantization, w: Quantization, result: Quantization, per_channel: bool) -> list[Multiplier]:
+def product_multipliers(x: Quantization, w: Quantization, result: Quantization, per_channel: bool
+                        ) -> list[Multiplier]:
     """Returns the requantization multipliers of sums of products, one for each scale of the weights. As in TFLite, the
     scales are multiplied in float64 if they are per channel, and the product is rounded to float32 otherwise."""
     if per_channel:
@@ -100,5 +101,7 @@ def leaky_table(x: Quantization, dtype: str, result: Quantization, alpha: float)
 def mean_multiplier(x: Quantization, result: Quantization, count: int) -> Multiplier:
     """Returns the multiplier from a sum of `count` numbers to their mean in the result's scale."""
     factor = multiplier(scale(x) / scale(result))
+    # As in TFLite's MEAN: the significand is shifted left as far as the count's leading bit before it is divided by the
+    # count, so that it keeps its precision. 32 keeps it in 64 bits; the other bound keeps the shift at -31 or more.
     shift = min(count.bit_length() - 1, 32, 31 + factor.shift)
     return Multiplier((factor.significand << shift) // count, factor.shift - shift)

@@ -69,7 +69,7 @@ def _results(node: Node, sums: str, weights_q: Quantization, x: Quantization, bi
     y = result(node)
     if weights_q.zero_point.any():
         raise Unsupported("weights with a zero point are not supported with int16 operands")
-    factors, function = fixed_point.products(x, weights_q, y, True), "rescale_fixed"
+    factors, function = fixed_point.product_multipliers(x, weights_q, y, True), "rescale_fixed"
     has_int32_bias = node.has(bias_index) and node.type(bias_index).dtype == "int32"
     if not (has_int32_bias and node.option("QuantizedBiasType", 0)):
         factors, function = [with_15_bit_significand(factor) for factor in factors], "rescale_once"

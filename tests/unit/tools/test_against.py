@@ -163,10 +163,10 @@ def test_peers_get_known_extents_and_no_weights_as_inputs(tmp_path):
     saved(model([node("Add", "x w", "y")], {"x": ["n", 4], "w": [4]}, {"y": ["n", 4]}, {"w": np.ones(4, np.float32)}),
           path)
     feeds = {"x": np.zeros((3, 4), np.float32)}
-    made = against.plain(path, onnx.load(path), feeds, tmp_path)
+    made = against.with_static_inputs(path, onnx.load(path), feeds, tmp_path)
     (given,) = onnx.load(made).graph.input
     assert given.name == "x" and [dim.dim_value for dim in given.type.tensor_type.shape.dim] == [3, 4]
-    assert against.plain(made, onnx.load(made), feeds, tmp_path) == made, "nothing to change"
+    assert against.with_static_inputs(made, onnx.load(made), feeds, tmp_path) == made, "nothing to change"
 
 
 #: Twice the input; what it converts lies in its folder; the input says how it fails.

@@ -73,7 +73,8 @@ class _Float16:
                     tuple(map(_as_half, site.outputs)), self._context, site.constants)
 
     def _gains(self, op: Op, site: Site) -> bool:
-        """Returns whether the operator is computed in float16."""
+        """Returns whether the operator is computed in float16: one of `BEGIN` if its float16 kernel is not much slower
+        (`SLOWER`), others if all their operands are in float16 already."""
         data = [name for name in self._floats(op.inputs) if name not in self._edit.constants]
         begins = op.kind in BEGIN and len(self._floats(op.outputs)) == 1
         if not data or not (begins or all(name in self.half for name in data)):
@@ -82,7 +83,7 @@ class _Float16:
         if float16_cost is None:
             return False
         if not begins:
-            return True  # its operands are in float16 already
+            return True
         float32_cost = _lowest_cost(Site.of(self._graph, op, self._context))
         return float32_cost is not None and float16_cost < SLOWER * float32_cost
 

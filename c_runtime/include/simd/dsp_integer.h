@@ -13,7 +13,8 @@
  *                                  and 2 of each row, then elements 1 and 3
  *   mgc_tile_3x2(x,w,n,s)          adds products of three such rows with two columns of weights [n][2][4]. s[0] and
  *                                  s[1] are the columns' initial sums; afterwards s[0] to s[2] are the sums of the
- *                                  first column
+ *                                  three rows with the first column, s[3] to s[5] those
+ *                                  with the second
  *   mgc_tile_1x4_<type>(x,w,n,s)   the same for one row of bytes with four columns [n][4][4]; s[0] to s[3]; s[4]: z of
  *                                  mgc_even
  *   mgc_join3_<type>(to,p,q,r,n)   packs 4n elements of three rows of 8-bit elements for mgc_joined_*
@@ -23,16 +24,21 @@
  *   mgc_div_256(t)                 t / 256 for such a sum, which is a multiple of 256
  *   mgc_total3(x,n,s,m)            s[0] to s[2]: the sums of three rows of mgc_pack3, times m
  *   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
- *   mgc_close_fixed(x,m,k,r)       requantizes: x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero
- *                                  point, for |x| < 2^30, r >= 1 and k = 2^(r - 1) + zero * 2^r
- *   mgc_close_once(x,m,k,r)        the same, rounded once, for r >= 2 and k = 2^(r - 2) + zero * 2^(r - 1)
- *   mgc_close_fixed_joined(t,m,k,r)  mgc_close_fixed of mgc_div_256(t)
+ *   mgc_requantize_sum_fixed(x,m,k,r)  x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero point, for
+ *                                  |x| < 2^30, r >= 1 and k = 2^(r - 1) + zero * 2^r
+ *   mgc_requantize_sum_once(x,m,k,r)  the same, rounded once, for r >= 2 and k = 2^(r - 2) + zero * 2^(r - 1)
+ *   mgc_requantize_sum_fixed_joined(t,m,k,r)  mgc_requantize_sum_fixed of mgc_div_256(t)
+ *   mgc_within_<type>(v)           v, saturated to the type
  *
  * Joined weights: one int16 holds two weights, so that one instruction, not two, unpacks them. Four bytes of x are two
  * int16, X = 256 * b + a and Y = 256 * d + c, with a and c in [0, 255], b and d in [-128, 127]. mgc_join3 inverts the
  * highest bits of bytes for that; the sums are corrected for it by their initial values. The weights k, l, m, n are V =
- * 256 * -k + l and W = 256 * m - n. Then X * l - a * V + c * W - Y * n = 256 * (a * k + b * l + c * m + d * n): SMLSD
- * with the low bytes of V and W, SMLSDX with those of X and Y.
+ * 256 * -k + l and W = 256 * m - n, whose low bytes are l and -n as int8. Then
+ *
+ *   X * l - Y * -n + c * W - a * V = 256 * (a * k + b * l + c * m + d * n)
+ *
+ * SMLSD subtracts the first two products, of X and Y with the low bytes of V and W; SMLSDX the other two, of the low
+ * bytes of X and Y with V and W.
  */
 #ifndef MEGCC_DSP_INTEGER_H
 #define MEGCC_DSP_INTEGER_H
@@ -89,20 +95,20 @@ static MGC_INLINE int32_t mgc_high15(int32_t a, int32_t b)
     return high;
 }
 
-static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
+static MGC_INLINE int32_t mgc_requantize_sum_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     x += x;
     __asm__("smmlar %0, %1, %2, %0" : "+r"(k) : "r"(x), "r"(m));
     return (k + (x >> 31)) >> r;
 }
-static MGC_INLINE int32_t mgc_close_fixed_joined(int32_t t, int32_t m, int32_t k, int32_t r)
+static MGC_INLINE int32_t mgc_requantize_sum_fixed_joined(int32_t t, int32_t m, int32_t k, int32_t r)
 {
     t >>= 7;
     __asm__("smmlar %0, %1, %2, %0" : "+r"(k) : "r"(t), "r"(m));
     return (k + (t >> 31)) >> r;
 }
 static MGC_INLINE int32_t mgc_div_256(int32_t t) { return t >> 8; }
-static MGC_INLINE int32_t mgc_close_once(int32_t x, int32_t m, int32_t k, int32_t r)
+static MGC_INLINE int32_t mgc_requantize_sum_once(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     __asm__("smmla %0, %1, %2, %0" : "+r"(k) : "r"(x), "r"(m));
     return k >> (r - 1);
@@ -126,17 +132,17 @@ static MGC_INLINE int32_t mgc_pairs(int32_t c, uint32_t a, uint32_t b) { return 
 
 /* C does not define right shifts of negative numbers; it does define those of their complement. */
 static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v < 0 ? ~(~v >> by) : v >> by; }
-static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
+static MGC_INLINE int32_t mgc_requantize_sum_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     return mgc_shifted(mgc_doubling_high_lane(x, m) + k - (x < 0), r);
 }
 static MGC_INLINE int32_t mgc_high15(int32_t a, int32_t b) { return mgc_shifted(a * b + (1 << 14), 15); }
 static MGC_INLINE int32_t mgc_div_256(int32_t t) { return mgc_shifted(t, 8); }
-static MGC_INLINE int32_t mgc_close_fixed_joined(int32_t t, int32_t m, int32_t k, int32_t r)
+static MGC_INLINE int32_t mgc_requantize_sum_fixed_joined(int32_t t, int32_t m, int32_t k, int32_t r)
 {
-    return mgc_close_fixed(mgc_div_256(t), m, k, r);
+    return mgc_requantize_sum_fixed(mgc_div_256(t), m, k, r);
 }
-static MGC_INLINE int32_t mgc_close_once(int32_t x, int32_t m, int32_t k, int32_t r)
+static MGC_INLINE int32_t mgc_requantize_sum_once(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     const uint64_t sum = (uint64_t)((int64_t)x * m) + ((uint64_t)1 << 63);
     return mgc_shifted((int32_t)((int64_t)(sum >> 32) - ((int64_t)1 << 31)) + k, r - 1);
@@ -145,15 +151,16 @@ static MGC_INLINE int32_t mgc_within_i8(int32_t v) { return mgc_imin(mgc_imax(v,
 static MGC_INLINE int32_t mgc_within_u8(int32_t v) { return mgc_imin(mgc_imax(v, 0), 255); }
 #endif
 
+/* The shift rounds to the nearest, ties up; one less than a negative number makes its ties go down, away from 0. */
 static MGC_INLINE int32_t mgc_rescale_down(int32_t x, int32_t m, int32_t s)
 {
     const int32_t high = mgc_doubling_high(x, m), r = -mgc_imax(s, -31);
 #if MGC_DSP_ASSEMBLER
-    const int32_t less = high + (high >> 31);
-    return (less >> r) + (less >> (r - 1) & 1);
+    const int32_t biased = high + (high >> 31);
+    return (biased >> r) + (biased >> (r - 1) & 1);
 #else
-    const int32_t less = high - (high < 0);
-    return mgc_shifted(less, r) + (mgc_shifted(less, r - 1) & 1);
+    const int32_t biased = high - (high < 0);
+    return mgc_shifted(biased, r) + (mgc_shifted(biased, r - 1) & 1);
 #endif
 }
 static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_t s) { return mgc_rescale_down(x, m, s); }
@@ -171,7 +178,7 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
 #define MGC_PACK3(name, type, extend) \
     static MGC_INLINE void mgc_pack3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
     { \
-        const uint32_t less = ((uint32_t)-zero & 0xffffu) * 0x10001u; \
+        const uint32_t minus_zeros = ((uint32_t)-zero & 0xffffu) * 0x10001u; \
         const type *last = p + 4 * n; \
         __asm__ volatile("1:\n\t" \
                          "ldr r8, [%1], #4\n\tldr r9, [%2], #4\n\tldr r10, [%3], #4\n\t" \
@@ -179,7 +186,7 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
                          extend " r8, %4, r8, ror #8\n\t" extend " r9, %4, r9, ror #8\n\t" extend " r10, %4, r10, ror #8\n\t" \
                          "stmia %0!, {r4, r5, r6}\n\tstmia %0!, {r8, r9, r10}\n\t" \
                          "cmp %1, %5\n\tbne 1b" \
-                         : "+&r"(to), "+&r"(p), "+&r"(q), "+&r"(r) : "r"(less), "r"(last) \
+                         : "+&r"(to), "+&r"(p), "+&r"(q), "+&r"(r) : "r"(minus_zeros), "r"(last) \
                          : "r4", "r5", "r6", "r8", "r9", "r10", "cc", "memory"); \
     }
 #define MGC_EXTEND(name, extend) \

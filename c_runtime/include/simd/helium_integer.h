@@ -4,21 +4,23 @@
  * the same kernels can be tested on any machine.
  *
  *   mgc_rows_2x4(p)        products of two rows with columns of weights [steps][4][16], p->steps times 16 each. It
- * writes                          four sums of the first row, four of the other, until p->to is p->end.
- * mgc_rows_1x8(p): one row                          with eight columns
- *   mgc_taps_9(p)          products of nine taps with weights [9][16], sixteen channels at a time, p->blocks times;
- * advances                          the pointers. mgc_taps(p): for p->pairs times two taps, weights [pairs][2][16]
+ *                          writes four sums of the first row, four of the other, until p->to is p->end
+ *   mgc_rows_1x8(p)        the same for one row with eight columns
+ *   mgc_taps_9(p)          products of nine taps with weights [9][16], sixteen channels at a time, p->blocks times; it
+ *                          advances the pointers. mgc_taps(p): for p->pairs times two taps, weights [pairs][2][16]
  *   mgc_taps_9_<type>(p)   the same for bytes of the type and int16 weights [9][8], eight channels at a time;
  *                          mgc_taps_<type>(p): for p->pairs taps, weights [pairs][8]
- *   mgc_close_<kind>_<of>_<rows>(p)   requantizes sums [n/4][rows][4] of p->n channels to bytes, as the compiler's
- * `Closing`                          says. <of>: multiplier and shift are per channel (each), shifts are int8 too
- * (bytes), or there is                          one of each (all)
+ *   mgc_requantize_sums_<kind>_<of>_<rows>(p)
+ *                          requantizes sums [n/4][rows][4] of p->n channels to bytes, as `Requantization` in
+ *                          kernels/integer/requantize.py says. <of>: multiplier and shift are per channel (each), shifts
+ *                          are int8 too (bytes), or there is one of each (all)
  *   mgc_copy_bytes(to,p,n) copies n bytes at any addresses; mgc_copy_sixteens(to,p,n): rounds n up to 16;
  *                          mgc_fill_bytes(to,n,v)
- *   mgc_four               four int32: mgc_four_load(p,n) loads the first n, others are 0; mgc_four_dup,
- * mgc_four_load_i8(p,n)   mgc_four_<function>    as mgc_i<function> and mgc_rescale_<function>; _by: operands after the
- * first are scalars   mgc_four_store(y,v,z,low,high,n)   stores v + z, limited to [low, high], the first n
- *   mgc_four_store(y,v,z,low,high,n)   v + z within limits, the first n
+ *   mgc_four               four int32
+ *   mgc_four_load(p,n)     loads the first n, others are 0; mgc_four_load_i8(p,n): of int8; mgc_four_dup
+ *   mgc_four_<function>    as mgc_i<function> and mgc_rescale_<function>; _by: operands after the first are scalars
+ *   mgc_four_store(y,v,z,low,high,n)
+ *                          stores the first n of v + z, limited to [low, high]
  */
 #ifndef MEGCC_HELIUM_INTEGER_H
 #define MEGCC_HELIUM_INTEGER_H
@@ -45,12 +47,12 @@ typedef struct mgc_taps_args {
     int32_t blocks, at, pairs;
 } mgc_taps_args;
 
-typedef struct mgc_closing {
+typedef struct mgc_requantize_args {
     const int32_t *sums, *bias, *multiplier;
     const void *shift;
     int8_t *y, *y2;
     int32_t n, zero, low, high;
-} mgc_closing;
+} mgc_requantize_args;
 
 static MGC_INLINE int32_t mgc_least(int32_t a, int32_t b) { return a < b ? a : b; }
 static MGC_INLINE int32_t mgc_most(int32_t a, int32_t b) { return a > b ? a : b; }
@@ -192,8 +194,8 @@ MGC_TAPS_WIDE(u8, "vldrb.u16")
 
 /* Registers: r1 sums, r2 bias, r3 multiplier, r4 shift, r5 and r6 y, r7 number of channels, r8 zero; q2 multiplier, q3
  * shift, q0 and q1 two rows; q6 and q7 are free. */
-#define MGC_CLOSE(name, ready, scales, rows) \
-    MGC_NAKED(name, const mgc_closing) \
+#define MGC_REQUANTIZE_SUMS(name, ready, scales, rows) \
+    MGC_NAKED(name, const mgc_requantize_args) \
     { \
         __asm__ volatile("push {r4, r5, r6, r7, r8, r9, r10, lr}\n\tvpush {d8, d9, d10, d11, d12, d13}\n\t" \
                          "ldm r0, {r1, r2, r3, r4, r5, r6, r7, r8, r9, r10}\n\tvdup.32 q4, r9\n\tvdup.32 q5, r10\n\tmov r0, #1\n\t" \
@@ -212,19 +214,20 @@ MGC_TAPS_WIDE(u8, "vldrb.u16")
 #define MGC_ONCE(q) "vmulh.s32 " q ", " q ", q2\n\tvrshl.s32 " q ", " q ", q3\n\t"
 #define MGC_BYTES(q, y) \
     "vadd.i32 " q ", " q ", r8\n\tvmax.s32 " q ", " q ", q4\n\tvmin.s32 " q ", " q ", q5\n\tvstrb.32 " q ", [" y "], #4\n\t"
-#define MGC_CLOSES(kind, scale, less) \
-    MGC_CLOSE(mgc_close_##kind##_each_1, "", MGC_EACH less, MGC_SUM("q0") scale("q0") MGC_BYTES("q0", "r5")) \
-    MGC_CLOSE(mgc_close_##kind##_bytes_1, "", MGC_EACH_BYTES less, MGC_SUM("q0") scale("q0") MGC_BYTES("q0", "r5")) \
-    MGC_CLOSE(mgc_close_##kind##_all_1, MGC_ALL less, "", MGC_SUM("q0") scale("q0") MGC_BYTES("q0", "r5")) \
-    MGC_CLOSE(mgc_close_##kind##_each_2, "", MGC_EACH less, MGC_SUM("q0") MGC_SUM("q1") scale("q0") scale("q1") \
+/* scale: multiplies and shifts. adjust: adds to the shifts first, or "". */
+#define MGC_REQUANTIZE_SUMS_OF_KIND(kind, scale, adjust) \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_each_1, "", MGC_EACH adjust, MGC_SUM("q0") scale("q0") MGC_BYTES("q0", "r5")) \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_bytes_1, "", MGC_EACH_BYTES adjust, MGC_SUM("q0") scale("q0") MGC_BYTES("q0", "r5")) \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_all_1, MGC_ALL adjust, "", MGC_SUM("q0") scale("q0") MGC_BYTES("q0", "r5")) \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_each_2, "", MGC_EACH adjust, MGC_SUM("q0") MGC_SUM("q1") scale("q0") scale("q1") \
               MGC_BYTES("q0", "r5") MGC_BYTES("q1", "r6")) \
-    MGC_CLOSE(mgc_close_##kind##_bytes_2, "", MGC_EACH_BYTES less, MGC_SUM("q0") MGC_SUM("q1") scale("q0") scale("q1") \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_bytes_2, "", MGC_EACH_BYTES adjust, MGC_SUM("q0") MGC_SUM("q1") scale("q0") scale("q1") \
               MGC_BYTES("q0", "r5") MGC_BYTES("q1", "r6")) \
-    MGC_CLOSE(mgc_close_##kind##_all_2, MGC_ALL less, "", MGC_SUM("q0") MGC_SUM("q1") scale("q0") scale("q1") \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_all_2, MGC_ALL adjust, "", MGC_SUM("q0") MGC_SUM("q1") scale("q0") scale("q1") \
               MGC_BYTES("q0", "r5") MGC_BYTES("q1", "r6"))
-MGC_CLOSES(fixed, MGC_FIXED, "")
-MGC_CLOSES(positive, MGC_POSITIVE, "")
-MGC_CLOSES(once, MGC_ONCE, MGC_ADJUST_SHIFT)
+MGC_REQUANTIZE_SUMS_OF_KIND(fixed, MGC_FIXED, "")
+MGC_REQUANTIZE_SUMS_OF_KIND(positive, MGC_POSITIVE, "")
+MGC_REQUANTIZE_SUMS_OF_KIND(once, MGC_ONCE, MGC_ADJUST_SHIFT)
 
 static MGC_INLINE void mgc_copy_bytes(int8_t *to, const int8_t *p, int32_t n)
 {
@@ -402,7 +405,7 @@ static MGC_INLINE void mgc_taps(const mgc_taps_args *p)
     }
 MGC_TAPS_WIDE(i8, int8_t)
 MGC_TAPS_WIDE(u8, uint8_t)
-static MGC_INLINE void mgc_close(const mgc_closing *p, int32_t rows, int is_once, int each)
+static MGC_INLINE void mgc_requantize_sums(const mgc_requantize_args *p, int32_t rows, int is_once, int each)
 {
     for (int32_t i = 0; i < rows * p->n; i++) {
         const int32_t row = i / p->n, c = i % p->n, m = p->multiplier[each ? c : 0];
@@ -412,16 +415,16 @@ static MGC_INLINE void mgc_close(const mgc_closing *p, int32_t rows, int is_once
         (row ? p->y2 : p->y)[c] = (int8_t)mgc_least(mgc_most(v, p->low), p->high);
     }
 }
-#define MGC_CLOSES(kind, is_once) \
-    static MGC_INLINE void mgc_close_##kind##_each_1(const mgc_closing *p) { mgc_close(p, 1, is_once, 1); } \
-    static MGC_INLINE void mgc_close_##kind##_bytes_1(const mgc_closing *p) { mgc_close(p, 1, is_once, 2); } \
-    static MGC_INLINE void mgc_close_##kind##_all_1(const mgc_closing *p) { mgc_close(p, 1, is_once, 0); } \
-    static MGC_INLINE void mgc_close_##kind##_each_2(const mgc_closing *p) { mgc_close(p, 2, is_once, 1); } \
-    static MGC_INLINE void mgc_close_##kind##_bytes_2(const mgc_closing *p) { mgc_close(p, 2, is_once, 2); } \
-    static MGC_INLINE void mgc_close_##kind##_all_2(const mgc_closing *p) { mgc_close(p, 2, is_once, 0); }
-MGC_CLOSES(fixed, 0)
-MGC_CLOSES(positive, 0)
-MGC_CLOSES(once, 1)
+#define MGC_REQUANTIZE_SUMS_OF_KIND(kind, is_once) \
+    static MGC_INLINE void mgc_requantize_sums_##kind##_each_1(const mgc_requantize_args *p) { mgc_requantize_sums(p, 1, is_once, 1); } \
+    static MGC_INLINE void mgc_requantize_sums_##kind##_bytes_1(const mgc_requantize_args *p) { mgc_requantize_sums(p, 1, is_once, 2); } \
+    static MGC_INLINE void mgc_requantize_sums_##kind##_all_1(const mgc_requantize_args *p) { mgc_requantize_sums(p, 1, is_once, 0); } \
+    static MGC_INLINE void mgc_requantize_sums_##kind##_each_2(const mgc_requantize_args *p) { mgc_requantize_sums(p, 2, is_once, 1); } \
+    static MGC_INLINE void mgc_requantize_sums_##kind##_bytes_2(const mgc_requantize_args *p) { mgc_requantize_sums(p, 2, is_once, 2); } \
+    static MGC_INLINE void mgc_requantize_sums_##kind##_all_2(const mgc_requantize_args *p) { mgc_requantize_sums(p, 2, is_once, 0); }
+MGC_REQUANTIZE_SUMS_OF_KIND(fixed, 0)
+MGC_REQUANTIZE_SUMS_OF_KIND(positive, 0)
+MGC_REQUANTIZE_SUMS_OF_KIND(once, 1)
 
 static MGC_INLINE void mgc_copy_bytes(int8_t *to, const int8_t *p, int32_t n)
 {

@@ -292,7 +292,7 @@ static MGC_INLINE uint8x16_t mgc_narrow4_u8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, 
 {
     return mgc_saturated2_u8(mgc_shifted(a, b, down, zero), mgc_shifted(c, d, down, zero), down);
 }
-#define MGC_CLOSE(name, type, vector, kind, least, most) \
+#define MGC_REQUANTIZE_STORE(name, type, vector, kind, least, most) \
     static MGC_INLINE void mgc_requantize_store2_##name(type *p, mgc_i a, mgc_i b, int32_t down, int32_t zero, int32_t low, int32_t high) \
     { \
         vector##8_t v = mgc_narrow_##name(a, b, down, zero); \
@@ -306,8 +306,8 @@ static MGC_INLINE uint8x16_t mgc_narrow4_u8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, 
         v = low > (least) ? vmaxq_##kind(v, vdupq_n_##kind((type)low)) : v; \
         vst1q_##kind(p, high < (most) ? vminq_##kind(v, vdupq_n_##kind((type)high)) : v); \
     }
-MGC_CLOSE(i8, int8_t, int8x, s8, -128, 127)
-MGC_CLOSE(u8, uint8_t, uint8x, u8, 0, 255)
+MGC_REQUANTIZE_STORE(i8, int8_t, int8x, s8, -128, 127)
+MGC_REQUANTIZE_STORE(u8, uint8_t, uint8x, u8, 0, 255)
 
 /* Packs bytes for products as int8: the highest bit of uint8 is inverted. */
 static MGC_INLINE void mgc_flipped(int8_t *to, const uint8_t *from, int32_t n, uint8_t flip)

@@ -18,7 +18,7 @@
  *                                  the highest bit inverted, uint8 x minus 128)
  *   mgc_total4(x,n,s,m)            s[0] to s[3]: the sums of n elements of four rows of mgc_pack4, times m
  *   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
- *   mgc_close_<kind> mgc_within_<type>   as in dsp_integer.h
+ *   mgc_requantize_sum_<kind> mgc_within_<type>   as in dsp_integer.h
  */
 #ifndef MEGCC_PAIRS_INTEGER_H
 #define MEGCC_PAIRS_INTEGER_H
@@ -93,11 +93,11 @@ static MGC_INLINE int32_t mgc_doubling_small(int32_t a, int32_t b)
     return (int32_t)((uint32_t)(doubled >> 32) + ((uint32_t)doubled >> 31));
 }
 #endif
-static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
+static MGC_INLINE int32_t mgc_requantize_sum_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     return mgc_shifted(mgc_doubling_small(x, m) + k + mgc_shifted(x, 31), r);
 }
-static MGC_INLINE int32_t mgc_close_once(int32_t x, int32_t m, int32_t k, int32_t r)
+static MGC_INLINE int32_t mgc_requantize_sum_once(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     return mgc_shifted(mgc_high_lane(x, m) + k, r - 1);
 }
@@ -116,11 +116,12 @@ static MGC_INLINE int32_t mgc_within_u8(int32_t v)
 static MGC_INLINE int32_t mgc_within_i8(int32_t v) { return mgc_imin(mgc_imax(v, -128), 127); }
 static MGC_INLINE int32_t mgc_within_u8(int32_t v) { return mgc_imin(mgc_imax(v, 0), 255); }
 #endif
+/* Rounds as in dsp_integer.h. */
 static MGC_INLINE int32_t mgc_rescale_down(int32_t x, int32_t m, int32_t s)
 {
-    const int32_t r = -mgc_imax(s, -31), less = mgc_doubling_high_lane(x, m);
-    const int32_t half = less + mgc_shifted(less, 31);
-    return mgc_shifted(half, r) + (mgc_shifted(half, r - 1) & 1);
+    const int32_t r = -mgc_imax(s, -31), high = mgc_doubling_high_lane(x, m);
+    const int32_t biased = high + mgc_shifted(high, 31);
+    return mgc_shifted(biased, r) + (mgc_shifted(biased, r - 1) & 1);
 }
 static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_t s) { return mgc_rescale_down(x, m, s); }
 

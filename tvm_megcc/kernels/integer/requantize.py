@@ -63,42 +63,44 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
             y_index = index if pointer == "y" else f"({pointer} - y)" + f" + {index}" * (index != "0")
             statement = f"{ep.store('y', y_index, total, channel=channel)};"
             return f"if ({exists}) {{\n{statement}\n}}" if exists else statement
-        value = f"mgc_close_{self.kind}{'_joined' * is_fixed}({total}, m, k, r)"
+        value = f"mgc_requantize_sum_{self.kind}{'_joined' * is_fixed}({total}, m, k, r)"
         value += f" + {self.zero}" * self.adds_zero_last
         dtype = result.removesuffix("_t")
         within = f"mgc_within_{DTYPES[dtype].short}({value})" if (self.lower, self.upper) == LIMITS[dtype] else \
             f"mgc_imin(mgc_imax({value}, {self.lower}), {self.upper})"
         return f"{pointer}[{index}] = ({result}){within};"
 
-    # Requantization by Helium, whose operands are in a C variable `closing`.
+    # Requantization by Helium, whose operands are in a C struct `requantize_args` (simd/helium_integer.h).
 
     def channel_operands(self, bias: bool) -> list[tuple[str, str]]:
-        """Returns (field of `closing`, array in C) of the operands with an element for each channel."""
+        """Returns (field of `requantize_args`, array in C) of the operands with an element for each channel."""
         factors = [("multiplier", self.multiplier), ("shift", self.shift)]
-        return [("closing.bias", "b")] * bias + [(f"closing.{name}", text.removesuffix("[c]"))
-                                                 for name, text in factors if text.endswith("[c]")]
+        return [("requantize_args.bias", "b")] * bias + [(f"requantize_args.{name}", text.removesuffix("[c]"))
+                                                         for name, text in factors if text.endswith("[c]")]
 
     def declare(self, max_sums: int, bias: bool) -> str:
-        """Declares `closing` with the operands that all calls share. max_sums: the most sums of one call."""
+        """Declares `requantize_args` with the operands that all calls share. max_sums: the most sums of one call."""
         if not self.kind:
             return ""
-        single = [f"const int32_t {name} = {text};\nclosing.{name} = &{name};"
-               for name, text in (("multiplier", self.multiplier), ("shift", self.shift)) if not text.endswith("[c]")]
-        no_bias = [f"static const int32_t none[{max_sums}] = {{ 0 }};\nclosing.bias = none;"] * (not bias)
-        return "\n".join(["mgc_closing closing;", f"closing.zero = {self.zero}, closing.low = {self.lower}, "
-                          f"closing.high = {self.upper};", *no_bias, *single])
+        single = [f"const int32_t {name} = {text};\nrequantize_args.{name} = &{name};"
+                  for name, text in (("multiplier", self.multiplier), ("shift", self.shift))
+                  if not text.endswith("[c]")]
+        no_bias = [f"static const int32_t none[{max_sums}] = {{ 0 }};\nrequantize_args.bias = none;"] * (not bias)
+        return "\n".join(["mgc_requantize_args requantize_args;",
+                          f"requantize_args.zero = {self.zero}, requantize_args.low = {self.lower}, "
+                          f"requantize_args.high = {self.upper};", *no_bias, *single])
 
     def function(self, rows: int, narrow: bool) -> str:
         """Returns the name of the function for `rows` rows of sums. narrow: shifts are int8."""
         kind = "positive" if self.kind == "fixed" and self.lower >= self.zero else self.kind
         multipliers = "all" if not self.multiplier.endswith("[c]") else "bytes" if narrow else "each"
-        return f"mgc_close_{kind}_{multipliers}_{rows}"
+        return f"mgc_requantize_sums_{kind}_{multipliers}_{rows}"
 
     def call(self, channel: str, n: str, rows: int, bias: bool) -> str:
-        """Requantizes n channels of `rows` rows. closing.y and closing.y2 must be set."""
-        return "\n".join([f"closing.sums = sums, closing.n = {n};",
+        """Requantizes n channels of `rows` rows. The fields y and y2 of `requantize_args` must be set."""
+        return "\n".join([f"requantize_args.sums = sums, requantize_args.n = {n};",
                           *(f"{name} = {address} + {channel};" for name, address in self.channel_operands(bias)),
-                          f"{self.function(rows, self.narrow)}(&closing);"])
+                          f"{self.function(rows, self.narrow)}(&requantize_args);"])
 
     @staticmethod
     def store_four(ep, y_index: str, sum_index: str, channel: str, n: str, bias: bool) -> str:
@@ -111,7 +113,7 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
         return (ep.store_four if four else ep.store)("y", y_index, total, channel, n) + ";"
 
 
-#: The smallest and the largest right shift that `mgc_close_*` supports, by the function of the expression.
+#: The smallest and the largest right shift that `mgc_requantize_sum_*` supports, by the function of the expression.
 _SHIFTS = {"rescale_fixed": (1, 30), "rescale_down": (1, 30), "rescale_once": (2, 30)}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...ir.dims import ceildiv, product, round_up
 from ..base import Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
-from ..integer.dot import is_narrow, with_sums
+from ..integer.dot import WeightPacking, is_narrow, with_sums
 from ..integer.products import IntegerConv, IntegerMatMul
 from ..site import Site
 from .windows import Packed, WindowProducts, WindowsParameters
@@ -53,27 +53,36 @@ class PairProducts(WindowProducts):
 
     def packed(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, x: Operand,
                single: bool) -> Packed:
+        """Returns the parts of a call. A task packs windows in scratch, two pixels in a word; a single pixel is
+        multiplied as it is."""
         pairs, (x_zero, w_zero) = site.isa.pairs, zeros
         G, IC, OC = extent_symbols("G", "IC", "OC")
+        # A word holds two weights of two channels (RV32's mgc_row).
         folded = single and pairs.folded
         depth_step = 2 if folded else 4
         depth = round_up(IC * s.taps, depth_step)
         width = pairs.row_columns if single else pairs.columns
-        # An extent, not a constant: at -O size, layers whose rows are whole steps (0) share a kernel with others (1).
+        # 1 if windows are first copied to scratch, 0 if x is read in place (1x1 windows of whole steps); an expression
+        # over IC, so that at -O size layers of both kinds share one kernel.
         multiple = depth_step if single else 2
-        gathered_pixels = ceildiv(round_up(IC, multiple) - IC, multiple) if s.is_pointwise else 1
-        gathered = gathered_pixels * (1 if single else 4) * depth
+        copies_window = ceildiv(round_up(IC, multiple) - IC, multiple) if s.is_pointwise else 1
+        copied_bytes = copies_window * (1 if single else 4) * depth
+        # mgc_pack4 makes two words of an element of four pixels.
+        packed_bytes = 0 if single else 2 * pairs.bits // 8 * depth
         weight_step = round_up(s.ic * s.taps, 4) if single and pairs.by_channel else depth_step
         # Words hold 8-bit signed numbers: 128 is subtracted from uint8.
         x_offset = 128 if site.x.dtype == "uint8" and (folded or not single) else 0
-        packing = "dot", outputs_first, w_zero, s.g, 1, width, 1, weight_step, -128 * folded
-        operands = present(site, x, Operand("w", 1, G * round_up(OC, width) * depth, packing, "int8"),
+        # Inverting the highest bit adds 128: folded weights are unsigned bytes, so that one product takes both weights
+        # of a word. mgc_row subtracts 128 times the sum of x.
+        packing = WeightPacking(outputs_first, w_zero, groups=s.g, runs=1, lanes=width, vectors=1, step=weight_step,
+                                flipped_bits=-128 if folded else 0)
+        operands = present(site, x, Operand("w", 1, G * round_up(OC, width) * depth, ("dot", *packing), "int8"),
                            Operand("b", 2, G * OC))
         # The bias is the initial value of the sums of whole tiles of channels.
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero - x_offset, G * OC,
                              None if single else pairs.columns - 1)
         fields = {"x_offset": x_offset, "depth_step": depth_step, "width": width, "block": width if single else _BLOCK}
-        return Packed(operands, fields, gathered + (0 if single else 2 * pairs.bits // 8 * depth))
+        return Packed(operands, fields, copied_bytes + packed_bytes)
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)

@@ -12,7 +12,7 @@ import numpy as np
 from ...ir.dims import ceildiv, product, round_up
 from ..base import Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
-from ..integer.dot import as_outputs, is_narrow, pack_weights, packed_zero
+from ..integer.dot import WeightPacking, as_outputs, is_narrow, pack_weights, packed_zero
 from ..integer.products import IntegerConv, IntegerMatMul
 from ..integer.requantize import greatest_sum
 from ..packing import packer
@@ -31,9 +31,10 @@ class TriplesParameters(WindowsParameters):
 
 
 @packer("joined")
-def pack_joined(array: np.ndarray, *how) -> np.ndarray:
-    """Packs four neighbours a, b, c, d of `pack_weights` as two int16, b - 256a and 256c - d."""
-    fours = pack_weights(array, *how).astype(np.int32).reshape(-1, 4)
+def pack_joined(array: np.ndarray, *packing) -> np.ndarray:
+    """Packs weights as `pack_weights` does, and then each four neighbours a, b, c, d as two int16, b - 256a and
+    256c - d. packing: the values of `WeightPacking`. Returns int8 of one dimension."""
+    fours = pack_weights(array, *packing).astype(np.int32).reshape(-1, 4)
     both = np.stack([fours[:, 1] - 256 * fours[:, 0], 256 * fours[:, 2] - fours[:, 3]], axis=1)
     return both.astype("<i2").view(np.int8).reshape(-1)
 
@@ -65,24 +66,29 @@ class DspProducts(WindowProducts):
 
     def packed(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, x: Operand,
                single: bool) -> Packed:
+        """Returns the parts of a call. A task packs three windows in scratch; a single pixel is multiplied as it is."""
         x_zero, w_zero = zeros
         G, IC, OC = extent_symbols("G", "IC", "OC")
         depth, width, rows = round_up(IC * s.taps, 4), 4 if single else 2, 1 if single else 3
-        # An extent, not a constant: at -O size, layers whose rows are multiples of four (0) share a kernel with others.
-        gathered_pixels = ceildiv(depth - IC, 4) if s.is_pointwise else 1
+        # 1 if windows are first copied to scratch, 0 if x is read in place (1x1 windows of whole steps); an expression
+        # over IC, so that at -O size layers of both kinds share one kernel.
+        copies_window = ceildiv(depth - IC, 4) if s.is_pointwise else 1
         # After a window, x may be anything and the packed weight is 0, its zero point: totals cancel what it adds.
         padding = packed_zero(site.inputs[1].dtype, w_zero)
         joined = _joins(site, zeros, outputs_first)
-        packing = "joined" if joined else "dot", outputs_first, w_zero, s.g, 1, width, 1, 4, 0, padding
-        operands = x, Operand("w", 1, G * round_up(OC, width) * depth, packing, "int8")
+        packing = WeightPacking(outputs_first, w_zero, groups=s.g, runs=1, lanes=width, vectors=1, step=4,
+                                padding=padding)
+        packer_name = "joined" if joined else "dot"
+        operands = x, Operand("w", 1, G * round_up(OC, width) * depth, (packer_name, *packing), "int8")
         if joined:
             sums = outputs_first, w_zero, x_zero - (128 if site.x.dtype == "uint8" else 0)
             operands += (Operand("b", 2, G * OC, ("joined_bias", *sums), also=(1,)) if s.bias else
                          Operand("b", 1, G * OC, ("joined_sums", *sums), "int32"),)
         else:
             operands += present(site, Operand("b", 2, G * OC))
-        scratch = gathered_pixels * rows * depth + (0 if single else (3 if joined else 6) * depth)
-        return Packed(operands, {"joined": joined}, scratch, "_joined" * joined)
+        # mgc_pack3 makes int16 of the elements of three pixels; mgc_join3 copies their bytes.
+        packed_bytes = 0 if single else (3 if joined else 6) * depth
+        return Packed(operands, {"joined": joined}, copies_window * rows * depth + packed_bytes, "_joined" * joined)
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)

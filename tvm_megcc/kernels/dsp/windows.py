@@ -24,7 +24,7 @@ class WindowsParameters(ConvParameters):
     unit, result: C types of an element of x and of y.
     short: suffix of x's type in mgc functions, such as "i8".
     x_zero: the zero point of x.
-    single: one pixel at a time.
+    single: the kernel multiplies one pixel at a time, for inputs of one or two pixels.
     flat: 1x1 windows without padding.
     descending: C condition for running from the last pixel to the first, so that y can begin where x does; "1" always,
         "" never.
@@ -47,7 +47,7 @@ class WindowsParameters(ConvParameters):
 class Packed:
     """The parts of a call in which the algorithms of `WindowProducts` differ.
 
-    operands: x, weights and, if there is one, the bias.
+    operands: x, packed weights and, if there is one, the bias.
     fields: fields of the parameters besides those of `WindowsParameters`.
     scratch: bytes of workspace for each worker.
     name: a part of the kernel's name.
@@ -61,7 +61,7 @@ class Packed:
 
 class WindowProducts(IntegerProducts):
     """The base class of both algorithms. One task computes an image of one group; if windows are 1x1, the pixels of all
-    images. `single` is an algorithm for one or two pixels."""
+    images."""
 
     parameters: ClassVar[type[WindowsParameters]]
     #: Whether kernels of `-O size` decide at run time in which direction they run, so that layers share them.
@@ -69,7 +69,15 @@ class WindowProducts(IntegerProducts):
 
     def packed(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, x: Operand,
                single: bool) -> Packed:
-        """Returns operands and parameters. zeros: zero points of x and of the weights."""
+        """Returns operands, scratch and own parameters of the algorithm.
+
+        Args:
+            s: the extents of the convolution.
+            zeros: the zero points of x and of the weights.
+            outputs_first: a weight matrix is [O, I].
+            x: the operand x, which the result contains.
+            single: as in `WindowsParameters`.
+        """
         raise NotImplementedError
 
     def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:

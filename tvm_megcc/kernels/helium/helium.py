@@ -86,16 +86,17 @@ class HeliumProducts(IntegerProducts):
         epilogue = _epilogue(site, zeros, outputs_first)
         parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, packed_zero, unsigned,
                                        site.y.dtype == "uint8", single, flat, direct, epilogue)
-        # An extent, not a constant: at -O size, layers whose rows are multiples of 16 (0) share a kernel with others.
-        gathered_pixels = ceildiv(depth - IC, 16) if flat or direct else 1
-        gathered = gathered_pixels * ((1 if single else 2) * depth + 16)
+        # 1 if windows are first copied to scratch, 0 if x is read in place (1x1 windows of whole steps); an expression
+        # over IC, so that at -O size layers of both kinds share one kernel.
+        copies_window = ceildiv(depth - IC, 16) if flat or direct else 1
+        copied_bytes = copies_window * ((1 if single else 2) * depth + 16)
         return Lowered("helium/helium", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G,
                        operation + "_bias" * parameters.bias + zero_name(x_zero)
                        + zero_name(packed_zero) * (packed_zero != 0),
                        "helium" + "_unsigned" * unsigned + "_single" * single + "_flat" * flat + "_direct" * direct
                        + epilogue.name,
-                       scratch=gathered, channels=G * OC)
+                       scratch=copied_bytes, channels=G * OC)
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 16)

@@ -5,7 +5,7 @@ instruction reads, and multiplies it by packed weights. Sums stay in registers u
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -126,25 +126,49 @@ def as_outputs(array: np.ndarray, outputs_first: bool) -> np.ndarray:
     return array if array.ndim == 4 else (array if outputs_first else array.T)[:, :, None, None]
 
 
-@packer("dot")
-def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int, vectors: int,
-                 step: int, flipped_bits: int = 0, padding: int = 0) -> np.ndarray:
-    """Packs [O, I, KH, KW], or a matrix, made int8 by `x_offset`, as [groups][O/width][runs][K/step][width][step].
+class WeightPacking(NamedTuple):
+    """The arguments of `pack_weights`.
 
-    K is in the order (kh, kw, i), divided into runs. width: channels of a tile, lanes * vectors; a group's last block
-    may have fewer, in whole vectors. padding: the value of weights after the last channel and after the end of a run.
-    flipped_bits: bits that are inverted in all values at the end. Returns int8 of one dimension.
+    outputs_first: a weight matrix is [O, I], otherwise [I, O].
+    zero: the zero point of the weights.
+    groups: groups of the convolution.
+    runs: contiguous runs of a window, each of which is padded to a multiple of `step`.
+    lanes, vectors: a tile has lanes * vectors channels; a group's last block may have fewer, in whole vectors.
+    step: neighbouring weights of one channel, as many as one instruction takes.
+    flipped_bits: bits that are inverted in all packed weights.
+    padding: the weight after the last channel and after the end of a run.
     """
-    width, packed = vectors * lanes, []
-    for group in np.split(as_outputs(array, outputs_first), groups):
+
+    outputs_first: bool
+    zero: int
+    groups: int
+    runs: int
+    lanes: int
+    vectors: int
+    step: int
+    flipped_bits: int = 0
+    padding: int = 0
+
+
+@packer("dot")
+def pack_weights(array: np.ndarray, *packing) -> np.ndarray:
+    """Packs weights [O, I, KH, KW], or a matrix, as [groups][O/width][runs][K/step][width][step].
+
+    They become int8 by subtraction of `packing_offset`. K is in the order (kh, kw, i), divided into runs. width:
+    lanes * vectors. packing: the values of `WeightPacking`. Returns int8 of one dimension.
+    """
+    p = WeightPacking(*packing)
+    width, packed = p.vectors * p.lanes, []
+    for group in np.split(as_outputs(array, p.outputs_first), p.groups):
         outputs = group.shape[0]
-        depth = np.moveaxis(group, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(runs, -1, outputs)
-        padded = np.full((runs, -(-depth.shape[1] // step) * step, -(-outputs // lanes) * lanes), padding, np.int8)
-        padded[:, :depth.shape[1], :outputs] = depth.astype(np.int32) - packing_offset(array.dtype.name, zero)
+        depth = np.moveaxis(group, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(p.runs, -1, outputs)
+        padded_shape = p.runs, round_up(depth.shape[1], p.step), round_up(outputs, p.lanes)
+        padded = np.full(padded_shape, p.padding, np.int8)
+        padded[:, :depth.shape[1], :outputs] = depth.astype(np.int32) - packing_offset(array.dtype.name, p.zero)
         for first in range(0, padded.shape[2], width):
             part = padded[:, :, first:first + width]
-            packed.append(np.swapaxes(part.reshape(-1, step, part.shape[2]), 1, 2).reshape(-1))
-    return np.concatenate(packed) ^ np.int8(flipped_bits)
+            packed.append(np.swapaxes(part.reshape(-1, p.step, part.shape[2]), 1, 2).reshape(-1))
+    return np.concatenate(packed) ^ np.int8(p.flipped_bits)
 
 
 def packing_offset(dtype: str, zero: int) -> int:
@@ -269,8 +293,8 @@ class DotProducts(IntegerProducts):
         G, IC, OC = extent_symbols("G", "IC", "OC")
         runs, length = runs_of(s)
         depth = runs * round_up(IC * (length // s.ic), form.step)
-        packed = Operand("w", 1, G * round_up(OC, site.isa.lanes) * depth,
-                         ("dot", *weights, s.g, runs, site.isa.lanes, vectors, form.step), "int8")
+        packing = WeightPacking(*weights, s.g, runs, site.isa.lanes, vectors, form.step)
+        packed = Operand("w", 1, G * round_up(OC, site.isa.lanes) * depth, ("dot", *packing), "int8")
         return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), weights, form.zero, G * OC), {}
 
     def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 class StepsTile:
     """Prints the functions of tiles, with sums `s{sequence}_{vector}_{gate}`, and those of a step, which call them.
+    `steps.c.j2` says how they call each other.
 
     Several partial sums of a gate have a letter each, the first one none.
     """
@@ -31,8 +32,10 @@ class StepsTile:
         #: Arrays of a sequence in scratch, besides its results.
         self.states = {"lstm": ["c"], "gru": ["z", "reset"] * (len(params.products) == 2)}.get(params.cell, [])
         self.letters = ["", "b", "c", "d"][:params.parts]
+        #: C, the arguments of a step for `operands`: those of the task's direction.
         self.arguments = "".join(f", {name}_d" for name in self.operands)
-        self.weights_of_unit = "units" if params.packed else "H"
+        #: C, the units whose weights are stored: whole vectors if packed.
+        self.stored_units = "units" if params.packed else "H"
 
     def functions(self) -> str:
         """Prints the tiles of all products, and the steps of one sequence and of several."""
@@ -52,7 +55,7 @@ class StepsTile:
             c(f"const int32_t units = (H + {L - 1}) / {L} * {L};", "int32_t unit = 0;")
             for number in range(len(p.products)):
                 if number:
-                    c(f"r += (ptrdiff_t){p.products[number - 1]} * H * {self.weights_of_unit};", "unit = 0;")
+                    c(f"r += (ptrdiff_t){p.products[number - 1]} * H * {self.stored_units};", "unit = 0;")
                 if S == 1 and p.vectors > 1:
                     with c.block(f"for (; unit + {p.vectors * L} <= units; unit += {p.vectors * L})"):
                         c(f"tile_{number}_1x{p.vectors}({joined(['seq, r, unit, H', *self.operands])});")
@@ -150,7 +153,8 @@ class StepsTile:
         return f"{sums} * mgc_load_n(r_scale + {row} * (ptrdiff_t)H + {unit}, {n})"
 
     def finish(self, number: int) -> str:
-        """Prints the head of the function that applies a product to a vector of units, of which n are valid."""
+        """Opens the function that computes a vector of states or results from the sums of a product, s{gate}. The
+        template prints its body and closes it. n: the number of units in the vector, which begins with `unit`."""
         gates = self.p.products[number]
         values = joined([*(f"mgc_v s{gate}" for gate in range(gates)),
                          self.cell_operand and f"const float *{self.cell_operand}"])

@@ -38,7 +38,7 @@ class AttentionTiles:
         self.has_parts = open_keys or scope.known.T > params.keys
         #: C type of keys and values.
         self.unit = DTYPES[params.cache or "float32"].c_type
-        #: C, the factor of the results of query r.
+        #: C, the factor of the results of query r, which replaces its `sum` after the last keys.
         self.factor = "T == 0 ? 1.0f : " * open_keys + "sum[r] == 0.0f ? 0.0f : " * params.blind + "1.0f / sum[r]"
 
     def panel(self, vectors: int) -> PanelTile:

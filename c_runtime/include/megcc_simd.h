@@ -180,43 +180,44 @@ static MGC_INLINE float mgc_fused(float a, float b, float c)
 }
 #endif
 
-/* Attributes that enable the ISA. clang's feature names are those of version 14 and later. */
+/* MGC_ISA_FEATURES: what the compiler's attribute `target` enables for the ISA; not defined if nothing is to be enabled.
+ * clang's feature names are those of version 14 and later. */
 #if defined(MGC_ISA_AVX512_VNNI)
-#define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx512vnni,avx2,fma,f16c"
+#define MGC_ISA_FEATURES "avx512f,avx512vl,avx512bw,avx512dq,avx512vnni,avx2,fma,f16c"
 #elif defined(MGC_ISA_AVX512)
-#define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c"
+#define MGC_ISA_FEATURES "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c"
 #elif defined(MGC_ISA_AVX2_VNNI) && defined(MGC_AVX512_ENCODING)
-#define MGC_RAISED "avx512f,avx512vl,avx512vnni,avx2,fma,f16c"
+#define MGC_ISA_FEATURES "avx512f,avx512vl,avx512vnni,avx2,fma,f16c"
 #elif defined(MGC_ISA_AVX2_VNNI)
-#define MGC_RAISED "avx2,fma,f16c,avxvnni"
+#define MGC_ISA_FEATURES "avx2,fma,f16c,avxvnni"
 #elif defined(MGC_ISA_AVX2)
-#define MGC_RAISED "avx2,fma,f16c"
+#define MGC_ISA_FEATURES "avx2,fma,f16c"
 #elif defined(MGC_ISA_NEON_V82) && defined(__clang__)
-#define MGC_RAISED "fullfp16,dotprod"
+#define MGC_ISA_FEATURES "fullfp16,dotprod"
 #elif defined(MGC_ISA_NEON_V86) && defined(__clang__)
-#define MGC_RAISED "fullfp16,dotprod,i8mm,bf16"
+#define MGC_ISA_FEATURES "fullfp16,dotprod,i8mm,bf16"
 #elif defined(MGC_ISA_NEON_V82)
-#define MGC_RAISED "arch=armv8.2-a+fp16+dotprod"
+#define MGC_ISA_FEATURES "arch=armv8.2-a+fp16+dotprod"
 #elif defined(MGC_ISA_NEON_V86)
-#define MGC_RAISED "arch=armv8.2-a+fp16+dotprod+i8mm+bf16"
+#define MGC_ISA_FEATURES "arch=armv8.2-a+fp16+dotprod+i8mm+bf16"
 #elif defined(MGC_ISA_RVV512)
-#define MGC_RAISED "arch=+v,+zvl512b"
+#define MGC_ISA_FEATURES "arch=+v,+zvl512b"
 #elif defined(MGC_ISA_RVV256)
-#define MGC_RAISED "arch=+v,+zvl256b"
+#define MGC_ISA_FEATURES "arch=+v,+zvl256b"
 #elif defined(MGC_ISA_RVV)
-#define MGC_RAISED "arch=+v"
+#define MGC_ISA_FEATURES "arch=+v"
 #endif
 
 #define MGC_PRAGMA(text) _Pragma(#text)
-#define MGC_RAISE_GCC(isa) MGC_PRAGMA(GCC target(isa))
-#define MGC_RAISE_CLANG(isa) MGC_PRAGMA(clang attribute push(__attribute__((target(isa))), apply_to = function))
+#define MGC_ENABLE_ISA_GCC(isa) MGC_PRAGMA(GCC target(isa))
+#define MGC_ENABLE_ISA_CLANG(isa) MGC_PRAGMA(clang attribute push(__attribute__((target(isa))), apply_to = function))
 
-#if MGC_ENABLED && defined(MGC_RAISED) && defined(__clang__)
-MGC_RAISE_CLANG(MGC_RAISED)
+#if MGC_ENABLED && defined(MGC_ISA_FEATURES) && defined(__clang__)
+MGC_ENABLE_ISA_CLANG(MGC_ISA_FEATURES)
 #define MGC_END _Pragma("clang attribute pop")
-#elif MGC_ENABLED && defined(MGC_RAISED)
+#elif MGC_ENABLED && defined(MGC_ISA_FEATURES)
 #pragma GCC push_options
-MGC_RAISE_GCC(MGC_RAISED)
+MGC_ENABLE_ISA_GCC(MGC_ISA_FEATURES)
 #define MGC_END _Pragma("GCC pop_options")
 #elif !defined(MGC_END)
 #define MGC_END
@@ -293,6 +294,7 @@ static MGC_INLINE void mgc_sums_add(mgc_sums *sums, int32_t k, mgc_v v)
     mgc_v *part = sums->part + k / MGC_LANES % MGC_ROW_SUMS;
     *part = *part + v;
 }
+/* Adds to `part` only. Its callers sum rows that are short, or call mgc_sums_settle themselves. */
 static MGC_INLINE void mgc_sums_multiply(mgc_sums *sums, int32_t k, mgc_v a, mgc_v b)
 {
     mgc_v *part = sums->part + k / MGC_LANES % MGC_ROW_SUMS;

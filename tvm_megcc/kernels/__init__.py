@@ -46,7 +46,7 @@ from .move.copy import StridedCopy
 from .move.gather import GatherElements, GatherPoints, GatherRuns
 from .move.relayout import RelayoutBlocks, RelayoutElements, RelayoutMatrix
 from .move.reverse import ReverseRuns
-from .move.scatter import ScatterElements, ScatterRows
+from .move.scatter import ScatterElements, ScatterPoints
 from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
 from .norm.l2 import L2Slices
 from .norm.layer import LayerNormBytes, LayerNormRows
@@ -169,7 +169,7 @@ realise(ops.tensor.gather.GatherND, GatherPoints())
 realise(ops.tensor.append.Append, AppendRows())
 realise(ops.tensor.append.WidenCache, WidenCache())
 realise(ops.tensor.scatter.ScatterElements, ScatterElements())
-realise(ops.tensor.scatter.ScatterND, ScatterRows())
+realise(ops.tensor.scatter.ScatterND, ScatterPoints())
 realise(ops.tensor.reverse.ReverseSequence, ReverseRuns())
 realise(ops.tensor.preprocess.ConvertInput, ConvertRuns())
 

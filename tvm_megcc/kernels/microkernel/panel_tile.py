@@ -49,8 +49,11 @@ class PanelTile:
         return c.text
 
     def store(self, P: int, value: str) -> str:
-        """Prints the stores of `value`, C with the placeholders of a statement, to y + y_index. Rows of y are N
-        elements apart."""
+        """Prints the epilogue and the store of each row and vector.
+
+        value: C with the placeholders of a statement, the sum before the epilogue. The C variable y_index is the index in y of the tile's first element; rows of y are N elements apart. Only the
+        n{v} columns of a vector that are in b are stored.
+        """
         c, L = Printer(), self.scope.isa.lanes
         for p, v in product(range(P), self.vectors):
             total = value.format(p=p, v=v, at=v * L, n=f"n{v}")

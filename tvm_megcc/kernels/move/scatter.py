@@ -58,8 +58,9 @@ class ScatterKernel(Kernel):
     def combine_parameters(site: Site) -> tuple[str, str, str]:
         """Returns the values of `CombineParameters`."""
         x, reduction = site.x, site.attrs.reduction
-        by_floats = x.dtype.startswith("float") or reduction == "none"
-        combine = REDUCTIONS[reduction][0] if by_floats else INTEGER_REDUCERS[_REDUCERS[reduction]].combine
+        # Integers wrap, which C defines for unsigned numbers only, so they have expressions of their own.
+        reduces_integers = reduction != "none" and not x.dtype.startswith("float")
+        combine = INTEGER_REDUCERS[_REDUCERS[reduction]].combine if reduces_integers else REDUCTIONS[reduction][0]
         return x.c_type, combine, x.c_unsigned
 
     def call(self, site: Site, template: str, params: CombineParameters, extents: Mapping[str, Dim],
@@ -92,8 +93,9 @@ class ScatterElements(ScatterKernel):
                          product(x_extents[:axis]), f"axis{axis}of{rank}")
 
 
-class ScatterRows(ScatterKernel):
-    """Scatters rows at points in one task, because points may coincide and the order of updates matters."""
+class ScatterPoints(ScatterKernel):
+    """Scatters runs of elements (ONNX's ScatterND). A point is the indices of a run along the first axes. There is one
+    task, because points may be equal and the order of updates matters."""
 
     name = "points"
 

@@ -52,8 +52,10 @@ class PerAxisKernel(Kernel):
     integers: tuple[str, ...]
 
     def layouts(self, site: Site):
+        # Neighbours in a block of channels would need different scales.
+        has_one_scale = site.inputs[1].size == 1
         for layout in possible_layouts(site.x, site.target):
-            if layout.kind != "nchwc" or site.inputs[1].size == 1:
+            if layout.kind != "nchwc" or has_one_scale:
                 yield layout_pair(site, layout)
 
     def refuse(self, site: Site):

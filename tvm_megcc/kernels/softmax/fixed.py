@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of softmax in integers: TFLite's for 8-bit operands (ops/quantized/softmax_int8.py) and for int16
-(ops/quantized/softmax_int16.py)."""
+(ops/quantized/softmax_int16.py). Names of kernels and of the operator say "wide" for 16 bits."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SoftmaxFixedRows(AlongAxis):
 
 @dataclass(frozen=True)
 class SoftmaxInt16Parameters(Parameters):
-    """Parameters of `wide.c.j2`.
+    """Parameters of `int16.c.j2`.
 
     significand, shift: differences are multiplied by significand * 2^(shift - 31).
     points: the number of points of a table.
@@ -83,7 +83,7 @@ class SoftmaxInt16Rows(AlongAxis):
 
     def lower(self, site: Site) -> Lowered:
         significand, shift = site.attrs.significand, site.attrs.shift
-        return self.call(site, "softmax/wide", SoftmaxInt16Parameters(significand, shift),
+        return self.call(site, "softmax/int16", SoftmaxInt16Parameters(significand, shift),
                          f"{site.kind}_{significand:x}r{31 - shift}", (Operand("tables", 1, 2 * POINTS),))
 
     def cost(self, site: Site) -> float:

@@ -15,8 +15,8 @@ from ..site import Site
 class DetectionsParameters(Parameters):
     """Parameters of `detections.c.j2`.
 
-    count, classes, per_class, background: attributes of the operator.
-    score_threshold, overlap_threshold: C literals.
+    count, classes, per_class, background: attributes of the operator (ops/vision/detections.py).
+    score_threshold, overlap_threshold: the attributes `least` and `overlap` as C literals.
     """
 
     count: int

@@ -51,8 +51,9 @@ class PanelTile:
     def store(self, P: int, value: str) -> str:
         """Prints the epilogue and the store of each row and vector.
 
-        value: C with the placeholders of a statement, the sum before the epilogue. The C variable y_index is the index in y of the tile's first element; rows of y are N elements apart. Only the
-        n{v} columns of a vector that are in b are stored.
+        value: C with the placeholders of a statement, the sum before the epilogue. The C variable y_index is the index
+        in y of the tile's first element; rows of y are N elements apart. Only n{v} columns of a vector are stored, as
+        many as are in b.
         """
         c, L = Printer(), self.scope.isa.lanes
         for p, v in product(range(P), self.vectors):

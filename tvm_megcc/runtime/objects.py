@@ -76,7 +76,7 @@ class Objects:
         cached = self.cache / f"{source.stem[:80]}-{key[:24]}.o"
         store = _store() if included and not any(map(_PRIVATE.match, (*self.compiler.command, *flags))) else None
         stored = store / f"{key}.o" if store else None
-        if not cached.exists() and not (stored and _copied(stored, cached)):
+        if not _complete(cached, flags) and not (stored and _complete(stored, flags) and _copied(stored, cached)):
             self._run(source, flags, cached)
             if stored:
                 _copied(cached, stored)
@@ -177,14 +177,20 @@ def _store() -> Path | None:
     return store if os.access(store, os.W_OK) else None
 
 
+def _complete(path: Path, flags: Sequence[str]) -> bool:
+    """Whether an object file exists, with the call graph next to it if the flags ask for one."""
+    return path.exists() and (calls.FLAG not in flags or path.with_suffix(calls.ENDING).exists())
+
+
 def _copied(path: Path, to: Path) -> bool:
     """Copies an object file, and the call graph next to it, each atomically. Returns whether that succeeded."""
     try:
         for ending in (calls.ENDING, path.suffix):  # the object file last: if it exists, the other one does too
             if path.with_suffix(ending).exists() or ending == path.suffix:
                 _copy(path.with_suffix(ending), to.with_suffix(ending))
-        with suppress(OSError):
-            os.utime(path)
+        for ending in (calls.ENDING, path.suffix):  # what is used is not removed by `_limit`
+            with suppress(OSError):
+                os.utime(path.with_suffix(ending))
         return True
     except OSError:
         return False

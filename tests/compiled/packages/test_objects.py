@@ -12,12 +12,12 @@ import tvm_megcc
 from tests.onnx_models import model, node
 from tvm_megcc import paths
 from tvm_megcc.errors import MissingTool
-from tvm_megcc.runtime import objects
+from tvm_megcc.runtime import calls, objects
 from tvm_megcc.runtime.build import build
 from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.objects import run_tool
 from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
+from tvm_megcc.target import TARGETS, native
 
 DIGITS = paths.examples() / "digits.onnx"
 STORE = "objects"
@@ -128,6 +128,21 @@ def test_what_was_not_used_goes_first(tmp_path, cache, monkeypatch):
     monkeypatch.setattr(objects, "_limited", set())
     objects.Objects(tmp_path, tmp_path / "own", find_compiler(native())).compile_all([], [])
     assert sorted(path.name for path in store.iterdir()) == ["3.o", "4.o"]
+
+
+def test_a_call_graph_that_is_gone_is_made_again(tmp_path, cache):
+    """The store may have the object file alone: what is used least goes first."""
+    try:
+        find_compiler(TARGETS["cortex-m4"])
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    graphs = []
+    for name in ("first", "second"):
+        made = build(tvm_megcc.compile(DIGITS, "cortex-m4").save(tmp_path / name))
+        graphs.append(made.program.with_suffix(calls.ENDING).read_text())
+        for graph in (cache / STORE).glob(f"*{calls.ENDING}"):
+            graph.unlink()
+    assert graphs[0] and [calls.deepest(graph).bytes for graph in graphs] == [calls.deepest(graphs[0]).bytes] * 2
 
 
 def test_headers_of_one_name_are_told_apart(tmp_path, cache, compiled):

@@ -193,18 +193,18 @@ Flash is code and model, RAM is without stack, both in bytes.
 
 ## Beside what was published
 
-Milliseconds of the closed division, int8, measured on boards by their submitters (result files of the rounds,
-`github.com/mlcommons/tiny_results_v…`); ours are modelled cycles at the board's clock, **not measured on a board**:
-flash with wait states, as that of the NUCLEO-L4R5ZI at 120 MHz, costs some 1.3 times as much.
+Milliseconds of the closed division, int8. The submitters measured theirs on boards (result files of the rounds,
+`github.com/mlcommons/tiny_results_v…`). Ours are modelled cycles at the board's clock, **not measured on a board**:
+flash with wait states, as on the NUCLEO-L4R5ZI at 120 MHz, takes some 1.3 times as long.
 
 {beside}
 
-Accuracy is that of the model files: results of int8 have the same bits as LiteRT's reference kernels, which tests
-compare. The benchmark's repository has the labels of its validation inputs, but not the inputs. Those of image
-classification are 200 test images of CIFAR-10, and `--cifar10 test_batch.bin` says of how many images in that file
-the class is right: of the first 846 it was 744, 87.9 % (the benchmark asks for 85), each output with the bits of
-LiteRT's. The accuracy of the others is not measured here. `megcc export --for mlperf-tiny` writes the files that a
-board runs with the benchmark's runner ([packages.md](packages.md)).
+Accuracy is that of the model files: int8 results have the same bits as LiteRT's reference kernels; tests compare them.
+The benchmark's repository has the labels of its validation inputs, but not the inputs. Those of image classification
+are 200 test images of CIFAR-10. `--cifar10 test_batch.bin` counts the images of that file whose class is right: 744 of
+the first 846, 87.9 % (the benchmark requires 85), and each output has the bits of LiteRT's. The accuracy of the others
+is not measured here. `megcc export --for mlperf-tiny` writes the files that a board runs with the benchmark's runner
+([packages.md](packages.md)).
 """
 
 

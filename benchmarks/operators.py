@@ -44,11 +44,11 @@ MOST_USED = 60
 WORDS = """\
 # Operators beside other engines
 
-Operators of {models} real models, each cut out with its attributes, shapes and weights as a model of its own, beside
-ONNX Runtime (ONNX) and LiteRT (TFLite): {machine}, one thread, batch 1. Of each operator and dtype up to five shapes
-are measured, from the smallest to the largest. *Speed* is the peer's time divided by ours: of all shapes the geometric
-mean, and the least with its time and shapes. A layer alone pays for bringing its operands into the layout that its
-kernel wants, as in no network. The page is written by
+Operators of {models} real models, each extracted with its attributes, shapes and weights as a model of its own, beside
+ONNX Runtime (ONNX) and LiteRT (TFLite): {machine}, one thread, batch 1. Up to five shapes of each operator and dtype
+are measured, from the smallest to the largest. *Speed* is the peer's time divided by ours: the geometric mean over all
+shapes, and the minimum with its time and shapes. A layer alone also pays for changing the layout of its operands to
+that of its kernel; in a network it does not. This command writes the page:
 
     python benchmarks/operators.py MODELS
 

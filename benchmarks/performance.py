@@ -53,19 +53,19 @@ RUNS = {
     "x86-64-v4": Run("x86-64-v4", "onnxruntime,openvino,litert,ncnn,mnn,tvm", ("--target", "x86-64-v4"), tables=4),
     "x86-64-v3": Run("x86-64-v3", f"openvino_avx2={Path(__file__).with_name('openvino_avx2.py')},mnn",
                      ("--target", "x86-64-v3"), """\
-The same CPU, held to AVX2: ours by what it is compiled for, MNN because its Python package has no code for AVX-512,
-OpenVINO by being told that the CPU has none (`benchmarks/openvino_avx2.py`). `ONEDNN_MAX_CPU_ISA=AVX2` holds its
-convolutions only: with that alone minilm_l6 takes 19.9 ms, and AVX2 needs 21.4 to multiply so much. The others cannot
-be held.
+The same CPU, restricted to AVX2. Ours is compiled for it, MNN's Python package has no code for AVX-512, and OpenVINO is
+told that the CPU has none (`benchmarks/openvino_avx2.py`). `ONEDNN_MAX_CPU_ISA=AVX2` restricts only OpenVINO's
+convolutions: with that alone minilm_l6 takes 19.9 ms, although AVX2 needs 21.4 for its products. The others cannot
+be restricted.
 """),
     "threads": Run("Two threads", f"one={Path(__file__).with_name('one_thread.py')}",
                    ("--target", "x86-64-v4", "--threads", "2", "--processor", "0", f"--python=one={sys.executable}"),
                    """\
 Ours on two threads against ours on one, for convolution networks of more than 300 million multiplications, while both
-processors share the last cache. Where a virtual machine's do not, at times, the same runs give 1.0 to 1.6. The rest
-in light_vgg19 is its fully connected layers: they read 494 MB of weights from memory, which two processors of this
-machine do 1.25 times as fast as one, and that alone leaves 1.80. light_inception_v1 waits for memory as well, for the
-transformed weights of its 3x3 layers.
+processors share the last cache. When the processors of a virtual machine do not share it, the same runs give 1.0 to
+1.6. light_vgg19 is limited by its fully connected layers: they read 494 MB of weights from memory, and two processors
+of this machine read 1.25 times as fast as one; that alone leaves 1.80. light_inception_v1 waits for memory as well,
+for the transformed weights of its 3x3 layers.
 """, names=LARGE_CNNS)}
 
 
@@ -101,17 +101,17 @@ HEAD = """\
 # Performance
 
 Networks with random weights (`benchmarks/models.py`), batch 1, one thread, beside other inference engines. All engines
-of a row run in turn in one run of
+of a row take turns in one run of
 
     megcc bench NAME.onnx --against onnxruntime,openvino,litert,ncnn,mnn,tvm --target x86-64-v4
 
-a process each, bound to one processor. A round is a burst of 60 ms of each engine, after an inference that warms up,
+Each engine is a process, bound to one processor. A round is a burst of 60 ms of each engine, after a warm-up inference,
 under a real-time class; times are medians over the rounds. *Speed* is the time of the best peer of the row divided by
-ours: the median over the rounds, each ratio inside one round, with the least and the most. Errors are those of the
+ours: the median over the rounds, each ratio inside one round, with the minimum and maximum. Errors are those of the
 first output against ONNX Runtime with its optimiser off. Memory is the peak of resident memory. Loading is timed once,
-from a file that the system has in its cache; TVM is its default build, not tuned. Ratios repeat within a few percent,
+from a file in the system's cache. TVM is its default build, not tuned. Ratios repeat within a few percent;
 milliseconds depend on the machine and its day. [tuning.md](tuning.md#beside-other-engines) says how to measure a model
-of your own; [operator-speed.md](operator-speed.md) has single operators. This page is written by
+of your own; [operator-speed.md](operator-speed.md) has single operators. These commands write this page:
 
     pip install .[bench] torch torchvision  # the peers, and what makes the networks; litert-torch for LiteRT's files
     python benchmarks/models.py MODELS
@@ -120,27 +120,26 @@ of your own; [operator-speed.md](operator-speed.md) has single operators. This p
 INTEGERS = """\
 ## Integers
 
-Networks of 8 bits on a Xeon (Sapphire Rapids) with AVX-512 VNNI, by `benchmarks/integers.py`: bursts in turn, one
-thread, medians of the shortest inference of each. The CPU has AMX, which we do not use; here the system refuses it to
-all engines (`--amx` lets them have it), so that all multiply with VNNI.
-*Speed* is the best peer's time divided by our best one; `megcc` has the ONNX file, `megcc, TFLite` and LiteRT the
-TFLite file. resnet8, kws, ad, mobilenet_v1_025, qtdnn, minilm_l2 and ssd_mobilenet_v1 are networks of
-[models.md](models.md) (the last only as TFLite: operators and postprocessing). vww, mobilenet_v2, resnet18 and resnet50
-have random weights, made QDQ by `onnxruntime.quantization` (uint8, weights int8 per channel, float inputs), and TFLite
-with int8 inputs by ai-edge-quantizer. In one run with its float network, on x86-64-v4-vnni, quantised mobilenet_v2
-took 1.32 ms and the floats 3.75.
+8-bit networks on a Xeon (Sapphire Rapids) with AVX-512 VNNI, by `benchmarks/integers.py`: alternating bursts, one
+thread, medians of the shortest inference of each burst. The CPU has AMX, which we do not use; here the system refuses
+it to all engines (`--amx` permits it), so all multiply with VNNI. *Speed* is the best peer's time divided by our best
+one; `megcc` has the ONNX file, `megcc, TFLite` and LiteRT the TFLite file. resnet8, kws, ad, mobilenet_v1_025, qtdnn,
+minilm_l2 and ssd_mobilenet_v1 are networks of [models.md](models.md) (the last only as TFLite: operators and
+postprocessing). vww, mobilenet_v2, resnet18 and resnet50 have random weights. `onnxruntime.quantization` made them QDQ
+(uint8, weights int8 per channel, float inputs), and ai-edge-quantizer made them TFLite with int8 inputs. In one run
+with its float network, on x86-64-v4-vnni, quantised mobilenet_v2 took 1.32 ms and the floats 3.75.
 
-On x86-64-v3 sums are those of all other targets. OpenVINO differs there from what it gives with VNNI (resnet18: by
-up to 2.3, where results are -162 to 137; mobilenet_v2 of random inputs: by up to 11 steps of its 8 bits): products
-of bytes with AVX2 saturate at 16 bits. Ours are of the same instruction, of weights arranged so that none saturates
-([kernels.md](kernels.md)). A loop of these, three instructions for 32 products, makes 121 billion a second on this
-CPU, one of products of int16, which takes four, 82; one in 25 (resnet50) to one in 10 (mobilenet_v2) of them is
-made twice. The rows of vww and resnet18 on x86-64-v3 are of the kernels before.
+On x86-64-v3 our sums are those of all other targets. OpenVINO's results there differ from those with VNNI (resnet18: by
+up to 2.3, for results of -162 to 137; mobilenet_v2 of random inputs: by up to 11 steps of its 8 bits), because products
+of bytes with AVX2 saturate at 16 bits. We use the same instruction, but arrange the weights so that no sum saturates
+([kernels.md](kernels.md)). A loop of three instructions for 32 products computes 121 billion products a second on this
+CPU; a loop of int16 products, which takes four, computes 82. One in 25 (resnet50) to one in 10 (mobilenet_v2) of the
+products is computed twice. The rows of vww and resnet18 on x86-64-v3 were measured with earlier kernels.
 
-ncnn and MNN are not among them, for they compute no such file. ncnn reads quantised networks of its own tool only.
-MNN 3.6.1 converts resnet8 and kws; running, it ends with a segmentation fault (resnet8, TFLite), an error of shapes
-(resnet8, ONNX), results of another shape (kws, ONNX) or floats that are none of the network's (kws, TFLite: in 0.14
-ms, where ours takes 0.025).
+ncnn and MNN are not in the tables, because they do not compute these files. ncnn reads only quantised networks of its
+own tool. MNN 3.6.1 converts resnet8 and kws. When it runs them, it ends with a segmentation fault (resnet8, TFLite),
+an error of shapes (resnet8, ONNX), results of another shape (kws, ONNX) or wrong floats (kws, TFLite: in 0.14 ms; ours
+takes 0.025).
 """
 NOT_MEASURED = "Not measured yet.\n"
 

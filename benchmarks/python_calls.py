@@ -33,9 +33,9 @@ RESULT = Path(__file__).with_name("results") / "python.md"
 BURST = 0.03
 WORDS = """\
 Microseconds of a call, {machine}, one thread, the median of {rounds} rounds in one run of `benchmarks/python_calls.py`.
-*C*: `megcc_session_run` in a loop in C. *bound*: `session.bind(inputs)`, called; ONNX Runtime with an `IOBinding`.
-*dictionary*: `session.run({{name: array}})`; ONNX Runtime's `run(None, {{name: array}})`. In brackets: what Python
-adds.
+*C*: `megcc_session_run` in a loop in C. *bound*: a call of `session.bind(inputs)`; ONNX Runtime with an `IOBinding`.
+*dictionary*: `session.run({{name: array}})`; ONNX Runtime's `run(None, {{name: array}})`. In brackets: the time that
+Python adds.
 """
 #: With a load average above 1.
 BUSY = "Other programs kept the machine busy ({load:.0f} wanted it): figures are large, ratios tell.\n"

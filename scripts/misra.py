@@ -214,8 +214,8 @@ def page(found: dict[str, set[Finding]], rows: list[Deviation], explained: Count
     lines = ["# MISRA C:2012", "", "<!-- written by scripts/misra.py --write -->", "",
              "`make misra` runs cppcheck with its MISRA addon over the runtime, and over the C generated for four "
              "networks (keyword spotting and anomaly detection of MLPerf Tiny, a LeNet-5, a GRU) for the targets `c` "
-             "and `cortex-m33`. It fails where a mandatory or required rule is broken without a row below. `main.c`, "
-             "an example, is not checked.", "",
+             "and `cortex-m33`. It fails if a mandatory or required rule is broken and no row below explains it. "
+             "`main.c`, an example, is not checked.", "",
              f"Findings when this page was written, with those of headers: {checked}. Below, a finding in a header "
              "that several files include counts once.", "",
              "| category | findings | explained by a row below | open |", "|---|--:|--:|--:|"]
@@ -225,7 +225,7 @@ def page(found: dict[str, set[Finding]], rows: list[Deviation], explained: Count
     lines.append(f"| advisory | {total['advisory']} | | |")
     for kind, title, text in (
             ("deviation", "Deviations", "Rules that the code breaks on purpose."),
-            ("mistaken", "Where the tool is mistaken", "The rule is kept; cppcheck 2.10 reports it all the same.")):
+            ("mistaken", "Where the tool is mistaken", "The code follows the rule, but cppcheck 2.10 reports it.")):
         lines += ["", f"## {title}", "", text, "", "| what | rules | where | findings | reason |",
                   "|---|---|---|--:|---|"]
         for row in rows:

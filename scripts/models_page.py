@@ -29,9 +29,9 @@ HEAD = """\
 # Models
 
 Written by `python scripts/models_page.py`: networks that the tests compile, build and run. The models of
-`$MEGCC_MODELS` are trained ones; those named `light_` come with the onnx package, with seeded random weights. Sizes
-are those of target arm64 at `-O speed`. The last column is the largest difference from the stored reference, or, where
-there is none, from ONNX Runtime, relative to the largest magnitude of the output, on the machine that wrote this page
+`$MEGCC_MODELS` are trained; those named `light_` come with the onnx package and have seeded random weights. Sizes are
+those of target arm64 at `-O speed`. The last column is the largest difference from the stored reference or, if there
+is none, from ONNX Runtime. It is relative to the largest magnitude of the output, on the machine that wrote this page
 (rounded up to a power of ten). "Noise": ONNX Runtime with and without its optimiser differ by as much.
 
 | network | inputs | multiply-adds | weights KB | arena KB | calls, kernels | difference |
@@ -92,7 +92,7 @@ def page() -> str:
     for network in ALL_NETWORKS.values():
         print(network.name, file=sys.stderr, flush=True)
         text += f"| {' | '.join([*facts(network), difference(network)])} |\n"
-    text += "\nWhere a model leaves shapes open, they were given:\n\n"
+    text += "\nFor models with open shapes, these shapes were given:\n\n"
     for network in ALL_NETWORKS.values():
         if given := options(dict(network.shapes), dict(network.constants)):
             text += f"    megcc compile {network.name}.onnx {given}\n"

@@ -129,8 +129,9 @@ def page(results: list[Result]) -> str:
     total = Counter(result.verdict for result in results)
     lines = ["# ONNX's own tests", "",
              f"Written by `scripts/onnx_tests.py` with onnx {importlib.metadata.version('onnx')}: its backend tests "
-             "through `tvm_megcc.onnx_backend`, as given, operands that models have as constants being inputs. Each is "
-             "compiled to C for this CPU, built and run; refused is what the compiler says it does not support.", "",
+             "through `tvm_megcc.onnx_backend`, unchanged: operands that models have as constants are inputs. Each "
+             "test is compiled to C for this CPU, built and run. Refused means that the compiler does not support the "
+             "test.", "",
              f"**{total['passed']:,} of {len(results):,} pass** ({total['passed'] / max(len(results), 1):.1%}).", "",
              *table(results, KINDS), "", "## What does not pass", "", *failures(results)]
     return "\n".join(lines) + "\n"

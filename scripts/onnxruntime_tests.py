@@ -237,11 +237,11 @@ def page(results: list[Result], how: str, source: str) -> str:
     bound = sum(result.reason == BOUND for result in taken)
     lines = ["# ONNX Runtime's operator tests", "",
              f"Written by `scripts/onnxruntime_tests.py` {source}: ONNX Runtime's own tests of operators as models "
-             f"with data, each output within the error that its test allows. {how} Refused is what the compiler says "
-             "it does not support, decided where the test differs from what the operator's definition says; a model "
-             "that ONNX Runtime refuses passes where the compiler refuses it too.", "",
+             f"with data, each output within the error that its test allows. {how} Refused means that the "
+             "compiler does not support the test. Decided means that the test differs from the operator's definition. "
+             "A model that ONNX Runtime refuses passes if the compiler refuses it too.", "",
              f"**{passed:,} of {len(taken):,} pass** ({passed / max(len(taken), 1):.1%}), {bound:,} of them with all "
-             "operands but one, or all, as constants, since the compiler asks for one that is.", "",
+             "operands except one, or all, as constants, because the compiler needs one of them as a constant.", "",
              *table(results, {kind: title for kind, title in KINDS.items()
                               if any(result.test.kind == kind for result in results)}, VERDICTS),
              "", "## What does not pass", "", *failures(taken, VERDICTS)]

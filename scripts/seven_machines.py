@@ -82,8 +82,8 @@ HEAD = f"""\
 # One network, seven machines
 
 Written by `python scripts/seven_machines.py`, with tvm_megcc {VERSION}: each network is compiled once, built for each
-machine, run there or in an emulator on the inputs of [`megcc verify`](reproducible.md#what-is-hashed), and what it
-gives is hashed. A test does the same with what a machine has installed.
+machine, and run there or in an emulator on the inputs of [`megcc verify`](reproducible.md#what-is-hashed); its outputs
+are hashed. A test does the same with the emulators that a machine has installed.
 
 """
 

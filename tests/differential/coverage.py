@@ -24,18 +24,17 @@ TITLES = {"onnx": "ONNX", "chains": "Graphs of several operators", "ml": "ai.onn
 _HEAD = """\
 # Coverage of drawn models
 
-`make graphs` draws models by the schemas of their formats, computes each in numpy and compiled for one target after the
-other, and compares the results with a reference: ONNX Runtime without optimisation and ONNX's reference evaluator, or
-LiteRT's reference kernels, or TVM's own build. `python -m tests.differential.coverage LOG...` writes this page from its
-logs.
+`make graphs` generates random models from the schemas of their formats. It computes each in numpy and compiled for one
+target after the other, and compares the results with a reference: ONNX Runtime without optimisation and ONNX's
+reference evaluator, or LiteRT's reference kernels, or TVM's own build. `python -m tests.differential.coverage LOG...`
+writes this page from its logs.
 
-The first table has the cases of each family; the last column of the others has the reasons of refusals. "Otherwise"
-are cases without a reference, those where the references differ from each other and the specification's text decides,
-graphs that make much of an error of rounding, and what an emulator cannot run. A case that failed was run again after
-its repair.
+The first table has the cases of each family. "Otherwise" are cases without a reference, cases where the references
+differ from each other and the specification's text decides, graphs that amplify a rounding error, and cases that an
+emulator cannot run. A case that failed was run again after its repair.
 
-In the others a row is an operator: how many cases of it were right, of how many that had a reference, in numpy and on
-each target; the dtypes of its operands; the values of its attributes; refusals, by reason.
+In the other tables a row is an operator. Its columns are the number of right cases and of cases with a reference, in
+numpy and on each target; the dtypes of its operands; the values of its attributes; and its refusals, by reason.
 """
 _TABLE = "| operator | right of cases | dtypes | attributes | refused |\n|---|---|---|---|---|\n"
 

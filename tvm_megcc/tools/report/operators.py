@@ -39,16 +39,16 @@ def markdown() -> str:
         f"Written by `python -m tvm_megcc.tools.report.operators`, with onnx {onnx.__version__}. "
         f"Kernels and layouts are those of {TARGET}; the scalar targets have the same without blocked layouts.", "",
         "## Operators of the compiler", "",
-        "Behind an ONNX operator stand the operator sets that changed it. An operator without float16 is computed in "
-        "float32 between two conversions; so are all without a small type (bfloat16, floats of 8 and 4 bits, integers "
-        "of 4 and 2 bits), in float32 or in integers of 8 bits. `small`: all of these. A kernel's layouts "
-        "are those of its result.", "",
+        "The numbers after an ONNX operator are the operator sets that changed it. An operator without float16 is "
+        "computed in float32 between two conversions. An operator without a small type (bfloat16, floats of 8 and 4 "
+        "bits, integers of 4 and 2 bits) is computed in float32 or in 8-bit integers. `small` means all of these "
+        "types. A kernel's layouts are those of its result.", "",
         "`tvm_megcc.onnx_backend` runs ONNX's own tests of them: `python -m pytest "
         "tests/compiled/tools/test_onnx_backend.py`.", "",
         "An operand that fixes the shape of a result (shape, axes, k, split, …) is a constant of the model or follows "
-        "from the shapes of its inputs. Where only the run knows it, the shape that the model states for the result "
-        "takes its place, if that leaves nothing open; otherwise extents are what the run finds, or the operator is "
-        "refused. Reductions, Squeeze and Unsqueeze over axes of the run take as many as their operand has elements.",
+        "from the shapes of its inputs. If only the run knows it, the compiler uses the model's shape of the result, "
+        "if that is complete. Otherwise the run finds the extents, or the operator is refused. Reductions, Squeeze and "
+        "Unsqueeze over axes of the run take as many axes as that operand has elements.",
         "",
         "| operator | ONNX | Relax | element types | kernels: layouts |", "|---|---|---|---|---|"]
     for kind, declaration in sorted(OPERATORS.items()):
@@ -64,7 +64,7 @@ def markdown() -> str:
               "## Where references differ", "",
               *(f"* {name}: {decision}." for name, decision in sorted(DECIDED.items())), "",
               "## Refused", "",
-              "These say why; every other operator is refused by its name.", ""]
+              "These operators are refused with a reason; all others are refused by name.", ""]
     reasons: dict[str, list[str]] = {}
     for name, reason in REFUSED.items():
         reasons.setdefault(reason, []).append(name)

@@ -93,3 +93,13 @@ def test_a_branch_within_a_branch():
         else_branch=graph_proto([node("Neg", "x", "b")], [], {"b": [3, 4]}))
     outside, yes, _ = sunk(conditional([node("Exp", "x", "e")], inner, node("Identity", "x", "else_y")))
     assert outside == ["branch", "reshape"] and "exp" in yes
+
+
+def test_captured_constants_stay_captured():
+    """A value that the body captures may have become a constant since."""
+    graph = conditional([node("Exp", "x", "e"), node("Tanh", "x", "t")], node("Add", "e t", "then_y"),
+                        node("Identity", "x", "else_y"))
+    kept = [op for op in graph.ops if op.kind != "tanh"]
+    graph = graph.with_(ops=tuple(kept), constants={**graph.constants, "t": np.tanh(X)})
+    _, yes, _ = sunk(graph)
+    assert "exp" in yes

@@ -30,13 +30,15 @@ def _captured(branch: Op, body: str) -> tuple[str, ...]:
 def _sunk(graph: Graph, branch: Op, body: str) -> Graph:
     """Moves operators into one body of a branch."""
     moved = _only_read_by(graph, branch, body)
-    if not moved:
-        return graph
     captured_before = _captured(branch, body)
+    if not moved or len(set(captured_before)) < len(captured_before):  # a value may not have two names in a body
+        return graph
     inner = branch.attrs[body].graph
     produced = {name for op in moved for name in op.outputs if name}
-    captured = tuple(dict.fromkeys(name for name in (*captured_before, *(name for op in moved for name in op.inputs))
-                                   if name and name not in produced and name not in graph.constants))
+    captured = tuple(dict.fromkeys((
+        *(name for name in captured_before if name not in produced),
+        *(name for op in moved for name in op.inputs
+          if name and name not in produced and name not in graph.constants))))
     # The body has names of its own: those of its inputs stand for the captured values.
     name_of = dict(zip(captured_before, inner.inputs, strict=True))
     types = dict(inner.types)

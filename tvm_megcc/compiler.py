@@ -16,8 +16,9 @@ from .codegen.artifact import Artifact
 from .codegen.device_model import assemble, container_text
 from .codegen.facts import manifest
 from .codegen.fit import Memories, SplitRegion, fit, require_memory, split_regions_text
+from .codegen.memory.planner import PlannedMemory, plan_memories, plan_text
 from .codegen.memory_report import plan_picture, plans_text
-from .codegen.plan import KernelPlan, PlannedMemory, Weight, plan_memories, plan_text
+from .codegen.plan import KernelPlan, Weight
 from .codegen.quantised import quantised_ports
 from .codegen.table import KernelTable, render_sources
 from .context import Context

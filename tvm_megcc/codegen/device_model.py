@@ -20,8 +20,9 @@ from ..target import TARGETS
 from . import container
 from .container import Image
 from .flow import Iteration, Jump, Mark, Move
+from .memory.planner import PlannedMemory
 from .memory.weights import Weights
-from .plan import KernelPlan, PlannedMemory, Step
+from .plan import KernelPlan, Step
 from .quantised import Quantisation
 from .shapefn import ShapeTable
 from .states import compact_initial_value

@@ -14,7 +14,8 @@ from ..ops.ranges import input_ranges
 from ..options import CompileOptions
 from ..version import VERSION
 from .fit import SplitRegion
-from .plan import KernelPlan, PlannedMemory
+from .memory.planner import PlannedMemory
+from .plan import KernelPlan
 from .quantised import Quantisation
 from .states import compact_initial_value
 from .weight_report import shared_weights, stored_bytes

@@ -29,7 +29,8 @@ from .device_model import part_of
 from .inline import inlined
 from .machines import machines
 from .memory.offsets import live_bytes
-from .plan import KernelPlan, PlannedMemory, own_bytes, plan_kernels
+from .memory.planner import PlannedMemory, own_bytes
+from .plan import KernelPlan, plan_kernels
 
 #: The most operators in a region.
 MAX_REGION_OPERATORS = 24

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from ..foreign import printable
 from .memory.offsets import Buffer, MemoryPlan, live_bytes
-from .plan import KernelPlan, PlannedMemory, own_bytes
+from .memory.planner import PlannedMemory, own_bytes
+from .plan import KernelPlan
 
 #: Fill colour of each kind of buffer, in the order of the legend.
 COLOURS = {

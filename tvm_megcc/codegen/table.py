@@ -17,7 +17,8 @@ from functools import cached_property
 
 from ..errors import InternalError, MegccError
 from ..ir.conditions import Condition, undecided
-from ..ir.dims import Dim, dim_max, limits
+from ..ir.dims import Dim, dim_max
+from ..ir.extent_bounds import limits
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket, hull
 from ..ir.types import DTYPES, TensorType

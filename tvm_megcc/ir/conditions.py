@@ -14,7 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from ..errors import ShapeError
-from .dims import Dim, free, interval, substitute, symbols, to_c
+from .dims import Dim, substitute, symbols, to_c
+from .extent_bounds import free, interval
 
 
 @dataclass(frozen=True)

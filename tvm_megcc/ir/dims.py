@@ -8,7 +8,6 @@ round towards minus infinity). In C, `//` requires non-negative operands, which 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Union, overload
@@ -366,7 +365,7 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
 
 def likely(dim: Dim) -> int:
     """Returns the value of the dim for the likely values of its symbols."""
-    return dim if isinstance(dim, int) else evaluate(dim, {s.name: s.likely for s in _symbols(dim)})
+    return dim if isinstance(dim, int) else evaluate(dim, {s.name: s.likely for s in symbols_of(dim)})
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
@@ -394,98 +393,28 @@ def differ(a: Dim, b: Dim) -> bool:
 
 def counted(*dims: Dim) -> bool:
     """Returns whether one of the extents depends on a symbol that may be 0, such as an unbacked symbol."""
-    return any(symbol.least == 0 for dim in dims for symbol in _symbols(dim))
+    return any(symbol.least == 0 for dim in dims for symbol in symbols_of(dim))
 
 
 #: Large numbers with many divisors.
 _SAMPLES = (2520 * 64, 5040 * 256, 27720 * 128)
 
 
-def interval(dim: Dim, bounds: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, int | None]:
-    """Returns an interval that contains all values of the dim for symbols within their bounds, by interval arithmetic.
-
-    Args:
-        bounds: symbol -> (least, greatest) value; None for no upper limit.
-
-    Returns:
-        (least, greatest); None for no limit. The interval may be wider than necessary, never narrower.
-    """
-    least, greatest = _interval(dim, {name: (lower, math.inf if upper is None else upper)
-                                for name, (lower, upper) in bounds.items()})
-    return _finite(least), _finite(greatest)
-
-
-def _finite(end: float) -> int | None:
-    return None if abs(end) == math.inf else int(end)
-
-
-def limits(dim: Dim) -> tuple[int | None, int | None]:
-    """Returns the least and greatest value over all values of symbols; None for no limit."""
-    return interval(dim, free(dim))
-
-
-def is_at_most(dim: Dim, limit: Dim) -> bool:
-    """Returns whether `dim <= limit` for all values of symbols; False if that cannot be proven."""
-    difference, _ = limits(limit - dim)
-    return difference is not None and difference >= 0
-
-
-def free(*dims: Dim) -> dict[str, tuple[int, int | None]]:
-    """Returns the full ranges of the symbols of some extents: from the lower bound without an upper one."""
-    return {symbol.name: (symbol.least, None) for dim in dims for symbol in _symbols(dim)}
-
-
-def _interval(dim: Dim, bounds: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
-    """Returns the result of `interval` with infinities instead of None; other bounds are ints."""
-    if isinstance(dim, int):
-        return dim, dim
-    if isinstance(dim, Symbol):
-        return bounds[dim.name]
-    if isinstance(dim, FloorDiv):
-        corners = [_quotient(a, b) for a in _interval(dim.numerator, bounds)
-                for b in (max(end, 1) for end in _interval(dim.denominator, bounds))]
-        return min(corners), max(corners)
-    if isinstance(dim, Extreme):
-        choose = min if dim.name == "min" else max
-        (lhs_lower, lhs_upper), (rhs_lower, rhs_upper) = _interval(dim.lhs, bounds), _interval(dim.rhs, bounds)
-        return choose(lhs_lower, rhs_lower), choose(lhs_upper, rhs_upper)
-    assert isinstance(dim, Sum)
-    lower: float = dim.constant
-    upper: float = dim.constant
-    for factors, coefficient in dim.terms:
-        product_lower: float = coefficient
-        product_upper: float = coefficient
-        for factor in factors:
-            corners = [_times(a, b) for a in (product_lower, product_upper) for b in _interval(factor, bounds)]
-            product_lower, product_upper = min(corners), max(corners)
-        lower, upper = lower + product_lower, upper + product_upper
-    return lower, upper
-
-
-def _times(a: float, b: float) -> float:
-    return 0 if a == 0 or b == 0 else a * b
-
-
-def _quotient(a: float, b: float) -> float:
-    if abs(a) == math.inf:
-        return a
-    return (0 if a >= 0 else -1) if b == math.inf else a // b
-
-
 def symbols(dim: Dim) -> frozenset[str]:
     """Returns the names of all symbols in the expression."""
-    return frozenset(symbol.name for symbol in _symbols(dim))
+    return frozenset(symbol.name for symbol in symbols_of(dim))
 
 
-def _symbols(dim: Dim) -> frozenset[Symbol]:
+def symbols_of(dim: Dim) -> frozenset[Symbol]:
+    """Returns the symbols in the expression, with their bounds and likely values."""
     if isinstance(dim, Symbol):
         return frozenset({dim})
     if isinstance(dim, FloorDiv):
-        return _symbols(dim.numerator) | _symbols(dim.denominator)
+        return symbols_of(dim.numerator) | symbols_of(dim.denominator)
     if isinstance(dim, Extreme):
-        return _symbols(dim.lhs) | _symbols(dim.rhs)
+        return symbols_of(dim.lhs) | symbols_of(dim.rhs)
     if isinstance(dim, Sum):
-        return frozenset().union(*(_symbols(f) for factors, _ in dim.terms for f in factors))
+        return frozenset().union(*(symbols_of(f) for factors, _ in dim.terms for f in factors))
     return frozenset()
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .dims import Dim, Symbol, SymbolicDim, free, interval, likely, substitute, symbols
+from .dims import Dim, Symbol, SymbolicDim, likely, substitute, symbols
+from .extent_bounds import free, interval
 from .graph import EXTENT, Attrs, Body, Graph, bodies_of
 from .types import TensorType
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..ir.dims import Dim, limits
+from ..ir.dims import Dim
+from ..ir.extent_bounds import limits
 from ..ir.graph import Graph, Op
 from .base import operator
 

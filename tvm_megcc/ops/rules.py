@@ -9,7 +9,8 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.conditions import require_at_most, require_equal
-from ..ir.dims import Dim, ceildiv, counted, dim_max, dim_min, is_at_most, limits
+from ..ir.dims import Dim, ceildiv, counted, dim_max, dim_min
+from ..ir.extent_bounds import is_at_most, limits
 from ..ir.graph import Attrs
 from ..ir.narrow import narrowed, widened
 from ..ir.types import DTYPES, TensorType

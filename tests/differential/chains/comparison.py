@@ -17,7 +17,7 @@ import onnx.reference
 from onnx import helper, numpy_helper
 
 from tvm_megcc.codegen.fit import memory_bytes
-from tvm_megcc.codegen.plan import plan_memories
+from tvm_megcc.codegen.memory.planner import plan_memories
 from tvm_megcc.compiler import lower
 from tvm_megcc.context import Context
 from tvm_megcc.errors import InternalError, MegccError

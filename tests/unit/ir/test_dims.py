@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_megcc.ir import dims
+from tvm_megcc.ir import dims, extent_bounds
 from tvm_megcc.ir.dims import Symbol
 
 NAMES = ("batch", "height", "width")
@@ -85,12 +85,12 @@ def test_c_text(tree, values):
 def test_interval(tree, low, high):
     bounds = {name: (min(low[name], high[name]), max(low[name], high[name])) for name in low}
     dim = symbolic(tree)
-    least, most = dims.interval(dim, bounds)
+    least, most = extent_bounds.interval(dim, bounds)
     for values in (low, high, {name: sum(pair) // 2 for name, pair in bounds.items()}):
         assert least <= dims.evaluate(dim, values) <= most
-    assert dims.interval(dim, {name: (value, value) for name, value in low.items()}) \
+    assert extent_bounds.interval(dim, {name: (value, value) for name, value in low.items()}) \
         == (dims.evaluate(dim, low),) * 2
-    least, most = dims.interval(dim, {name: (bound[0], None) for name, bound in bounds.items()})
+    least, most = extent_bounds.interval(dim, {name: (bound[0], None) for name, bound in bounds.items()})
     for values in (low, high):
         assert (least is None or least <= dims.evaluate(dim, values)) and \
             (most is None or dims.evaluate(dim, values) <= most)

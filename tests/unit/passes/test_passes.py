@@ -8,7 +8,7 @@ import pytest
 
 from tests.graphs import Builder, assert_golden
 from tvm_megcc import passes
-from tvm_megcc.codegen.plan import plan_memory
+from tvm_megcc.codegen.memory.planner import plan_memory
 from tvm_megcc.compiler import lower
 from tvm_megcc.context import Context
 from tvm_megcc.errors import InternalError

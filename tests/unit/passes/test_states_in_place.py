@@ -11,7 +11,7 @@ import pytest
 from tests.onnx_models import model, node
 from tests.tflite_files import Tensor, written
 from tvm_megcc.codegen.flow import Move
-from tvm_megcc.codegen.plan import plan_memory
+from tvm_megcc.codegen.memory.planner import plan_memory
 from tvm_megcc.codegen.states import verify_updates
 from tvm_megcc.compiler import lower
 from tvm_megcc.context import Context

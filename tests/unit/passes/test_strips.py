@@ -12,7 +12,7 @@ import pytest
 from tests.graphs import Builder, assert_golden
 from tests.rows_graphs import GRAPHS, broadcast, columns, fed, separable, unsigned, wide_pads
 from tvm_megcc.codegen import container
-from tvm_megcc.codegen.plan import plan_memory
+from tvm_megcc.codegen.memory.planner import plan_memory
 from tvm_megcc.compiler import compile_graph, context_of, lower
 from tvm_megcc.errors import MegccError
 from tvm_megcc.ir.dims import Symbol

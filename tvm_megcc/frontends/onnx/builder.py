@@ -13,7 +13,8 @@ import onnx
 
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import Condition, distinct, recording
-from ...ir.dims import Dim, counted, limits, symbols
+from ...ir.dims import Dim, counted, symbols
+from ...ir.extent_bounds import limits
 from ...ir.graph import EXTENT, Attrs, Body, Graph, Op, is_open, prune
 from ...ir.limits import MAX_BYTES
 from ...ir.narrow import widened

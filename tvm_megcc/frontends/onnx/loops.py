@@ -12,7 +12,8 @@ import numpy as np
 
 from ...errors import MegccError
 from ...ir.conditions import require_shape
-from ...ir.dims import Dim, dim_max, interval, symbols
+from ...ir.dims import Dim, dim_max, symbols
+from ...ir.extent_bounds import interval
 from ...ir.graph import Body, Op
 from ...ir.types import TensorType
 from ...ops.tensor.move import emit_slice

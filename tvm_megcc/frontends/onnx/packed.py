@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import MegccError
-from ...ir.dims import Dim, dim_max, interval, product, symbols
+from ...ir.dims import Dim, dim_max, product, symbols
+from ...ir.extent_bounds import interval
 from ...ir.graph import EXTENT, Op
 from ...ir.limits import MAX_BYTES
 from ...ir.types import TensorType

@@ -12,7 +12,8 @@ from functools import reduce
 
 import numpy as np
 
-from ...ir.dims import Dim, SymbolicDim, dim_max, dim_min, floordiv, limits
+from ...ir.dims import Dim, SymbolicDim, dim_max, dim_min, floordiv
+from ...ir.extent_bounds import limits
 from ...ir.graph import Attrs, is_open
 from ...ir.types import TensorType
 from ...ops.base import operator

@@ -25,11 +25,11 @@ from ...ir.dims import (
     dim_min,
     evaluate,
     floordiv,
-    interval,
     product,
     substitute,
     symbols,
 )
+from ...ir.extent_bounds import interval
 from ...ir.shapes import Bucket
 from ..tvm_common.node import UNKNOWN
 from ..tvm_versions import RelaxTensor, RelaxTuple, Var, name_of

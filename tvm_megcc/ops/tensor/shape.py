@@ -10,7 +10,8 @@ import numpy as np
 
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import require_at_most, require_equal
-from ...ir.dims import Dim, ceildiv, differ, dim_max, floordiv, limits, product
+from ...ir.dims import Dim, ceildiv, differ, dim_max, floordiv, product
+from ...ir.extent_bounds import limits
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register

@@ -15,7 +15,8 @@ from functools import reduce
 import numpy as np
 
 from ...errors import MegccError, ShapeError
-from ...ir.dims import Dim, dim_min, limits
+from ...ir.dims import Dim, dim_min
+from ...ir.extent_bounds import limits
 from ...ir.graph import Attrs
 from ...ir.narrow import is_float
 from ...ir.types import TensorType

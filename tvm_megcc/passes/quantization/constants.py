@@ -12,7 +12,7 @@ import numpy as np
 
 from ...context import Context
 from ...errors import ShapeError
-from ...ir.dims import is_at_most
+from ...ir.extent_bounds import is_at_most
 from ...ir.graph import EXTENT, Graph, is_open
 from ...ops.base import operator
 from ...ops.rules import compute_stored, require_accepted

@@ -9,7 +9,8 @@ from pathlib import Path
 from ...codegen.c_source.symbols import kernel_file
 from ...codegen.manifest import MANIFEST
 from ...codegen.memory.offsets import live_bytes
-from ...codegen.plan import KernelPlan, PlannedMemory, plan_memories
+from ...codegen.memory.planner import PlannedMemory, plan_memories
+from ...codegen.plan import KernelPlan
 from ...codegen.weight_report import stored_bytes
 from ...compiler import context_of, lower
 from ...errors import MegccError, MissingTool

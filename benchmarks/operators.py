@@ -94,8 +94,8 @@ def measure_all(args: argparse.Namespace) -> None:
         for number, (case, folder) in enumerate(jobs):
             row = {"digest": case.digest, "operator": case.operator, "dtype": case.dtype, "shapes": case.signature,
                    "models": sorted(case.models), "peer": "litert" if case.suffix == ".tflite" else "onnxruntime"}
-            row |= {"refused": refused[case.digest]} if refused[case.digest] else isolated(
-                fork, case, folder, args.rounds, processor)
+            row |= {"machine": machine()} | ({"refused": refused[case.digest]} if refused[case.digest] else isolated(
+                fork, case, folder, args.rounds, processor))
             print(f"{number + 1}/{len(jobs)} {case.operator} {row.get('speed', row)}", file=sys.stderr)
             with open(RESULTS, "a") as out:
                 out.write(json.dumps(row) + "\n")
@@ -200,7 +200,8 @@ def page(rows: Sequence[Mapping]) -> str:
     models = {key: {name for row in group for name in row["models"]} for key, group in groups.items()}
     often = set(sorted(groups, key=lambda key: len(models[key]), reverse=True)[:MOST_USED])
     speeds = [row["speed"] for group in timed.values() for row in group]
-    lines = [WORDS.format(models=len(set().union(*models.values())), machine=machine()),
+    machines = ", ".join(sorted({row["machine"] for row in rows}))
+    lines = [WORDS.format(models=len(set().union(*models.values())), machine=machines),
              f"{len(speeds)} cases of {len(groups)} operators and dtypes: geometric mean {geometric_mean(speeds):.2f}, "
              f"{sum(speed >= 1 for speed in speeds)} at least as fast as the peer. Operators in bold are among the "
              f"{MOST_USED} that most models use.\n\n",

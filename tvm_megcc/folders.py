@@ -52,6 +52,19 @@ class Contents(Protocol):
     def pieces(self) -> Iterable[Bytes]: ...
 
 
+def require_exists(path: Path) -> None:
+    """Raises MegccError for a path at which there is nothing."""
+    if not path.exists():
+        raise MegccError(f"{path} does not exist")
+
+
+def require_folder(path: Path) -> None:
+    """Raises MegccError for a path that does not exist, or at which there is a file."""
+    require_exists(path)
+    if not path.is_dir():
+        raise MegccError(f"{path} is a file, not a folder")
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Holds an exclusive lock on the folder. If the folder is replaced while we wait, locks the new one.

@@ -214,12 +214,13 @@ def explain_(args: argparse.Namespace) -> int:
 
 def report_(args: argparse.Namespace) -> int:
     from .. import folders
+    from ..frontends import formats
     from ..tools.report import page, report
 
     output = Path(args.output or f"{Path(args.path).stem}_report.html")
     _require_writable(output)
     folders.require_other_file(output, args.path)
-    report.refuse_compiled(args.path)
+    formats.require_model_file(args.path)
     page.require_bokeh()
     with _progress(args, f"compiling, building and timing {args.path}"):
         facts = report.report(args.path, args)

@@ -42,8 +42,10 @@ def read_manifest(folder: Path) -> dict:
     """Returns the manifest of a generated folder.
 
     Raises:
-        MegccError: if it is not a generated folder, or its manifest is damaged.
+        MegccError: for a path that does not exist or is a file, a folder that is not a generated one, and a damaged
+            manifest.
     """
+    folders.require_folder(folder)
     try:
         data = folders.read(folder / MANIFEST)
         manifest = json.loads(data)

@@ -14,6 +14,7 @@ from pathlib import Path
 import onnx
 
 from ..errors import MegccError, ModelError, shortened
+from ..folders import require_exists
 from .contents import MAGIC_SIZE, is_onnx, kind_by_magic, kind_of, leading_bytes
 
 
@@ -88,6 +89,8 @@ PADDLE = Format("a Paddle model",
 PICKLE = Format("a pickle of Python", "Load it where it was made, and export it: torch.onnx.export for a module of "
                                       "PyTorch, skl2onnx.to_onnx for one of scikit-learn")
 ARCHIVE = Format("an archive", "Unpack it, and give the model that is in it")
+COMPILED = Format("compiled already", "build, run, bench, verify, inspect and export take it, and 'compare MODEL "
+                  "--folder'; compile, compare, explain, quantize, report and tune take the model it was compiled from")
 EMPTY = Format("an empty file", "Export or download it again")
 #: Formats that are supported as files and not as bytes, by the kinds of `contents.py`.
 FILES_ONLY = {"tflite": Format("a TFLite file", "Write them into a file, and give its path"),
@@ -108,7 +111,7 @@ FORMATS_BY_SUFFIX = {
 FORMATS_BY_MAGIC = (
     (0, b"version https://git-lfs", Format("a pointer of Git LFS, not the file itself", "Fetch it: git lfs pull")),
     (0, b"\x89HDF\r\n", KERAS), (4, b"ORTM", FORMATS_BY_SUFFIX[".ort"]), (0, b"\x1f\x8b", ARCHIVE),
-    (0, b"\x80\x02", PICKLE), (0, b"PK\x03\x04", ARCHIVE),
+    (4, b"MGCC", COMPILED), (0, b"\x80\x02", PICKLE), (0, b"PK\x03\x04", ARCHIVE),
 )
 #: The first bytes of web pages, in lower case and without leading spaces.
 _WEB_PAGE_STARTS = (b"<!doctype html", b"<html", b"<head", b"<!--")
@@ -136,6 +139,14 @@ def refuse_unreadable(model) -> None:
         raise _not_a_model(model)
 
 
+def require_model_file(model: str | Path) -> None:
+    """Raises MegccError for a path that does not exist, a folder, a pipe, and the data of a compiled model."""
+    path = Path(model)
+    _require_readable(path)
+    if path.is_dir() or _format_by_magic(leading_bytes(path)) is COMPILED:
+        _refuse(path, _folder_format(path) if path.is_dir() else COMPILED)
+
+
 def refuse_misnamed(model) -> None:
     """Raises ModelError for a file whose suffix belongs to one front end and whose contents to another.
 
@@ -157,9 +168,12 @@ def refuse_misnamed(model) -> None:
 
 
 def _require_readable(path: Path) -> None:
-    """Raises ModelError for a file without read permission, and for a pipe, which can be read only once."""
+    """Raises MegccError for a path that does not exist, a file without read permission, and a pipe, which can be read
+    only once."""
     try:
         mode = path.stat().st_mode
+    except FileNotFoundError:
+        require_exists(path)
     except PermissionError:
         mode = 0
     except OSError:
@@ -186,8 +200,7 @@ def _folder_format(path: Path) -> Format:
     if (path / "config.json").exists():
         return TRANSFORMER
     if (path / "manifest.json").exists() and (path / "kernels").is_dir():
-        return Format("a folder that is compiled already", "run, bench, build and inspect take it; compile, compare, "
-                      "tune and explain want the model that it was made from")
+        return COMPILED
     models = sorted(path.glob("*.onnx"))
     return Format("a folder", f"Give the model in it: {models[0]}" if models else
                   "Give the file of a model, such as model.onnx; no model and no folder of 'megcc compile' is here")

@@ -201,8 +201,7 @@ def generated_folder(path: Path) -> tuple[Path, str | None]:
     Raises:
         MegccError: for a path that does not exist, or that is a model which has to be compiled first.
     """
-    if not path.exists():
-        raise MegccError(f"{path} does not exist")
+    folders.require_exists(path)
     if path.is_dir():
         return path, None
     if path.suffix == ".megcc":
@@ -219,8 +218,12 @@ def model_of(manifest: dict, model: str | None, folder: Path) -> dict:
     """Returns the manifest's facts about a model of the folder. model: its name; None: the only one.
 
     Raises:
-        MegccError: if the folder has no such model, or several and `model` is None.
+        MegccError: if the folder has no such model, or several and `model` is None; if it is a program, whose networks
+            have no container of their own.
     """
+    if program := manifest.get("program"):
+        raise MegccError(f"{folder} is the program '{program['name']}' of several networks: 'megcc program "
+                         f"run {folder}' builds and runs it, and so does its Makefile")
     models = {row["name"]: row for row in manifest["models"]}
     if model is None and len(models) == 1:
         return next(iter(models.values()))

@@ -16,6 +16,7 @@ from ..compiler import context_of, lower
 from ..errors import MegccError, shortened
 from ..extern import Externs
 from ..frontends.contents import is_tflite, kind_of
+from ..frontends.formats import require_model_file
 from ..frontends.models import import_model
 from ..ir.dims import Symbol, substitute
 from ..ir.graph import Attrs, Graph, Op
@@ -25,6 +26,7 @@ from ..option_values import parse_constants, parse_shapes
 from ..passes.canonicalize.check import checked
 from ..passes.canonicalize.preprocess import convert_inputs, with_network
 from ..runtime import reference
+from ..runtime.build import generated_folder
 from ..runtime.session import Port
 from ..runtime.strings import StringTable
 from . import in_subprocess, judge, references, run, source
@@ -38,12 +40,13 @@ def compare(model: str | Path, args) -> dict:
     """Compares every output, and with `args.layers` the result of every kernel call, in order.
 
     Raises:
-        MegccError: if `model` is a compiled one, or if ONNX Runtime is the reference and it is not an ONNX file.
+        MegccError: if `model` does not exist or is compiled already, if `args.folder` is not a generated folder, or if
+            the reference does not read a model of this format.
     """
     model = Path(model)
-    if model.is_dir() or model.suffix == ".megcc":
-        raise MegccError(f"{model}: compare wants the model itself, the reference is computed from it; give a folder "
-                         "that it was compiled to with --folder")
+    require_model_file(model)
+    if args.folder:
+        generated_folder(Path(args.folder))
     if args.options.stream:
         raise MegccError("compare gives a model and its reference one input, and a stream is several blocks: leave out "
                          "--stream; blocks have the values of the whole (docs/streaming.md)")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import api, paths
+from .. import api, folders, paths
 from ..codegen.bundle import MANIFEST, read_manifest
 from ..dispatch import parse_shape_sets, shapes_by_model
 from ..errors import MegccError
@@ -34,8 +34,7 @@ def folder_of(path: str | Path, args, embed: bool | str = False, name: str | Non
     """Returns the generated folder. A model is compiled into the cache with `args.options` for `args.target`, as a
     constant array if `embed` says so, and called `name`."""
     path = Path(path)
-    if not path.exists():
-        raise MegccError(f"{path} does not exist")
+    folders.require_exists(path)
     if path.suffix == ".megcc":
         path = generated_folder(path)[0]
     if path.is_dir():

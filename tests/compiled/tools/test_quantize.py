@@ -156,7 +156,6 @@ def test_dimensions_that_the_model_leaves_open(tmp_path):
     ({"keep_float": ["conv9"]}, "no node and no operator of the model is called so"),
     ({"keep_float": ["Conv", "Gemm"]}, "no convolution or product"),
     ({"method": "best"}, "expected auto, minmax"),
-    ({"model": "model.tflite"}, "only ONNX files"),
     ({"most": 0}, "max_samples is a number of at least 1, not 0"),
     ({"enough": "x"}, "min_snr is a number of dB, not 'x'"),
 ])

@@ -11,7 +11,8 @@ import pytest
 from onnx import helper
 
 from tests.onnx_models import model, node, refusal
-from tvm_megcc.errors import ModelError
+from tvm_megcc.errors import MegccError, ModelError
+from tvm_megcc.frontends.models import import_model
 from tvm_megcc.frontends.onnx import import_onnx
 
 
@@ -22,7 +23,8 @@ def test_a_reshape_that_fits_one_batch_only_is_refused():
 
 
 def test_missing_file():
-    assert "cannot be read" in str(refusal("no/such/file.onnx"))
+    with pytest.raises(MegccError, match=r"no/such/file\.onnx does not exist"):
+        import_model("no/such/file.onnx")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"not a model at all", bytes(range(256)) * 4])

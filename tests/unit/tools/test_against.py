@@ -115,7 +115,7 @@ def test_pythons(monkeypatch):
 @pytest.mark.parametrize("words, said", [
     ([DIGITS, "--processor", "9999"], "9999 to 9999; there are"), ([DIGITS, "--threads", "256"], "wants processors"),
     ([DIGITS, "--constant", "x=1"], "leave out --constant"), ([DIGITS, "--rpc", "a:1"], "leave out --rpc"),
-    ([DIGITS, DIGITS, "--inputs", "a.npz"], "those of one model"), (["model.pt2"], "wants ONNX files")])
+    ([DIGITS, DIGITS, "--inputs", "a.npz"], "those of one model"), (["model.pt2"], "does not exist")])
 def test_what_cannot_be(words, said, capsys):
     assert main(["bench", *words, "--against", "ncnn"]) == REFUSED
     assert said in capsys.readouterr().err

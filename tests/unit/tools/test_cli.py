@@ -384,6 +384,6 @@ def test_report_refuses_folders_before_it_asks_for_bokeh(monkeypatch, capsys):
     monkeypatch.setattr(page.importlib.util, "find_spec", lambda name: None)
     assert main(["compile", DIGITS, "--target", "c", "-o", "made", "-q"]) == 0
     assert main(["report", "made"]) == REFUSED
-    assert "report needs the model itself" in capsys.readouterr().err
+    assert "made: 1 problem\n  - is compiled already" in capsys.readouterr().err
     assert main(["report", "absent.onnx"]) == REFUSED
     assert "absent.onnx does not exist" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from tvm_megcc import folders, paths
 from tvm_megcc.cli import BUG, REFUSED, main
 from tvm_megcc.errors import MAX_FINDINGS, MegccError, ModelError, readable
 from tvm_megcc.tools import run
+from tvm_megcc.tools.program.program import Program
 from tvm_megcc.tuning_log import TuningLog
 
 DIGITS = str(paths.examples() / "digits.onnx")
@@ -232,6 +233,57 @@ def test_damaged_manifests(capsys, folder, verb, place, value):
 def test_files_that_are_no_manifest(capsys, folder, text):
     (folder / "manifest.json").write_bytes(text)
     assert "was not made by" in refusal(capsys, "inspect", folder)
+
+
+#: Verbs whose last argument is a model, a compiled folder or either, or a folder of another kind.
+MODELS = ("compile", "explain", "report", "tune", "compare", "quantize --calibrate none.npz",
+          "bench --against onnxruntime")
+MODELS_OR_FOLDERS = ("build", "run", "bench", "verify", "inspect", "export --for cmake")
+FOLDERS = (f"compare {DIGITS} --folder", f"compile {DIGITS} --target c --same-code-as")
+OTHERS = ("program run", "program compile", "lm compile", "lm tokenizer", "lm embed", "lm generate", "lm chat",
+          "lm bench")
+
+
+def arguments(verb: str, path: object) -> list[object]:
+    """The command line of a verb on a path."""
+    words = verb.split()
+    return [*words[:2], path, "text"] if verb.startswith("lm generate") else [*words, path]
+
+
+@pytest.mark.parametrize("verb", [*MODELS, *MODELS_OR_FOLDERS, *FOLDERS, *OTHERS])
+def test_paths_at_which_there_is_nothing(capsys, verb):
+    assert refusal(capsys, *arguments(verb, "none.toml")) == "megcc: none.toml does not exist\n"
+
+
+@pytest.mark.parametrize("verb", MODELS)
+def test_folders_in_place_of_a_model(capsys, folder, verb):
+    for path in (folder, folder / "digits.megcc"):
+        assert "is compiled already\n  build, run, bench" in refusal(capsys, *arguments(verb, path))
+    Path("empty").mkdir()
+    assert "is a folder\n  Give the file of a model" in refusal(capsys, *arguments(verb, "empty"))
+
+
+@pytest.mark.parametrize("verb", [*MODELS_OR_FOLDERS, *FOLDERS, "program run"])
+def test_what_is_no_compiled_folder(capsys, verb):
+    Path("file").write_text("of words")
+    Path("empty").mkdir()
+    assert re.search("is a file, not a folder|a text that begins with 'of words'",
+                     refusal(capsys, *arguments(verb, "file")))
+    assert re.search("was not made by 'megcc compile': it has no manifest.json|no folder of 'megcc compile' is here",
+                     refusal(capsys, *arguments(verb, "empty")))
+
+
+def test_folders_of_another_kind(capsys, folder):
+    """A program in place of a model, a model in place of a program or a language model."""
+    program = Program("many", {"x": "float32[4]"}, [Program.Operator("Softmax", ["x"], ["y"])], ["y"])
+    other = program.compile("many", "c")
+    for verb in ("build", "bench", "verify"):
+        assert "many is the program 'many' of several networks" in refusal(capsys, verb, other)
+    assert "is no program: 'megcc run' runs models" in refusal(capsys, "program", "run", folder)
+    for verb in ("generate", "chat", "bench"):
+        assert "is no language model" in refusal(capsys, *arguments(f"lm {verb}", folder))
+    assert "has no tokenizer" in refusal(capsys, "lm", "tokenizer", folder)
+    assert "has no network" in refusal(capsys, "lm", "embed", folder)
 
 
 ROW = {"format": 1, "target": "c", "optimize": "speed", "call": "relu()", "kernel": "k", "layouts": "", "ns": 1.0,

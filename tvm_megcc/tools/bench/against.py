@@ -28,6 +28,7 @@ from ... import paths
 from ...codegen.bundle import read_manifest
 from ...errors import MegccError
 from ...frontends.contents import kind_of
+from ...frontends.formats import refuse_unreadable, require_model_file
 from ...frontends.models import import_model
 from ...frontends.tvm_common.support import macs
 from ...options import option_of
@@ -69,8 +70,10 @@ def against(models: Sequence[str | Path], args) -> dict:
     if given:
         raise MegccError(f"other engines run the model as it is: leave out {', '.join(given)}, or --against")
     for model in models:
-        if not model.is_file() or kind_of(model) or model.suffix == ".megcc":
+        require_model_file(model)
+        if kind_of(model):
             raise MegccError(f"{model}: --against wants ONNX files, for that is what all the engines read")
+        refuse_unreadable(model)
     if args.inputs and len(models) > 1:
         raise MegccError("--inputs are those of one model; of several, each may have its own NAME.npz beside NAME.onnx")
     processors = processors_of(args)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ... import api
+from ... import api, folders
 from ...codegen import bundle
 from ...errors import MegccError
 from ...frontends.contents import is_gguf
@@ -42,6 +42,7 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     Raises:
         MegccError: for another file, a tokenizer that is not supported, and as `tvm_megcc.compile`.
     """
+    folders.require_exists(Path(path))
     refuse_misnamed(path)
     if not is_gguf(path):
         raise MegccError(f"{path} is no GGUF file (.gguf); other decoders compile with 'megcc compile' "

@@ -59,6 +59,7 @@ class Description:
             MegccError: as `EmbeddingModel`.
         """
         folder = Path(folder)
+        folders.require_folder(folder)
         pooling = pooling or _pooling(folder)
         if pooling not in POOLINGS:
             raise MegccError(f"{quoted(pooling)} is no pooling: {', '.join(POOLINGS)}")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ... import folders
 from ...api import load
 from ...errors import MegccError, MissingTool, quoted
 from ...frontends.contents import is_gguf
@@ -229,6 +230,7 @@ def _read(folder: Path):
             folder_name = Path(f"{folder.stem}_megcc")
             raise MegccError(f"{folder} is not compiled yet: 'megcc lm compile {folder} -o {folder_name}' makes the "
                              f"folder {folder_name}")
+        folders.require_folder(folder)
         raise MegccError(f"{folder} is no language model: 'megcc lm compile MODEL.gguf -o {folder}' makes one")
     try:
         from tokenizers import Tokenizer

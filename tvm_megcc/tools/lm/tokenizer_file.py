@@ -35,6 +35,7 @@ def read(path: str | Path) -> Vocabulary | WordPieces | SentencePiece | Unigram:
         MegccError: if there is none, it is damaged, or does what is not supported.
     """
     path = Path(path)
+    folders.require_exists(path)
     if path.is_dir():
         found = next((path / name for name in NAMES if (path / name).is_file()), None)
         if found is None:

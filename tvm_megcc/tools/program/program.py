@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ... import folders
 from ...errors import InternalError, MegccError
 from . import description
 from .compile import write
@@ -44,7 +45,9 @@ class Program(Description):
             if models is None:
                 raise MegccError(f"{path} ships without its networks: say with 'models' (--models DIR) which folder "
                                  "has them")
-        if found.suffix != ".toml" or not found.exists():
+        if found.suffix == ".toml":
+            folders.require_exists(found)
+        else:
             raise MegccError(f"{path} is no description: a file of TOML, or one of {', '.join(shipped())}")
         fields = read(found, Path(models) if models is not None else found.parent)
         try:

@@ -17,6 +17,8 @@ import onnx
 
 from ...errors import MegccError, MissingTool, shortened
 from ...folders import require_other_file
+from ...frontends.contents import kind_of
+from ...frontends.formats import require_model_file
 from ...passes.canonicalize.preprocess import Input, with_network
 from . import timing
 from .calibration import Arrays, Samples, read_samples
@@ -30,6 +32,8 @@ KINDS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Mul", "AveragePool",
 LAYERS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 #: The sufficient signal-to-noise ratio of the outputs in dB; the largest share of layers that may stay float for it.
 ENOUGH, SHARE = 20.0, 0.25
+#: The largest signal-to-noise ratio that is reported, in dB: an error of 1e-6 of the signal counts as none.
+NO_NOISE = 120.0
 #: The suffix of the quantiser's names for dequantised values.
 _DEQUANTIZED = "_DequantizeLinear_Output"
 #: The most samples whose intermediate values are compared.
@@ -37,8 +41,8 @@ WATCHED = 16
 
 
 def _signal_to_noise(signal: float, noise: float) -> float:
-    """Returns the signal-to-noise ratio in dB; 120, which exceeds float32's precision, for no noise."""
-    return min(120.0, 10 * float(np.log10(max(signal, 1e-30) / max(noise, 1e-30))))
+    """Returns the signal-to-noise ratio in dB, at most `NO_NOISE`."""
+    return min(NO_NOISE, 10 * float(np.log10(max(signal, 1e-30) / max(noise, 1e-30))))
 
 
 def require_onnxruntime() -> None:
@@ -145,8 +149,7 @@ class _Quantiser:
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
         quantiser = QDQQuantizer(proto, True, False, QuantType.QInt8, QuantType.QInt8, self.ranges[method],
-                                 list(nodes), [],
-                                 list(KINDS), {"WeightSymmetric": True, "ActivationSymmetric": False})
+                                 list(nodes), [], list(KINDS), {"WeightSymmetric": True, "ActivationSymmetric": False})
         quantiser.quantize_model()
         return _Network(quantiser.model.model)
 
@@ -210,13 +213,14 @@ class _Judge:
     expected: list[list[np.ndarray]]
     feeds: Sequence[Arrays]
 
-    def noise(self, network: _Network) -> float:
+    def signal_to_noise(self, network: _Network) -> float:
         """Returns the signal-to-noise ratio of the worst output in dB."""
-        return _noise(self.expected, network.run(self.feeds))
+        return _worst_ratio(self.expected, network.run(self.feeds))
 
 
-def _noise(expected: list[list[np.ndarray]], actual: list[list[np.ndarray]]) -> float:
-    worst = 120.0
+def _worst_ratio(expected: list[list[np.ndarray]], actual: list[list[np.ndarray]]) -> float:
+    """Returns the lowest signal-to-noise ratio in dB of the float outputs. expected, actual: outputs by sample."""
+    worst = NO_NOISE
     for wanted, found in zip(zip(*expected, strict=True), zip(*actual, strict=True), strict=True):
         if wanted[0].dtype.kind == "f":
             signal = sum(float((array.astype(np.float64) ** 2).sum()) for array in wanted)
@@ -238,54 +242,40 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         keep_float: names of nodes, or kinds of operators, that always stay float.
         enough: signal-to-noise ratio of the outputs in dB; below it, the layers with the most noise stay float, at most
             a quarter of them.
-        inputs: the form in which samples are given, by input. evaluate: other samples, for accuracy.
-        most: the most samples to use. time: whether to compile both models for the target and time them.
+        inputs: the form in which samples are given, by input.
+        evaluate: other samples, for accuracy.
+        most: the most samples to use.
+        time: whether to compile both models for the target and time them.
+        say: called with what is done next, in words.
         dims: values of symbolic extents, as for `compile`, if samples do not tell them.
+
+    Returns:
+        A report of JSON's types: method and signal-to-noise ratio reached, layers that stayed float, bytes, accuracy,
+        seconds, and a row for each layer (`_rows`).
 
     Raises:
         MegccError: if the quantiser is not installed, or the model or samples are invalid.
     """
-    require_onnxruntime()
     path = Path(model)
-    if path.suffix != ".onnx":
-        raise MegccError(f"{path}: only ONNX files are quantised; TFLite files come quantised by their converter")
-    if method not in ("auto", *METHODS):
-        raise MegccError(f"calibration method '{method}': expected auto, {' or '.join(METHODS)}")
-    if not Path(output).absolute().parent.is_dir():  # before minutes of calibration
-        raise MegccError(f"cannot write {output}: {Path(output).parent} is no folder")
-    require_other_file(output, path)
-    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
-        raise MegccError(f"max_samples is a number of at least 1, not {most!r}")
-    if isinstance(enough, bool) or not isinstance(enough, (int, float)) or enough != enough:
-        raise MegccError(f"min_snr is a number of dB, not {enough!r}")
+    _require_arguments(path, output, method, enough, most)
+    require_onnxruntime()
     shapes, given, dtypes = _facts_of(path, inputs or {}, dims or {})
     found = read_samples(samples, shapes, given, dtypes, most)
     with tempfile.TemporaryDirectory(prefix="megcc-") as folder:
         quantiser = _Quantiser(path, found, Path(folder))
-        unknown = sorted({*keep_float} - {node.name for node in quantiser.proto.graph.node} - {*KINDS})
-        if unknown:
-            raise MegccError(f"--keep-float {', '.join(unknown)}: no node and no operator of the model is called so; "
-                             f"it has {shortened(', '.join(quantiser.nodes), 400)}")
-        kinds = {node.name: node.op_type for node in quantiser.proto.graph.node}
-        nodes = [name for name in quantiser.nodes if name not in keep_float and kinds[name] not in keep_float]
-        if not set(nodes) & set(quantiser.layers):
-            raise MegccError(f"{path} has no convolution or product with weights to quantise")
+        nodes = _integer_nodes(quantiser, path, keep_float)
         before = _Network(quantiser.proto)
         judge = _Judge(before.run(found.feeds), found.feeds)
         tried = {}
         for name in METHODS if method == "auto" else (method,):
             say(f"calibrating by {name}")
-            tried[name] = judge.noise(quantiser.quantised(name, nodes))
+            tried[name] = judge.signal_to_noise(quantiser.quantised(name, nodes))
         best = max(tried, key=lambda name: (round(tried[name], 1), -METHODS.index(name)))
-        say("looking for the layers that cost most")
+        say("looking for the layers with the largest error")
         alone = _alone(quantiser, best, [name for name in nodes if name in quantiser.layers], judge)
         float_layers, reached = _with_float_layers(quantiser, best, nodes, alone, judge, tried[best], enough)
         after = quantiser.quantised(best, [name for name in nodes if name not in float_layers])
-        after.proto.producer_name = "tvm_megcc"
-        try:
-            onnx.save(after.proto, output)
-        except OSError as error:
-            raise MegccError(f"cannot write {output}: {error.strerror}") from None
+        _save(after, output)
         rows = _rows(quantiser, before, after, alone, {*nodes} - {*float_layers}, found.feeds[:WATCHED])
         report: dict[str, Any] = {
             "model": str(path), "output": str(output), "samples": len(found.feeds), "method": best,
@@ -301,6 +291,47 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
             except MissingTool as missing:
                 report["not_timed"] = str(missing)
     return report
+
+
+def _require_arguments(path: Path, output: str | Path, method: str, enough: float, most: int) -> None:
+    """Raises MegccError for invalid arguments of `quantize`, before minutes of calibration."""
+    require_model_file(path)
+    if kind_of(path):
+        raise MegccError(f"{path}: only ONNX files are quantised; TFLite files come quantised by their converter")
+    if method not in ("auto", *METHODS):
+        raise MegccError(f"calibration method '{method}': expected auto, {' or '.join(METHODS)}")
+    if not Path(output).absolute().parent.is_dir():
+        raise MegccError(f"cannot write {output}: {Path(output).parent} is no folder")
+    require_other_file(output, path)
+    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
+        raise MegccError(f"max_samples is a number of at least 1, not {most!r}")
+    if isinstance(enough, bool) or not isinstance(enough, (int, float)) or enough != enough:
+        raise MegccError(f"min_snr is a number of dB, not {enough!r}")
+
+
+def _integer_nodes(quantiser: _Quantiser, path: Path, keep_float: Sequence[str]) -> list[str]:
+    """Returns the names of the nodes to quantise: all that can be, except those of `keep_float`.
+
+    Raises:
+        MegccError: if `keep_float` names no node or operator of the model, and if no layer is left.
+    """
+    kinds = {node.name: node.op_type for node in quantiser.proto.graph.node}
+    unknown = sorted({*keep_float} - {*kinds} - {*KINDS})
+    if unknown:
+        raise MegccError(f"--keep-float {', '.join(unknown)}: no node and no operator of the model is called so; "
+                         f"it has {shortened(', '.join(quantiser.nodes), 400)}")
+    nodes = [name for name in quantiser.nodes if name not in keep_float and kinds[name] not in keep_float]
+    if not set(nodes) & set(quantiser.layers):
+        raise MegccError(f"{path} has no convolution or product with weights to quantise")
+    return nodes
+
+
+def _save(network: _Network, output: str | Path) -> None:
+    network.proto.producer_name = "tvm_megcc"
+    try:
+        onnx.save(network.proto, output)
+    except OSError as error:
+        raise MegccError(f"cannot write {output}: {error.strerror}") from None
 
 
 def _facts_of(path: Path, inputs: Mapping[str, Input], dims: Mapping[str, Any]) \
@@ -321,21 +352,20 @@ def _alone(quantiser: _Quantiser, method: str, layers: Sequence[str], judge: _Ju
     """Returns for each layer the signal-to-noise ratio of the outputs if only this layer is quantised, on few
     samples."""
     few = _Judge(judge.expected[:WATCHED], judge.feeds[:WATCHED])
-    return {name: few.noise(quantiser.quantised(method, [name])) for name in layers}
+    return {name: few.signal_to_noise(quantiser.quantised(method, [name])) for name in layers}
 
 
 def _with_float_layers(quantiser: _Quantiser, method: str, nodes: Sequence[str], alone: Mapping[str, float],
-                       judge: _Judge,
-                       reached: float, enough: float) -> tuple[list[str], float]:
+                       judge: _Judge, reached: float, enough: float) -> tuple[list[str], float]:
     """Returns the fewest layers, those with the most noise first, that must stay float for a sufficient signal-to-noise
     ratio, and that ratio; none if a quarter of the layers is not enough and gains less than a dB."""
     if reached >= enough:
         return [], reached
     order = sorted(alone, key=alone.__getitem__)[:max(1, int(SHARE * len(alone)))]
     for count in range(1, len(order) + 1):
-        noise = judge.noise(quantiser.quantised(method, [name for name in nodes if name not in order[:count]]))
-        if round(noise, 1) >= enough or (count == len(order) and noise >= reached + 1):
-            return order[:count], noise
+        ratio = judge.signal_to_noise(quantiser.quantised(method, [n for n in nodes if n not in order[:count]]))
+        if round(ratio, 1) >= enough or (count == len(order) and ratio >= reached + 1):
+            return order[:count], ratio
     return [], reached
 
 
@@ -353,14 +383,14 @@ def _rows(quantiser: _Quantiser, before: _Network, after: _Network, alone: Mappi
     watched = {name: value for name, value in results.items() if value in outputs}
     there = [f"{value}{_DEQUANTIZED}" if f"{value}{_DEQUANTIZED}" in outputs else value for value in watched.values()]
     expected, actual = before.run(feeds, [*watched.values()]), after.run(feeds, there)
-    noise = {name: _noise([[run[i]] for run in expected], [[run[i]] for run in actual])
+    ratios = {name: _worst_ratio([[run[i]] for run in expected], [[run[i]] for run in actual])
              for i, name in enumerate(watched)}
     rows = []
     for node in nodes:
         weights = [sizes[name] for name in node.input if name in sizes]
         now = 1 if node.name in integers else 4
         rows.append({"name": node.name, "kind": node.op_type, "integers": node.name in integers,
-                     "signal_to_noise": noise.get(node.name), "alone": alone.get(node.name),
+                     "signal_to_noise": ratios.get(node.name), "alone": alone.get(node.name),
                      "bytes": {"before": sum(array.nbytes for array in weights),
                                "after": sum(array.size * (now if index == 0 else 4) for index, array in
                                             enumerate(weights))}})

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ...codegen.plan import KernelPlan
 from ...compiler import context_of, lower
-from ...errors import MegccError, ModelError
+from ...errors import ModelError
+from ...frontends.formats import require_model_file
 from ...frontends.models import import_model
 from ...ir.dims import likely
 from ...ir.text import op_text
@@ -28,8 +29,7 @@ def explain(model: str | Path, target: str = "native", options: CompileOptions |
     nanoseconds.
     """
     options = options or CompileOptions()
-    if Path(model).is_dir():
-        raise MegccError(f"{model}: explain wants the model itself")
+    require_model_file(model)
     cpu = parse_targets(target)[0]
     report: dict = {"model": str(model), "target": str(cpu), "supported": True, "findings": [], "calls": []}
     try:

@@ -7,14 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from ...codegen.c_source.symbols import kernel_file
-from ...codegen.manifest import MANIFEST
 from ...codegen.memory.offsets import live_bytes
 from ...codegen.memory.planner import PlannedMemory, plan_memories
 from ...codegen.plan import KernelPlan
 from ...codegen.weight_report import stored_bytes
 from ...compiler import context_of, lower
-from ...errors import MegccError, MissingTool
-from ...frontends.formats import refuse_unreadable
+from ...errors import MissingTool
+from ...frontends.formats import require_model_file
 from ...frontends.models import import_model
 from ...ir.dims import likely
 from ...ir.graph import Graph, Op
@@ -47,7 +46,7 @@ def report(path: str | Path, args) -> dict:
     Raises:
         MegccError: for a folder, since it does not hold what the choices were made from; for what does not compile.
     """
-    refuse_compiled(path)
+    require_model_file(path)
     cpu = parse_targets(args.target or "native")[0]
     graph, buckets = import_model(path, args.options)
     graph = convert_inputs(graph, args.options.inputs)
@@ -66,17 +65,6 @@ def report(path: str | Path, args) -> dict:
         "sizes": _sizes(plan, planned, folder, cpu, args.cc),
         "time": _timed(rows, plan, graph, folder, args), "rows": rows,
         "memory": {**_memory(planned), "unbounded": len(unbounded)}}
-
-
-def refuse_compiled(path: str | Path) -> None:
-    """Raises MegccError for a generated folder, and for a path that is not a folder."""
-    if not Path(path).exists():
-        raise MegccError(f"{path} does not exist")
-    if Path(path).is_dir() and not (Path(path) / MANIFEST).exists():
-        refuse_unreadable(Path(path))
-    if Path(path).is_dir() or Path(path).suffix == ".megcc":
-        raise MegccError(f"{path}: report needs the model itself, not the compiled folder: a folder does not hold "
-                         "what kernels were chosen from")
 
 
 def rows_of(plan: KernelPlan) -> list[dict]:

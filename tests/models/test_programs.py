@@ -24,9 +24,9 @@ from tvm_megcc.codegen.manifest import read_manifest
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS, native
 from tvm_megcc.tools.program import features, mel, operators
-from tvm_megcc.tools.program.description import Search, Text, ValueType
 from tvm_megcc.tools.program.detections import FACE
 from tvm_megcc.tools.program.program import Program
+from tvm_megcc.tools.program.steps import Search, Text, ValueType
 
 MODELS = Path(os.environ.get("MEGCC_MODELS", CHECKOUT.parent / "shared" / "models"))
 

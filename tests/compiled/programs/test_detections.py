@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tvm_megcc.tools.program.description import Detection, Image
 from tvm_megcc.tools.program.detections import FACE
 from tvm_megcc.tools.program.program import Program
+from tvm_megcc.tools.program.steps import Detection, Image
 
 pytestmark = pytest.mark.slow
 ANCHORS = [[[0.1, 0.2], [0.3, 0.3]], [[0.5, 0.6]]]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tvm_megcc.tools.program.description import Feature
 from tvm_megcc.tools.program.program import Program
+from tvm_megcc.tools.program.steps import Feature
 
 pytestmark = pytest.mark.slow
 #: As librosa.feature.mfcc has them.

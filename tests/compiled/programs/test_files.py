@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.tools.test_media import wav
 from tvm_megcc.cli import main
-from tvm_megcc.tools.program.description import Feature, Operator, State, Text
 from tvm_megcc.tools.program.program import Program
+from tvm_megcc.tools.program.steps import Feature, Operator, State, Text
 
 pytestmark = pytest.mark.slow
 SAMPLES = (1000 * np.sin(np.arange(25))).round().astype(int)[:, None]

@@ -18,8 +18,8 @@ from tvm_megcc.codegen.manifest import read_manifest
 from tvm_megcc.errors import MegccError, ShapeError
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
-from tvm_megcc.tools.program.description import Image, Network, Operator, State
 from tvm_megcc.tools.program.program import Program
+from tvm_megcc.tools.program.steps import Image, Network, Operator, State
 
 pytestmark = pytest.mark.slow
 MATRIX = [0.5, 0.1, 1.0, -0.1, 0.5, 2.0]

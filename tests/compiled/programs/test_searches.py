@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tvm_megcc.tools.program.description import Search
 from tvm_megcc.tools.program.program import Program
+from tvm_megcc.tools.program.steps import Search
 
 pytestmark = pytest.mark.slow
 FRAMES, CLASSES = 6, 4

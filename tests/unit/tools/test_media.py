@@ -13,7 +13,7 @@ import pytest
 from tvm_megcc.errors import MegccError
 from tvm_megcc.runtime.session import Port
 from tvm_megcc.tools.program import features, media
-from tvm_megcc.tools.program.description import Feature
+from tvm_megcc.tools.program.steps import Feature
 
 SOUND, PICTURE = Port("sound", "float32", (1, 8)), Port("frame", "uint8", (4, 6, 3))
 PORTS = (SOUND, PICTURE, Port("grey", "uint8", (4, 6, 1)), Port("ids", "int64", (3,)), Port("table", "float32", (2, 3)))

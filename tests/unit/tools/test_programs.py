@@ -13,7 +13,9 @@ import tvm_megcc
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.program import detections, features, functions, images, mel
-from tvm_megcc.tools.program.description import (
+from tvm_megcc.tools.program.kinds import KINDS
+from tvm_megcc.tools.program.program import SHIPPED, Program, shipped
+from tvm_megcc.tools.program.steps import (
     Detection,
     Feature,
     Image,
@@ -24,8 +26,6 @@ from tvm_megcc.tools.program.description import (
     Text,
     ValueType,
 )
-from tvm_megcc.tools.program.kinds import KINDS
-from tvm_megcc.tools.program.program import SHIPPED, Program, shipped
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python reads no TOML")
 
@@ -100,6 +100,111 @@ def test_messages_name_the_line(tmp_path):
             read(tmp_path, GOOD.replace(old, new, 1))
     with pytest.raises(MegccError, match=f"^line {line}: step 1 'addd'"):
         read(tmp_path, GOOD.replace('operator = "Add"', 'operator = "Addd"', 1)).compile(tmp_path / "p", "c")
+
+
+LOOP = """
+outputs = ["squares", "total", "trips"]
+[inputs]
+rows = "float32[4,3]"
+found = "int64[1]"
+first = "float32[3]"
+[[step]]
+loop = "lines"
+count = "found"
+max_trip_count = 4
+for_each = { row = "rows" }
+index = "number"
+outputs = { squares = "square" }
+final = { total = "sum" }
+trip_count = "trips"
+[step.carried.sum]
+initial = "first"
+next = "more"
+[[step.step]]
+operator = "Mul"
+inputs = ["row", "row"]
+outputs = ["square"]
+[[step.step]]
+operator = "Add"
+inputs = ["sum", "square"]
+outputs = ["more"]
+[[step.step]]
+loop = "inner"
+max_trip_count = 2
+outputs = { twice = "negative" }
+until = "ends"
+[[step.step.step]]
+operator = "Neg"
+inputs = ["square"]
+outputs = ["negative"]
+[[step.step.step]]
+operator = "Equal"
+inputs = ["number", [3]]
+outputs = ["ends"]
+"""
+
+
+def test_a_loop_from_a_file_and_from_python(tmp_path):
+    inner = Program.Loop("inner", [Operator("Neg", ["square"], ["negative"]),
+                                   Operator("Equal", ["number", [3]], ["ends"])], 2, until="ends",
+                         outputs={"twice": "negative"})
+    body = [Operator("Mul", ["row", "row"], ["square"]), Operator("Add", ["sum", "square"], ["more"]), inner]
+    loop = Program.Loop("lines", body, 4, count="found", for_each={"row": "rows"}, index="number", trip_count="trips",
+                        carried={"sum": Program.Carried("more", "first")}, outputs={"squares": "square"},
+                        final={"total": "sum"})
+    inputs = {"rows": "float32[4,3]", "found": "int64[1]", "first": "float32[3]"}
+    assert read(tmp_path, LOOP) == Program("filter", inputs, [loop], ["squares", "total", "trips"])
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("max_trip_count = 4\n", "", "line 7: step 1: 'max_trip_count' is a number"),
+    ("max_trip_count = 4\n", "max_trip_count = 0\n", "line 7: step 1 'lines': 'max_trip_count' is a number from 1 to"),
+    ("max_trip_count = 4\n", "max_trips = 4\n", "line 7: step 1: 'max_trips' is no key"),
+    ('count = "found"', 'count = 4', "line 7: step 1: 'count' is a string"),
+    ('count = "found"', 'count = "find"', "line 7: step 1 'lines' takes 'find', which is no input and no step makes"),
+    ('row = "rows"', 'row = "square"', "line 7: step 1 'lines' takes 'square', which a later step makes"),
+    ('row = "rows"', 'found = "rows"', "step 1 'lines' makes 'found', which inputs.found is already"),
+    ('squares = "square"', 'squares = "row"', "step 1 'lines': no step of it makes 'row'"),
+    ('until = "ends"', 'until = "end"', "line 27: step 1.3 'inner': no step of it makes 'end'"),
+    ('total = "sum"', 'total = "more"', "step 1 'lines': final: it carries no value 'more'"),
+    ('initial = "first"\n', '', "line 7: step 1: carried.sum has 'next', and 'initial' or 'type'"),
+    ('initial = "first"\n', 'type = "float33[3]"\n', "step 1 'lines': carried.sum: 'float33[3]' is no type"),
+    ('inputs = ["sum", "square"]', 'inputs = ["sum", "twice"]', "line 23: step 1.2 'add' takes 'twice', which a later"),
+    ('outputs = ["squares", "total"', 'outputs = ["more", "total"', "outputs: no step makes 'more'"),
+    ('loop = "inner"', 'loop = "int"', "step 1.3: name: 'int' cannot be a name"),
+    ('loop = "inner"', 'loop = ["int"]', "line 27: step 1.3: 'loop' is a string"),
+    ('found = "int64[1]"', 'n1 = "int64[1]"', "inputs.n1: 'n1' cannot be a name"),
+    ("step.step.step", "step.step.steps", "line 27: step 1.3: 'steps' is no key, did you mean 'step'?"),
+])
+def test_what_is_refused_of_a_loop_is_named(tmp_path, old, new, message):
+    assert old in LOOP
+    with pytest.raises(MegccError) as refused:
+        read(tmp_path, LOOP.replace(old, new))
+    assert message in str(refused.value)
+
+
+def test_a_value_of_a_loop_stays_in_it(tmp_path):
+    after = '[[step]]\noperator = "Neg"\ninputs = ["square"]\noutputs = ["y"]\n'
+    with pytest.raises(MegccError, match="step 2 'neg_2' takes 'square', which exists in a loop only: 'outp"):
+        read(tmp_path, LOOP + after)
+    deep = "".join(f'[[{"step." * depth}step]]\nloop = "l{depth}"\nmax_trip_count = 1\n' for depth in range(60))
+    with pytest.raises(MegccError, match="more than 3 loops, one inside the other"):
+        read(tmp_path, LOOP + deep + f'[[{"step." * 60}step]]\n')
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ('found = "int64[1]"', 'found = "int64[2]"', "line 7: step 1 'lines': 'count' is int64 with one element, not"),
+    ('found = "int64[1]"', 'found = "int32[1]"', "is int64 with one element, not int32[1] of inputs.found"),
+    ('rows = "float32[4,3]"', 'rows = "float32[3,3]"', "for_each.row: 'rows' of inputs.rows is float32[3,3], and has"),
+    ('first = "float32[3]"', 'first = "float32[1]"', "carried.sum is float32[1], and its next value 'more' of step"),
+    ('"Equal"', '"Add"', "line 27: step 1.3 'inner': 'until' is bool with one element, not int64[1] of step 1.3.2"),
+    ('"Mul"', '"Mull"', "line 19: step 1.1 'mull'"),
+])
+def test_types_of_a_loop_that_do_not_fit(tmp_path, old, new, message):
+    assert old in LOOP
+    with pytest.raises(MegccError) as refused:
+        read(tmp_path, LOOP.replace(old, new)).compile(tmp_path / "p", "c")
+    assert message in str(refused.value)
 
 
 def test_types_that_do_not_fit_name_both_ends(tmp_path):

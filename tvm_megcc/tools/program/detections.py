@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import MegccError
-from .description import ValueType
 from .functions import Function
 from .images import letterboxed
 from .nodes import Nodes
 from .settings import Settings
+from .steps import ValueType
 
 _MOST = 1 << 15
 #: The most boxes of a detector, and scores that suppression looks at.

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import MegccError
-from .description import Feature, ValueType
 from .log_mel import LogMel
 from .resample import resample
 from .settings import Settings
+from .steps import Feature, ValueType
 
 if TYPE_CHECKING:
     import onnx

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import MegccError
-from .description import NamedFunction, ValueType
 from .nodes import Nodes
 from .settings import Settings
+from .steps import NamedFunction, ValueType
 
 if TYPE_CHECKING:
     import onnx

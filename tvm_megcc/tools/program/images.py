@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import MegccError
-from .description import Image, ValueType
 from .settings import Settings
+from .steps import Image, ValueType
 
 #: The keys of each function besides input and output.
 SETTINGS: dict[str, tuple[str, ...]] = {

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from . import detections, labels, searches
-from .description import Detection, NamedFunction, Search, Text
 from .functions import Function
+from .steps import Detection, NamedFunction, Search, Text
 
 #: Kind -> its step and its functions.
 KINDS: dict[str, tuple[type[NamedFunction], Mapping[str, Function]]] = {

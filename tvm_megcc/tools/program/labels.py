@@ -11,10 +11,10 @@ import numpy as np
 
 from ...errors import MegccError, quoted
 from ...ops.search.labels import MAX_TEXT_BYTES, label_table
-from .description import ValueType
 from .functions import Function
 from .nodes import Nodes
 from .settings import Settings
+from .steps import ValueType
 
 #: The most labels.
 _MOST_LABELS = 1 << 20

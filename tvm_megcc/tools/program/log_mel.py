@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import MegccError
-from .description import MOST_RATE
 from .mel import dct, mel_weights, taper_of
 from .nodes import Nodes
 from .settings import MAX_WEIGHTS, Settings
+from .steps import MOST_RATE
 
 if TYPE_CHECKING:
     import onnx

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import MegccError
-from .description import Operator, ValueType
 from .nodes import OPSET
+from .steps import Operator, ValueType
 
 if TYPE_CHECKING:
     import onnx

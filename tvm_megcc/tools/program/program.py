@@ -7,9 +7,10 @@ from pathlib import Path
 
 from ... import folders
 from ...errors import InternalError, MegccError
-from . import description
+from . import steps
 from .compile import write
-from .description import Description, located
+from .description import Description
+from .names import located
 from .reading import read
 
 #: The descriptions that ship with the package.
@@ -19,14 +20,15 @@ SHIPPED = Path(__file__).with_name("descriptions")
 class Program(Description):
     """A program of several networks, from Python as from a TOML file (docs/programs.md).
 
-    Its steps are made by `Program.Network`, `Operator`, `Image`, `Feature`, `Detection`, `Search` and `Text`, its
-    states by `State`.
+    Its steps are made by `Program.Network`, `Operator`, `Image`, `Feature`, `Detection`, `Search`, `Text` and `Loop`,
+    its states by `State`, the values that a loop carries by `Carried`.
     """
 
-    Network, Operator = description.Network, description.Operator
-    Image, Feature, Detection = description.Image, description.Feature, description.Detection
-    Search, Text = description.Search, description.Text
-    State = description.State
+    Network, Operator = steps.Network, steps.Operator
+    Image, Feature, Detection = steps.Image, steps.Feature, steps.Detection
+    Search, Text = steps.Search, steps.Text
+    Loop, Carried = steps.Loop, steps.Carried
+    State = steps.State
 
     @classmethod
     def read(cls, path: str | Path, models: str | Path | None = None) -> Program:

@@ -13,12 +13,14 @@ from typing import Any
 from ...errors import MegccError
 from ...foreign import identifier
 from ..config import OPTIONS, checked, parsed, require_key
-from .description import Feature, Image, Network, Operator, State, Step
 from .features import SETTINGS as FEATURES
 from .images import SETTINGS as IMAGES
 from .kinds import KINDS
+from .steps import Carried, Feature, Image, Loop, Network, Operator, State, Step
 
 _TABLE = "a table"
+#: The largest number of loops, one inside the other.
+_MOST_DEPTH = 3
 
 
 def read(path: Path, models: Path) -> dict[str, Any]:
@@ -41,19 +43,72 @@ def read(path: Path, models: Path) -> dict[str, Any]:
         if not found.get(key):
             raise MegccError(f"{path} has no '{key}'" + (": at least one table [[step]]" if key == "step" else ""))
     states = {name: _state(row, f"{path}: [states.{name}]") for name, row in found.get("states", {}).items()}
-    lines = _lines_of_steps(path, len(found["step"]))
-    steps = [replace(_step(row, f"{path}: {f'line {line}: ' if line else ''}step {index + 1}", models), line=line)
-             for index, (row, line) in enumerate(zip(found["step"], lines, strict=True))]
+    steps = _steps(found["step"], _lines_of_steps(path, found["step"]), str(path), models)
     return {"name": found.get("name", identifier(path.stem)), "inputs": _strings(found["inputs"], f"{path}: [inputs]"),
             "outputs": _names(found["outputs"], f"{path}: 'outputs'"), "states": states, "steps": steps,
             "sample_rates": found.get("sample-rates", {})}
 
 
-def _lines_of_steps(path: Path, count: int) -> list[int]:
-    """Returns the line of each [[step]]; zeros if the file is no TOML or has them in another way."""
-    lines = [index + 1 for index, line in enumerate(path.read_text("utf-8").split("\n"))
-             if re.match(r"\s*\[\[\s*step\s*\]\]", line)]
-    return lines if len(lines) == count else [0] * count
+def _lines_of_steps(path: Path, rows: list[Any]) -> dict[str, int]:
+    """Returns the line of each [[step]] by its number, "3", and of each [[step.step]], "3.2"; nothing if the file is no
+    TOML or has them in another way."""
+    lines: dict[str, int] = {}
+    counts: list[int] = []
+    for index, line in enumerate(path.read_text("utf-8").split("\n")):
+        if found := re.match(r"\s*\[\[\s*step((?:\s*\.\s*step)*)\s*\]\]", line):
+            depth = found[1].count("step") + 1
+            counts = (counts + [0] * depth)[:depth]
+            counts[-1] += 1
+            lines[".".join(map(str, counts))] = index + 1
+    return lines if len(lines) == _number_of(rows) else {}
+
+
+def _number_of(rows: object) -> int:
+    """Returns the number of steps, with those in loops."""
+    if not isinstance(rows, list):
+        return 0
+    return sum(1 + (_number_of(row.get("step")) if isinstance(row, dict) else 0) for row in rows)
+
+
+def _steps(rows: list[Any], lines: Mapping[str, int], path: str, models: Path, prefix: str = "") -> list[Step]:
+    """Returns the steps of a file, or of the loop whose number is the prefix, "3."."""
+    steps = []
+    for index, row in enumerate(rows):
+        number = f"{prefix}{index + 1}"
+        line = lines.get(number, 0)
+        where = f"{path}: {f'line {line}: ' if line else ''}step {number}"
+        step = _loop(row, where, number, lines, path, models) if isinstance(row, dict) and "loop" in row \
+            else _step(row, where, models)
+        steps.append(replace(step, line=line))
+    return steps
+
+
+def _loop(row: dict[str, Any], where: str, number: str, lines: Mapping[str, int], path: str, models: Path) -> Step:
+    strings, tables = ("name", "count", "until", "index", "trip_count"), ("for_each", "outputs", "final")
+    _require_keys(row, ("loop", "step", "max_trip_count", "carried", *strings, *tables), where)
+    for key in ("loop", *strings):
+        if not isinstance(row.get(key, ""), str):
+            raise MegccError(f"{where}: '{key}' is a string")
+    if not isinstance(row.get("step"), list) or not row["step"]:
+        raise MegccError(f"{where} is a loop without steps: at least one table [[step.step]]")
+    if number.count(".") >= _MOST_DEPTH:
+        raise MegccError(f"{where}: there are more than {_MOST_DEPTH} loops, one inside the other")
+    if not isinstance(row.get("max_trip_count"), int):
+        raise MegccError(f"{where}: 'max_trip_count' is a number")
+    carried = row.get("carried", {})
+    if not isinstance(carried, dict):
+        raise MegccError(f"{where}: 'carried' is {_TABLE}")
+    given: dict[str, Any] = {key: row[key] for key in strings if key in row}
+    given |= {key: _strings(row[key], f"{where}: '{key}'") for key in tables if key in row}
+    return Loop(row["loop"], _steps(row["step"], lines, path, models, f"{number}."), row["max_trip_count"],
+                carried={name: _carried(value, f"{where}: carried.{name}") for name, value in carried.items()}, **given)
+
+
+def _carried(row: object, where: str) -> Carried:
+    if not isinstance(row, dict) or set(row) not in ({"next", "initial"}, {"next", "type"}) or not all(
+            isinstance(text, str) and text for text in row.values()):
+        raise MegccError(f"{where} has 'next', and 'initial' or 'type': two strings")
+    return Carried(**row)
 
 
 def _require_keys(row: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
@@ -89,7 +144,7 @@ def _step(row: object, where: str, models: Path) -> Step:
         raise MegccError(f"{where} is {_TABLE}")
     kinds = [key for key in _STEPS if key in row]
     if len(kinds) != 1 or not isinstance(row[kinds[0]], str):
-        raise MegccError(f"{where} has one of the keys {', '.join(_STEPS)}, a string")
+        raise MegccError(f"{where} has one of the keys {', '.join(_STEPS)}, loop, a string")
     name = row.get("name", "")
     if not isinstance(name, str):
         raise MegccError(f"{where}: 'name' is a string")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import MegccError
-from .description import MOST_RATE
 from .nodes import Nodes
 from .settings import MAX_WEIGHTS, Settings
+from .steps import MOST_RATE
 
 if TYPE_CHECKING:
     import onnx

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...errors import MegccError
 from ...ops.search.ctc import MAX_BEAMS
-from .description import ValueType
 from .functions import Function
 from .nodes import Nodes
 from .settings import Settings
+from .steps import ValueType
 
 
 def _scores(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> tuple[str, list[str], tuple[int, ...]]:

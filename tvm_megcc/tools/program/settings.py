@@ -8,7 +8,7 @@ from copy import copy
 from typing import Any
 
 from ...errors import MegccError
-from .description import Function, NamedFunction
+from .steps import Function, NamedFunction
 
 #: The maximum number of weights of mel filters, fft * mels, and of a resampling filter.
 MAX_WEIGHTS = 1 << 25

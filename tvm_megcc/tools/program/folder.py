@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a program: one container, one memory plan over all steps, and the steps in C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...codegen import bundle, joined
+from ...codegen.c_source.render import environment
+from ...codegen.compiled import Compiled
+from ...codegen.memory.offsets import Buffer, MemoryPlan, plan
+from ...codegen.packages import image_library
+from ...errors import MegccError
+from ...foreign import c_string
+from ...ir.types import DTYPES
+from ...target import Target
+from ...version import VERSION
+from . import features, images
+from .description import Description
+from .names import Named
+from .steps import Feature, Image, Loop, NamedFunction, Step, ValueType
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """A step after its network was compiled: artifact, image, or, of a loop, body.
+
+    ports: (direction, index, value) of each value that a network takes or makes.
+    """
+
+    row: Named
+    artifact: Compiled | None = None
+    image: images.Call | None = None
+    ports: tuple[tuple[str, int, str], ...] = ()
+    body: tuple[CompiledStep, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def step(self) -> Step:
+        return self.row.step
+
+    @property
+    def work(self) -> int:
+        """The bytes that it needs while it runs."""
+        if self.image:
+            return self.image.work
+        if self.artifact is None:
+            return 0
+        return max(joined.shared_bytes(program) for program in self.artifact.image.model.programs)
+
+
+def flattened(steps: Sequence[CompiledStep]) -> Iterator[CompiledStep]:
+    """Yields the steps in their order, those of a loop after it."""
+    for step in steps:
+        yield step
+        yield from flattened(step.body)
+
+
+@dataclass
+class LiveRanges:
+    """When values are needed. A loop counts as a step before its body and one after it: values from before the loop
+    that its body takes are needed until its end, and those of the body within one iteration.
+
+    now: the next step. first, last: of each value, both included. steps: when each step runs.
+    """
+
+    now: int = 0
+    first: dict[str, int] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    steps: list[tuple[int, CompiledStep]] = field(default_factory=list)
+
+    def add(self, steps: Sequence[CompiledStep]) -> None:
+        for row in steps:
+            if isinstance(row.step, Loop):
+                self._add_loop(row, row.step)
+                continue
+            self._take(row.step.taken)
+            self._make(row.step.produced)
+            self.steps.append((self.now, row))
+            self.now += 1
+
+    def _add_loop(self, row: CompiledStep, loop: Loop) -> None:
+        self._take(loop.taken)
+        self._make([*loop.outputs, *loop.local])
+        self.now += 1
+        self.add(row.body)
+        self._take([*loop.taken, *loop.outputs, *loop.carried, *loop.handed_on])
+        self._make([name for name in loop.produced if name not in loop.outputs])
+        self.now += 1
+
+    def _take(self, names: Sequence[str]) -> None:
+        self.last |= dict.fromkeys(names, self.now)
+
+    def _make(self, names: Sequence[str]) -> None:
+        self.first |= dict.fromkeys(names, self.now)
+        self._take(names)
+
+
+class Folder:
+    """The files of a program beside those of its networks."""
+
+    def __init__(self, program: Description, steps: Sequence[CompiledStep], types: Mapping[str, ValueType],
+                 target: Target):
+        self.description, self.steps, self.types, self.target = program, steps, types, target
+        self.flat = list(flattened(steps))
+        self.artifacts = [step.artifact for step in self.flat if step.artifact]
+        self.joined = joined.join([artifact.image.model for artifact in self.artifacts])
+        self.alignment = max([16, *(artifact.manifest["alignment"] for artifact in self.artifacts)])
+        self.plan = self._plan()
+        if self.plan.arena_bytes >= 1 << 31:
+            raise MegccError(f"{program.name}: its steps need {self.plan.arena_bytes:,} bytes of memory, too many")
+
+    def _plan(self) -> MemoryPlan:
+        """Plans the memory of all steps: values from the step that makes them to the last one that takes them, what
+        networks and functions need while they run, and states."""
+        ranges = LiveRanges()
+        ranges.add(self.steps)
+        end = ranges.now
+        last = ranges.last | {state.next: end for state in self.description.states.values()}
+        buffers = [Buffer(name, self.types[name].bytes, 0, end, kind="state") for name in self.description.states]
+        buffers += [Buffer(name, self.types[name].bytes, first, last[name]) for name, first in ranges.first.items()
+                    if name not in self.description.outputs]
+        buffers += [Buffer(f"{step.name} work", step.work, at, at, kind="workspace") for at, step in ranges.steps
+                    if step.work]
+        return plan(buffers, self.alignment)
+
+    def program(self) -> bundle.Program:
+        """Returns the files, the joined container, and the facts for the manifest."""
+        name, context = self.description.name, self._context()
+        written = {file: environment().get_template(f"program/{template}.j2").render(context).encode()
+                   for file, template in ((f"{name}.h", "program.h"), (f"{name}.c", "program.c"),
+                                          ("main.c", "main.c"), ("README.md", "README.md"))}
+        if context["images"]:
+            written |= {path: content for path, content in image_library.files(self.target).items()
+                        if not path.startswith("include/")}
+            written |= {path.replace("include/", "runtime/include/", 1): content
+                        for path, content in image_library.files(self.target).items() if path.startswith("include/")}
+        facts = {"name": name, "inputs": context["facts"]["inputs"], "outputs": context["facts"]["outputs"],
+                 "texts": [text for step in self.flat if isinstance(step.step, NamedFunction)
+                           and step.step.kind == "text"
+                           and (text := step.step.outputs.get("text")) in self.description.outputs],
+                 "block_bytes": self.plan.arena_bytes, "lower_bound": self.plan.lower_bound,
+                 "weight_bytes": self.joined.weight_bytes, "container_bytes": len(self.joined.data),
+                 # as they would be if nothing were shared
+                 "unshared": {"weight_bytes": sum(len(a.image.model.weights) for a in self.artifacts),
+                              "block_bytes": sum(step.work for step in self.flat) + sum(
+                                  type_.bytes for value, type_ in self.types.items()
+                                  if value not in self.description.inputs and value not in self.description.outputs)},
+                 "steps": [{"name": step.name, "kind": step.step.kind, "bytes": step.work}
+                           for step in self.flat]}
+        return bundle.Program(name, written, container=self.joined.data, facts=facts)
+
+    def _context(self) -> dict[str, Any]:
+        """Returns what the templates see."""
+        description = self.description
+        rates = dict(description.sample_rates) | {
+            step.step.input: features.sample_rate(step.step) for step in self.flat
+            if isinstance(step.step, Feature) and step.step.input in description.inputs}
+        begins = iter(self.joined.begins)
+        networks = [{
+            "name": step.name, "model": step.artifact.name, "macro": step.artifact.name.upper(), "begin": next(begins),
+            "shared": self._offset_macro(f"{step.name} work") if step.work else "",
+            "shared_bytes": step.work, "bound": self._bound(step, of_caller=False)}
+            for step in self.flat if step.artifact]
+        ports = {direction: [self._port(name, short) for name in names]
+                 for direction, short, names in (("inputs", "IN", description.inputs),
+                                                 ("outputs", "OUT", description.outputs))}
+        return {
+            "version": VERSION, "target": self.target.name, "name": description.name,
+            "macro": description.name.upper(), "alignment": self.alignment, "container_bytes": len(self.joined.data),
+            "block_bytes": self.plan.arena_bytes, "networks": networks, **ports,
+            "images": any(step.image for step in self.flat),
+            "counts": any(isinstance(step.step, Loop) and step.step.count for step in self.flat),
+            "offsets": [(self._offset_macro(key), offset) for key, offset in self.plan.offsets.items()],
+            "states": [{"data": self._data(name), "next": self._data(state.next), "bytes": self.types[name].bytes}
+                       for name, state in description.states.items()],
+            "steps": [self._step(step) for step in self.steps],
+            "facts": {direction: [{"name": name, "dtype": self.types[name].dtype, "shape": list(self.types[name].shape),
+                                   **({"sample_rate": rates[name]} if name in rates else {})} for name in names]
+                      for direction, names in (("inputs", description.inputs), ("outputs", description.outputs))}}
+
+    def _port(self, name: str, short: str) -> dict[str, Any]:
+        type_ = self.types[name]
+        return {"name": name, "macro": f"{short}_{name.upper()}", "type": str(type_), "bytes": type_.bytes,
+                "c_type": DTYPES[type_.dtype].c_type, "elements": math.prod(type_.shape)}
+
+    @staticmethod
+    def _offset_macro(key: str) -> str:
+        """Returns the constant in C with the offset of a value or a workspace."""
+        name, _, work = key.partition(" ")
+        return f"{'WORK_OF' if work else 'AT'}_{name.upper()}"
+
+    def _data(self, name: str) -> str:
+        """Returns a pointer to a value in C."""
+        if name in self.description.inputs or name in self.description.outputs:
+            return name
+        return f"program->block + {self._offset_macro(name)}"
+
+    def _bound(self, step: CompiledStep, of_caller: bool) -> list[dict[str, Any]]:
+        """Returns what a network reads and writes: what lies in the block, or what the caller of a run gives."""
+        assert step.artifact is not None
+        macros = dict(zip(("input", "output"), bundle.port_macros(step.artifact), strict=True))
+        return [{"direction": direction, "index": macros[direction][index], "data": self._data(value),
+                 "bytes": self.types[value].bytes, "where": c_string(value)} for direction, index, value in step.ports
+                if (self._data(value) == value) == of_caller]
+
+    def _step(self, step: CompiledStep) -> dict[str, Any]:
+        taken = ", ".join(f"{name} {self.types[name]}" for name in dict.fromkeys(step.step.taken)) or "nothing"
+        values = ", ".join(f"{name} {self.types[name]}" for name in step.step.produced)
+        found = {"name": step.name, "where": c_string(step.name), "comment": f"{step.name}: {values} of {taken}",
+                 "image": None, "loop": None}
+        if isinstance(step.step, Loop):
+            return {**found, "loop": self._loop(step, step.step)}
+        if step.image:
+            return {**found, "image": self._image(step, step.image)}
+        return {**found, "bound": self._bound(step, of_caller=True)}
+
+    def _loop(self, step: CompiledStep, loop: Loop) -> dict[str, Any]:
+        def copied(target: str, source: str, value: str) -> dict[str, Any]:
+            """A copy of a whole value, of its bytes."""
+            return {"to": self._data(target), "from": self._data(source), "bytes": self.types[value].bytes}
+
+        rows = {name: self.types[name].bytes for name in loop.for_each}
+        return {
+            "depth": step.row.depth + 1, "most": loop.max_trip_count,
+            **{key: self._data(getattr(loop, key)) if getattr(loop, key) else ""
+               for key in ("count", "until", "index", "trip_count")},
+            "zeros": [{"to": self._data(name), "bytes": self.types[name].bytes} for name in (*loop.outputs, *(
+                name for name, carried in loop.carried.items() if not carried.initial))],
+            "initial": [copied(name, carried.initial, name) for name, carried in loop.carried.items()
+                        if carried.initial],
+            "resets": [inner.name for inner in flattened(step.body)
+                       if inner.artifact and inner.artifact.manifest["states"]],
+            "slices": [{"to": self._data(name), "from": self._bytes(source), "bytes": rows[name]}
+                       for name, source in loop.for_each.items()],
+            "steps": [self._step(inner) for inner in step.body],
+            "stacks": [{"to": self._bytes(name), "from": self._data(source), "bytes": self.types[source].bytes}
+                       for name, source in loop.outputs.items()],
+            "next": [copied(name, carried.next, name) for name, carried in loop.carried.items()],
+            "final": [copied(name, source, name) for name, source in loop.final.items()]}
+
+    def _bytes(self, name: str) -> str:
+        """Returns a pointer to the bytes of a value in C, to which offsets are added."""
+        if name in self.description.inputs:
+            return f"(const unsigned char *){name}"
+        return f"(unsigned char *){name}" if name in self.description.outputs else self._data(name)
+
+    def _image(self, step: CompiledStep, call: images.Call) -> dict[str, Any]:
+        assert isinstance(step.step, Image)
+        given, result = self.types[step.step.input], call.result
+        source = self._data(step.step.input)
+        if step.step.input in self.description.inputs:
+            source = f"(void *)(uintptr_t){source}"
+        size = DTYPES[result.dtype].bytes
+        height, width, channels = given.shape
+        x, y, across, down = call.rectangle
+        row = result.shape[1] * result.shape[2] * size
+        begin = y * row + x * result.shape[2] * size
+        output = self._data(step.step.output)
+        if begin:
+            target = f"(unsigned char *){output} + {begin}" if output == step.step.output else f"{output} + {begin}"
+        else:
+            target = output
+        matrix = f"(const float *)(const void *)({self._data(call.matrix)})" if isinstance(call.matrix, str) \
+            else "matrix"
+        arguments = [{"matrix": matrix, "value": "value" if call.value else "NULL", "work": "(void *)("
+                      f"program->block + {self._offset_macro(f'{step.name} work')})"}.get(argument, argument)
+                     for argument in call.arguments]
+        c_type = DTYPES[result.dtype].c_type
+        return {
+            "function": f"{call.function}_{'u8' if result.dtype == 'uint8' else 'f32'}",
+            "from": f"{source}, {width}, {height}, {channels}, {width * channels * size}",
+            "to": f"{target}, {across}, {down}, {result.shape[2]}, {row}",
+            "arguments": ", ".join(arguments), "c_type": c_type, "whole": f"({output})",
+            "fill": [_element(number, result.dtype) for number in call.fill],
+            "elements": math.prod(result.shape), "value": list(map(images.literal, call.value)),
+            "matrix": [] if isinstance(call.matrix, str) else list(map(images.literal, call.matrix))}
+
+
+def _element(number: float, dtype: str) -> str:
+    """Returns an element of a picture in C, rounded and cut as the functions of megcc_cv do."""
+    return str(min(max(round(number), 0), 255)) if dtype == "uint8" else images.literal(number)

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values and steps of a program's description."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar, Union
+
+from ...errors import MegccError, quoted
+from ...ir.types import DTYPES, ORDINARY
+
+#: The highest sample rate in Hz.
+MOST_RATE = 1 << 20
+_TYPE = re.compile(r"([a-z0-9]+)\[(|\d{1,9}(?:,\d{1,9})*)\]")
+#: The most bytes of a value.
+_MOST_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """Element type and shape of a value; images are [height, width, channels]."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(text: object) -> ValueType:
+        """Reads a type such as "uint8[480,640,3]".
+
+        Raises:
+            MegccError: for any other text, and for an element type or a size that no value can have.
+        """
+        found = _TYPE.fullmatch(text.replace(" ", "")) if isinstance(text, str) else None
+        if not found or found[1] not in ORDINARY:
+            raise MegccError(f"{quoted(text)} is no type: it is an element type ({', '.join(ORDINARY)}) with a shape, "
+                             "such as uint8[480,640,3]")
+        type_ = ValueType(found[1], tuple(int(extent) for extent in found[2].split(",") if extent))
+        if not 0 < type_.bytes <= _MOST_BYTES or len(type_.shape) > 8:
+            raise MegccError(f"a value of type {type_} is empty or too large")
+        return type_
+
+    def fits(self, other: ValueType) -> bool:
+        """Whether a value of this type is one of the other, too: equal up to extents of 1 in front."""
+        mine, its = (next((shape[axis:] for axis, extent in enumerate(shape) if extent != 1), ())
+                     for shape in (self.shape, other.shape))
+        return self.dtype == other.dtype and mine == its
+
+    def repeated(self, count: int) -> ValueType:
+        """Returns the type of so many values of this type; extents of 1 in front are left out.
+
+        Raises:
+            MegccError: if they are too large together.
+        """
+        axis = next((axis for axis, extent in enumerate(self.shape) if extent != 1), len(self.shape))
+        return ValueType.of(str(ValueType(self.dtype, (count, *self.shape[axis:]))))
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return DTYPES[self.dtype].bytes * prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class State:
+    """A value that is kept from run to run: zeros at first, later what the value `next` was in the last run."""
+
+    type: str
+    next: str
+
+
+#: An input of a step: the name of a value, or numbers of its own.
+Taken = Union[str, int, float, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a program. name: that of what it runs, unless another is given. line: of its file, 0 without one."""
+
+    name: str = field(default="", kw_only=True)
+    line: int = field(default=0, kw_only=True, compare=False)
+
+    kind: ClassVar[str] = ""
+
+    @property
+    def taken(self) -> list[str]:
+        """The values that it takes."""
+        raise NotImplementedError
+
+    @property
+    def produced(self) -> list[str]:
+        """The values that it makes."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Network(Step):
+    """A network. path: its file. inputs, outputs: its names -> values. options: as `tvm_megcc.compile` takes them."""
+
+    path: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    kind: ClassVar[str] = "network"
+
+    @property
+    def taken(self) -> list[str]:
+        return list(self.inputs.values())
+
+    @property
+    def produced(self) -> list[str]:
+        return list(self.outputs.values())
+
+
+@dataclass(frozen=True)
+class Operator(Step):
+    """An operator of ONNX, such as "Softmax", or one of yours, "com.example::SoftClip".
+
+    inputs: values and numbers in the operator's order; numbers become int64 or float32.
+    outputs: the values that it makes, in its order.
+    extern: the file that declares an operator of yours (docs/extern.md).
+    """
+
+    operator: str
+    inputs: Sequence[Taken]
+    outputs: Sequence[str]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    extern: str = ""
+
+    kind: ClassVar[str] = "operator"
+
+    @property
+    def taken(self) -> list[str]:
+        return [source for source in self.inputs if isinstance(source, str)]
+
+    @property
+    def produced(self) -> list[str]:
+        return list(self.outputs)
+
+
+@dataclass(frozen=True)
+class Function(Step):
+    """A function with settings, its own keys, that makes one value of one."""
+
+    function: str
+    input: str
+    output: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> list[str]:
+        return [self.input]
+
+    @property
+    def produced(self) -> list[str]:
+        return [self.output]
+
+
+@dataclass(frozen=True)
+class Image(Function):
+    """A function on an image (docs/cv.md). settings: `images.SETTINGS`."""
+
+    kind: ClassVar[str] = "image"
+
+    @property
+    def taken(self) -> list[str]:
+        matrix = self.settings.get("matrix")
+        return [self.input, *([matrix] if isinstance(matrix, str) else [])]
+
+
+@dataclass(frozen=True)
+class Feature(Function):
+    """Features of sound. settings: `features.SETTINGS`."""
+
+    kind: ClassVar[str] = "feature"
+
+
+@dataclass(frozen=True)
+class NamedFunction(Step):
+    """A function with settings, its own keys, whose inputs and outputs have names.
+
+    inputs, outputs: its names -> values; outputs that nobody wants are left out.
+    """
+
+    function: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> list[str]:
+        return list(self.inputs.values())
+
+    @property
+    def produced(self) -> list[str]:
+        return list(self.outputs.values())
+
+
+@dataclass(frozen=True)
+class Detection(NamedFunction):
+    """A function between a detector and what is done with its boxes: `detections.FUNCTIONS`."""
+
+    kind: ClassVar[str] = "detection"
+
+
+@dataclass(frozen=True)
+class Search(NamedFunction):
+    """A function from scores of frames to tokens: `searches.FUNCTIONS`."""
+
+    kind: ClassVar[str] = "search"
+
+
+@dataclass(frozen=True)
+class Text(NamedFunction):
+    """A function from tokens to text: `labels.FUNCTIONS`."""
+
+    kind: ClassVar[str] = "text"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A value that a loop carries from one iteration to the next.
+
+    next: the value of a step of the body that it is in the next iteration.
+    initial: the value before the loop that it is in the first iteration; "" for zeros of `type`.
+    """
+
+    next: str
+    initial: str = ""
+    type: str = ""
+
+
+@dataclass(frozen=True)
+class Loop(Step):
+    """Steps that run several times. Values that they make exist in one iteration only.
+
+    Attributes:
+        loop: its name.
+        steps: the body. Its steps take values of earlier steps of the body and of those before the loop.
+        max_trip_count: the largest number of iterations.
+        count: the value that says how many iterations there are, int64 with one element; "" for `max_trip_count`.
+        until: the value of the body, bool with one element, that ends the loop after an iteration in which it is true.
+        for_each: value of the body -> value before the loop, whose row of the iteration it is.
+        index: the value of the body that has the number of the iteration, int64[1], from 0.
+        carried: values of the body that each iteration hands on.
+        outputs: value after the loop -> value of the body, of which it has a row for each iteration, and then zeros.
+        final: value after the loop -> carried value, as it is after the last iteration.
+        trip_count: the value after the loop that has the number of iterations, int64[1].
+    """
+
+    loop: str
+    steps: Sequence[Step]
+    max_trip_count: int
+    count: str = ""
+    until: str = ""
+    for_each: Mapping[str, str] = field(default_factory=dict)
+    index: str = ""
+    carried: Mapping[str, Carried] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    final: Mapping[str, str] = field(default_factory=dict)
+    trip_count: str = ""
+
+    kind: ClassVar[str] = "loop"
+
+    @property
+    def given(self) -> list[str]:
+        """The values that the loop itself takes before its first iteration."""
+        initial = [carried.initial for carried in self.carried.values() if carried.initial]
+        return [*([self.count] if self.count else []), *self.for_each.values(), *initial]
+
+    @property
+    def local(self) -> list[str]:
+        """The values of the body that no step makes."""
+        return [*self.for_each, *self.carried, *([self.index] if self.index else [])]
+
+    @property
+    def handed_on(self) -> list[str]:
+        """The values of the body's steps that are read after an iteration."""
+        following = [carried.next for carried in self.carried.values()]
+        return [*following, *([self.until] if self.until else []), *self.outputs.values()]
+
+    @property
+    def taken(self) -> list[str]:
+        inside = {*self.local, *(name for step in self.steps for name in step.produced)}
+        return [*self.given, *(name for step in self.steps for name in step.taken if name not in inside)]
+
+    @property
+    def produced(self) -> list[str]:
+        return [*self.outputs, *self.final, *([self.trip_count] if self.trip_count else [])]

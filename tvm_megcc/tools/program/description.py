@@ -119,9 +119,9 @@ class _Scope:
                 raise MegccError(f"{row.label}: carried.{name} has 'next', and 'initial' or 'type'")
             if carried.type:
                 _type_at(carried.type, f"{row.label}: carried.{name}")
-        made = self.check(row.body, visible | set(loop.local))
+        of_body = self.check(row.body, visible | set(loop.local))
         for name in loop.handed_on:
-            if name not in made:
+            if name not in of_body:
                 raise MegccError(f"{row.label}: no step of it makes {quoted(name)}")
         for name in loop.final.values():
             if name not in loop.carried:

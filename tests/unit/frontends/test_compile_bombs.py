@@ -14,7 +14,7 @@ from tests import onnx_models
 from tvm_megcc.compiler import compile_graph, lower
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError, ModelError, ShapeError
-from tvm_megcc.frontends.onnx import folding, import_onnx, importer
+from tvm_megcc.frontends.onnx import folding, import_onnx, nodes
 from tvm_megcc.ir import expr
 from tvm_megcc.ir.dims import Symbol, dim_max, dim_min, to_c
 from tvm_megcc.ir.graph import Attrs, Op, toposort
@@ -81,7 +81,7 @@ def function(name: str, callees, attribute: str = "") -> onnx.FunctionProto:
 
 
 def test_functions_that_double(monkeypatch):
-    monkeypatch.setattr("tvm_megcc.frontends.onnx.importer.NODE_BUDGET", 1000)
+    monkeypatch.setattr("tvm_megcc.frontends.onnx.nodes.NODE_BUDGET", 1000)
     functions = [function(f"F{index}", [f"F{index + 1}"] * 2) for index in range(25)] + [function("F25", ["Abs"])]
     with pytest.raises(ModelError, match=r"become more than [\d,]+ nodes"):
         import_onnx(model([node("F0", ["x"], ["y"], domain="my")], functions=functions))
@@ -274,7 +274,7 @@ def test_a_small_file_of_large_weights_is_compiled_within_4_gb(tmp_path):
 
 def test_loops_deep_within_each_other(monkeypatch):
     """Each is imported more than once: to find out what goes round in it, and for good."""
-    monkeypatch.setattr(importer, "NODE_BUDGET", 100)
+    monkeypatch.setattr(nodes, "NODE_BUDGET", 100)
 
     def body(depth: int) -> onnx.GraphProto:
         names = [f"{name}{depth}" for name in ("turn", "going", "v", "on", "w")]

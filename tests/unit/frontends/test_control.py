@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.onnx_models import fed, graph_proto, model, node
 from tvm_megcc.errors import ModelError, ShapeError
-from tvm_megcc.frontends.onnx import import_onnx, importer
-from tvm_megcc.frontends.onnx.importer import Importer
+from tvm_megcc.frontends.onnx import import_onnx, nodes
+from tvm_megcc.frontends.onnx.nodes import Importer
 from tvm_megcc.ops.ranges import input_ranges
 from tvm_megcc.runtime.reference import run
 
@@ -155,7 +155,7 @@ def test_a_condition_that_stays_true_is_asked_for_once(going: dict, monkeypatch)
 
 
 def test_loops_that_have_no_end(monkeypatch):
-    monkeypatch.setattr(importer, "NODE_BUDGET", 500)
+    monkeypatch.setattr(nodes, "NODE_BUDGET", 500)
     with pytest.raises(ModelError, match="has no number of iterations"):
         import_onnx(counting(None, step=0))
 
@@ -262,7 +262,7 @@ def test_scans(axis: int, backward: int, stacked: int, behind: int):
 
 def test_loops_within_loops_are_bounded(monkeypatch):
     """Five of them, of 20 turns each, are a file of a kilobyte."""
-    monkeypatch.setattr(importer, "NODE_BUDGET", 500)
+    monkeypatch.setattr(nodes, "NODE_BUDGET", 500)
     inner = [node("Neg", "v0", "w0")]
     for depth in range(5):
         body = graph_proto(inner, {f"i{depth}": ("int64", []), f"g{depth}": ("bool", []), f"v{depth}": [3]},

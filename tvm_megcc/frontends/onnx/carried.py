@@ -18,7 +18,7 @@ from .sequences import Sequences
 from .stacked import stack_of
 
 if TYPE_CHECKING:
-    from .importer import Importer
+    from .nodes import Importer
 
 
 @dataclass(frozen=True)

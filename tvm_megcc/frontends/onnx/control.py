@@ -23,7 +23,7 @@ from .packed import Packed, common_capacity, unbacked_bounds, upper_bound, varyi
 from .trip_count import known_trip_count
 
 if TYPE_CHECKING:
-    from .importer import Importer, Scope
+    from .nodes import Importer, Scope
 
 #: The most iterations of a loop that is unrolled.
 MAX_UNROLLED_ITERATIONS = 1024

@@ -17,7 +17,7 @@ from ...errors import MegccError
 from .builder import Node
 
 if TYPE_CHECKING:
-    from .importer import Importer, Scope
+    from .nodes import Importer, Scope
 
 _OPSETS = {"ai.onnx": 18, "com.microsoft": 1}
 #: Operands by position; those from the fifth to the eighth may be absent.

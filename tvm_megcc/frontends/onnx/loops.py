@@ -21,7 +21,7 @@ from .builder import Builder, Node
 from .packed import Packed, common_capacity, unbacked_bounds, upper_bound, varying_axes
 
 if TYPE_CHECKING:
-    from .importer import Importer
+    from .nodes import Importer
 
 
 #: The trip count of a loop that only its condition ends: the largest int64.

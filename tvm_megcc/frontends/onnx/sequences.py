@@ -20,7 +20,8 @@ from .stacked import IMPORTERS as STACKED
 from .stacked import split, unstack
 
 if TYPE_CHECKING:
-    from .importer import Importer, Scope
+    from .importer import ModelImporter
+    from .nodes import Importer, Scope
 
 #: The most elements of a sequence.
 MAX_ELEMENTS = 1024
@@ -107,7 +108,7 @@ def is_sequence(type_: onnx.TypeProto) -> bool:
     return _without_optional(type_).HasField("sequence_type")
 
 
-def given_tensors(importer: Importer, scope: Scope) -> list[onnx.ValueInfoProto]:
+def given_tensors(importer: ModelImporter, scope: Scope) -> list[onnx.ValueInfoProto]:
     """Returns the input tensors of the graph. Adds sequences and optionals among the inputs to the scope."""
     given: list[onnx.ValueInfoProto] = []
     for value in importer.graph.input:

@@ -12,7 +12,7 @@ import onnx
 from .builder import Builder, Node
 
 if TYPE_CHECKING:
-    from .importer import Importer, Scope
+    from .nodes import Importer, Scope
 
 
 def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,

@@ -14,8 +14,8 @@ from ...context import Context
 from ...errors import MegccError
 from ...frontends.onnx.decided import DECIDED
 from ...frontends.onnx.functions import has_function_body
-from ...frontends.onnx.importer import CONTROL
 from ...frontends.onnx.load import OLDEST_OPSET
+from ...frontends.onnx.nodes import CONTROL
 from ...frontends.onnx.refused import REFUSED
 from ...frontends.onnx.sequences import IMPORTERS as SEQUENCES
 from ...ir.graph import Attrs, Op

@@ -16,10 +16,12 @@ from ..target import Isa
 class Scope:
     """The variables of every template besides its parameters (codegen/c_source/render.py).
 
-    isa: the instruction set. ep: prints the epilogue (`Epilogue` there).
-    known: extents by name; None for one that the code must not unroll for.
-    fixed: extents by name; None for one that is an argument of the call.
-    compact: the kernel is for `-O size`. float: C type of the elements that a vector holds, float or that of float16.
+    isa: the instruction set (target.py).
+    ep: prints the epilogue: ep(v), ep.store(…). ep.params, ep.args: its operands as C parameters, as arguments.
+    known: known.OW is the extent OW, if code may be unrolled for its value; else None.
+    fixed: fixed.OW is the extent OW, if it is a constant in the code; else None, and it is an argument of the call.
+    compact: whether the kernel is for `-O size`.
+    float: the C type of the elements that a vector holds: float, or mgc_float16 on vectors of float16.
     """
 
     isa: Isa
@@ -28,6 +30,14 @@ class Scope:
     fixed: typing.Any
     compact: bool
     float: str
+
+
+#: Variables of every template that codegen/c_source/render.py makes of the operands, and what they are.
+RENDERED = {
+    "entry": "the head of the kernel function, which declares the operands and extents that its body uses.",
+    "stored": "stored.x has the C `type` of operand x, and the mgc functions `load`, `store` and `set1` for it.",
+    "symbol": "the C name of the kernel function.",
+}
 
 
 @dataclass(frozen=True)

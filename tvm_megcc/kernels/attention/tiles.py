@@ -23,6 +23,8 @@ class AttentionTiles:
 
     sizes: numbers of queries, or keys, in tiles, the largest first.
     query_stride, key_stride: elements from the scores of one query, or key, to those of the next.
+
+    P: queries of a tile (keys, for the scores of `ColumnsTiles`). U: keys of a tile. W: vectors of values of a tile.
     """
 
     sizes: list[int]
@@ -162,7 +164,9 @@ class ColumnsTiles(AttentionTiles):
 
     def __init__(self, params: ColumnsParameters, scope: Scope):
         super().__init__(params, scope)
-        self.vectors, self.width = params.vectors, params.vectors * self.lanes
+        self.vectors = params.vectors
+        #: Queries of a task.
+        self.width = params.vectors * self.lanes
         self.sizes = [params.rows, *(size for size in ((1,) if scope.compact else (4, 2, 1)) if size < params.rows)]
         self.query_stride, self.key_stride = 1, self.width
 

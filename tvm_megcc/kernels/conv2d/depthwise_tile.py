@@ -22,8 +22,12 @@ class DepthwiseTile(RvvWindows):
 
     def __init__(self, params, scope: Scope):
         self.params, self.scope, self.bias, self.lanes = params, scope, params.bias, scope.isa.lanes
-        self.rows, self.columns, self.kh, self.kw = params.taps.rows, params.taps.columns, params.kh, params.kw
-        known, tiling, self.taps = scope.known, params.tiling, self.kh * self.kw
+        self.kh, self.kw = params.kh, params.kw
+        #: The window along rows and along columns (`Taps`).
+        self.rows, self.columns = params.taps.rows, params.taps.columns
+        known, tiling = scope.known, params.tiling
+        #: The number of taps of the window.
+        self.taps = self.kh * self.kw
         #: Whether all weights of a tile stay in registers, not only those of one row of the window.
         self.keeps_weights = tiling.keeps_weights(self.taps)
         self.weight_registers = self.taps if self.keeps_weights else self.kw

@@ -154,8 +154,10 @@ POINT = (1, 1, 1, 1, 1, 1)
 
 @dataclass(frozen=True)
 class WindowParameters(Parameters):
-    """Parameters of templates that work on windows. kh, kw: rows and columns of the window. sh, sw: strides. dh, dw:
-    dilations."""
+    """Parameters of templates that work on windows.
+
+    kh, kw, sh, sw, dh, dw: extents (k), strides (s) and dilations (d) of the window, in rows (h) and in columns (w).
+    """
 
     kh: int
     kw: int
@@ -170,6 +172,7 @@ class WindowParameters(Parameters):
         return Window(Taps(self.kh, self.sh, self.dh), Taps(self.kw, self.sw, self.dw))
 
     def microkernel(self, scope: Scope) -> object:
+        """The window: `rows` and `columns` (microkernel/window.py), which print what taps lie inside x, and `taps`."""
         return self.taps
 
     def facts(self) -> tuple[str, ...]:
@@ -179,6 +182,6 @@ class WindowParameters(Parameters):
 
 @dataclass(frozen=True)
 class ConvParameters(WindowParameters):
-    """Parameters that the templates of convolution share. bias: the operator has one."""
+    """Parameters that the templates of convolution share. bias: whether the operator has a bias."""
 
     bias: bool

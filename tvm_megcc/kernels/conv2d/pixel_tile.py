@@ -24,11 +24,19 @@ class PixelTile:
 
     def __init__(self, params: PixelParameters, scope: Scope):
         known, tiling, self.lanes = scope.known, params.tiling, scope.isa.lanes
-        self.params, self.scope, self.window, self.taps = params, scope, params.taps, params.kh * params.kw
-        #: Whether the channels are known, so that tiles are chosen for them. any_row: the size of y is not known.
-        self.speed, self.any_row = None not in (known.OC, known.IC), None in (known.OW, known.OH)
+        self.params, self.scope = params, scope
+        #: The window (`Window`).
+        self.window = params.taps
+        #: The number of taps of the window.
+        self.taps = params.kh * params.kw
+        #: Whether the channels are known, so that tiles are chosen for them.
+        self.speed = None not in (known.OC, known.IC)
+        #: Whether the size of y is not known.
+        self.any_row = None in (known.OW, known.OH)
         #: Whether some extent that a tile needs is known at run time only.
-        self.is_open, self.ic = self.any_row or not self.speed, known.IC if self.speed else "IC"
+        self.is_open = self.any_row or not self.speed
+        #: Input channels of a group, a number or C.
+        self.ic = known.IC if self.speed else "IC"
         #: (vectors of pixels, output channels) of the largest tile.
         self.max_tile = tiling.pixel_tile(known.OW, known.OC) if self.speed else tiling.compact_pixel_tile()
         #: (vectors of a tile, number of such tiles) along a row.

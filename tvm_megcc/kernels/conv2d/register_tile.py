@@ -32,8 +32,11 @@ class Reduction:
     def __init__(self, scope: Scope, tiling: Tiling, window: Window, ic: int | None, x_layout: str,
                  weights_in_l1: bool = False, part: int = 0):
         isa = scope.isa
-        self.scope, self.isa, self.tiling, self.window, self.ic, self.part = scope, isa, tiling, window, ic, part
+        self.scope, self.isa, self.tiling, self.ic, self.part = scope, isa, tiling, ic, part
+        #: The window (`Window`).
+        self.window = window
         self.x_layout, self.weights_in_l1, self.stride = x_layout, weights_in_l1, window.columns.stride
+        #: The number of taps of the window.
         self.taps = window.rows.count * window.columns.count
         #: Products of one output.
         self.depth: Count = ic * self.taps if ic is not None else f"(IC * {self.taps})" if self.taps > 1 else "IC"
@@ -56,6 +59,7 @@ class Reduction:
         self.loop = "MGC_STEP_BY_STEP for" if tiling.hoists_loads else "for"
 
     def tile(self, P: int, V: int, width: int | None) -> Tile:
+        """Returns the register tile of P pixels and V vectors of channels. width: as in `Tile`."""
         return Tile(self.tiling, P, V, width)
 
     def sums(self, tile: Tile, n: Count, start: str = "", stride: str = "") -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..microkernel.printer import Printer, offset
 from ..microkernel.window import Taps, Window
 from ..parameters import Scope
+from ..tiling import BLOCK
 from .register_tile import Reduction
 
 if TYPE_CHECKING:
@@ -32,15 +33,19 @@ class WinogradTile(Reduction):
         super().__init__(scope, p.tiling, window, p.depth + 1 if p.raw else p.ic, "nchwc" if L > 1 else "plain",
                          weights_in_l1=p.raw)
         self.p, self.lanes = params, L
+        #: The ranges of output channels that register tiles of one width cover (`ChannelRange`).
         self.channel_ranges = p.tiling.channel_ranges(p.pixels, p.oc, p.vectors)
         #: (vectors, channels in a block of weights) of the register tiles of products.
         self.products = list(dict.fromkeys((part.vectors, part.width) for part in self.channel_ranges))
         #: Numbers of input channels whose weights are transformed together.
         self.depths = [p.depth, *[p.ic % p.depth] * (p.ic % p.depth > 0)]
+        #: Vectors of input channels.
         self.blocks = -(-p.ic // L)
-        #: Output channels of a granule: chunks consist of whole blocks of weights and of whole tiles.
-        self.granule = max(16, p.vectors * L)
-        self.granules = -(-p.oc // self.granule)
+        #: Chunks begin at multiples of this number of output channels, so that they have whole blocks of packed weights
+        #: (`BLOCK` = 16 channels) and whole register tiles.
+        self.chunk_step = max(BLOCK, p.vectors * L)
+        #: The number of such multiples in all output channels.
+        self.chunk_steps = -(-p.oc // self.chunk_step)
 
     def position_stride(self, vectors: int) -> int:
         """Returns the floats from one position of a transformed tile to the next. vectors: those of one position, of

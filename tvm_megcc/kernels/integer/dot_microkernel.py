@@ -48,6 +48,7 @@ class DotMicrokernel:
     # A tile: P pixels by V vectors of channels.
 
     def tile(self, P: int, V: int) -> str:
+        """Prints the function of a tile of P pixels by V vectors of channels."""
         c = Printer()
         times = "`tiles` times " * self.is_repeated
         c(f"/* {times}{P} neighbouring pixels by {V} vectors of channels. "

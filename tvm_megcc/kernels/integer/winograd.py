@@ -79,6 +79,8 @@ class WinogradBytesParameters(Parameters):
     padding: int
 
     def microkernel(self, scope: Scope) -> Callable[[int, int, int], str]:
+        """Prints the sums of `pixels` tiles and some vectors of channels at one position, in assembler of Arm
+        (winograd_sums.py)."""
         return on_arm64 if scope.isa.assembler else on_armv7
 
 

@@ -54,6 +54,7 @@ class _QuadParameters(ConvParameters):
     unit: the C type of an element of x.
     fill: the value of padding.
     quads: groups of four rows of x that are packed for `rows_at_once` output rows.
+    rows_at_once: output rows that are computed from one packed copy of rows of x.
     in_registers, pixels_at_once: as in `DepthwiseParameters`.
     """
 

@@ -196,11 +196,13 @@ class RvvRow:
 
     def __init__(self, params, scope: Scope):
         self.params, self.taps = params, params.kh * params.kw
+        #: Whether the weights of all taps stay in registers.
         self.in_registers = self.taps <= 9
         #: The number of vector registers that hold a block of bytes (RISC-V's LMUL).
         self.lmul = 8 * params.block // (scope.isa.lanes * scope.isa.registers)
 
     def sums(self) -> str:
+        """Prints the assembler that computes the sums of a row and stores them."""
         params, asm, B = self.params, Assembler(is_volatile=True), self.params.block
         kw, taps, int16_taps = params.kw, self.taps, params.int16_taps
         right, skip, load = f"addi %[x], %[x], {params.dw * B}", "add %[x], %[x], %[skip]", f"addi %[w], %[w], {B}"

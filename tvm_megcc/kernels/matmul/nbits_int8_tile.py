@@ -54,16 +54,22 @@ class NBitsInt8Tile(PanelTile):
     def __init__(self, params: NBitsInt8Parameters, scope: Scope):
         super().__init__(params.vectors, scope)
         p = self.p = params
-        self.lanes, self.width = scope.isa.lanes, p.vectors * scope.isa.lanes
+        self.lanes = scope.isa.lanes
+        #: Columns of a panel.
+        self.width = p.vectors * scope.isa.lanes
+        #: The numbers of rows of tiles, the largest first.
         self.heights = (p.rows, 1) if p.rows > 1 else (1,)
         #: Bytes of a scale, and of an offset that is a float.
         self.scale_bytes = 2 if p.float16_scales else 4
-        # Bytes of all columns of the panel: the scales and offsets of a block; sixteen elements; a block.
+        #: Bytes of the scales and offsets of a block, for all columns of a panel.
         self.scales_bytes = self.width * scale_and_offset_bytes(p.offset, p.float16_scales)
+        #: Bytes of sixteen elements of each column of a panel.
         self.sixteen_bytes = 16 * self.width * p.bits // 8
+        #: Bytes of a block of a panel: scales and offsets, then elements.
         self.block_bytes = self.scales_bytes + p.block * self.width * p.bits // 8
-        #: Whether integers `t{p}_{v}` are summed over the parts of a block, and whether sums of parts of x are read.
+        #: Whether a block has several parts whose int32 sums are added, in `t{p}_{v}`, before they are scaled.
         self.has_totals = p.block_sums and p.block > p.part
+        #: Whether the sums of parts of x are read.
         self.reads_sums = bool(p.weight_offset or p.offset)
 
     def scales_of_block(self) -> str:

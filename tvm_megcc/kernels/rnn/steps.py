@@ -85,7 +85,8 @@ class StepsParameters(Parameters):
 
     cell: the kind of the operator: "lstm", "gru" or "rnn".
     gates: the number of gates of a unit.
-    products, scratch_vectors: as in `Cell`.
+    products: as in `Cell`.
+    scratch_vectors: the number of arrays of H floats that a sequence needs for its states and within a step.
     packed: whether the recurrent weights are packed.
     weight: the C type of the recurrent weights.
     weight_short: for 8-bit weights, the suffix of mgc functions for their dtype; "" for floats.

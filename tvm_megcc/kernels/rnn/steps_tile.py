@@ -22,8 +22,9 @@ class StepsTile:
 
     def __init__(self, params: StepsParameters, scope: Scope):
         self.p, self.lanes = params, scope.isa.lanes
-        #: The C type of the weights that tiles read, and how their sums are scaled (`StepsParameters.scale`).
+        #: The C type of the weights that tiles read.
         self.weight_type = "float" if params.widened else params.weight
+        #: How the sums of tiles are scaled: as `StepsParameters.scale`, or "" if widened weights have the one scale.
         self.scale = params.scale if params.scale == "each" or not params.widened else ""
         #: The operand that a cell reads besides x: "bias", "peepholes" or "".
         self.cell_operand = next((name for name in ("bias", "peepholes") if name in params.operands), "")

@@ -13,10 +13,11 @@ import queue
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ class Summary:
 
 def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: str = "speed",
          trials: int | None = None, runner=None, cc: str | None = None,
-         progress: Callable[[int], Iterable] | None = None, weights: int | None = None) -> Summary:
+         progress: Callable[[int], Any] | None = None, weights: int | None = None) -> Summary:
     """Measures all candidates that are not in the log.
 
     Args:

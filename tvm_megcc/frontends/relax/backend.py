@@ -26,13 +26,14 @@ from ..tvm_common import target as tvm_target
 from ..tvm_common.link import TARGET_SYMBOL
 from ..tvm_common.options import from_attributes, region_options, to_attributes
 from ..tvm_common.target import our_target
+from ..tvm_common.tune import LOG, require_log, require_tuning_arguments
 from . import patterns as relax_patterns
 from .branches import with_whole_regions
 from .importer import import_region, region_bucket
 from .prepare import is_partitioned, outlined, prepare, rewrite
 from .recursion import HideCalls, RestoreCalls
 from .regions import PARTITIONED, digest_of, is_foreign, is_ours, merge, require_module, was_partitioned
-from .tune import LOG, log_of, tune_regions, with_log
+from .tune import log_of, tune_regions, with_log
 
 #: The attribute of a region with the name of our target.
 _TARGET = "megcc_target"
@@ -93,10 +94,7 @@ def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None
             invalid line in the log, and for arguments of another kind.
     """
     require_module(mod, "tune_megcc_kernels")
-    if trials is not None and (not isinstance(trials, int) or trials < 1):
-        raise MegccError(f"trials is a number of 1 or more, or None, not {trials!r:.40}")
-    if log is not None and not isinstance(log, (str, Path)):
-        raise MegccError(f"log is the path of a file or None, not {log!r:.40}")
+    require_tuning_arguments(trials, log)
     regions = [function for function in mod.functions.values() if is_ours(function)]
     if not regions:
         mod = partition_for_megcc(mod, target=target)
@@ -118,6 +116,7 @@ def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None =
         The module with calls of compiled functions in place of the regions.
     """
     require_module(mod, "build_megcc_kernels")
+    require_log(log)
     regions = [function for function in mod.functions.values() if is_ours(function)]
     if not regions:
         return mod

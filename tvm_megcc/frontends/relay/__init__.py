@@ -5,9 +5,10 @@ that need TVM are imported on first use of a name."""
 import importlib
 
 #: Public name -> the module that defines it.
-_HOMES = {"MegccError": "...errors", "Report": "..tvm_common.reports", "build": ".backend", "is_ours": ".regions",
+_HOMES = {"MegccError": "...errors", "Report": "..tvm_common.reports", "build": ".backend",
+          "build_megcc_kernels": ".backend", "is_ours": ".regions",
           "linker": "..tvm_common.link", "our_target": "..tvm_common.target", "partition_for_megcc": ".backend",
-          "picture": ".reports", "report": ".reports"}
+          "picture": ".reports", "report": ".reports", "tune_megcc_kernels": ".backend"}
 
 __all__ = list(_HOMES)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import tvm
 from tvm import relay
 
+from ...errors import MegccError
 from ...ir.shapes import EVERYTHING, Bucket
 from .expressions import everything, kind_of, type_of
 from .importer import import_region
@@ -27,6 +28,18 @@ BUCKETS = "megcc_buckets"
 DISPATCH = "megcc_dispatch"
 #: Attribute of the function that fails for shapes in no bucket: its message.
 OUTSIDE = "megcc_outside"
+
+
+def require_module(mod, function: str) -> None:
+    """Raises MegccError unless `mod` is a module of TVM with a Relay function. function: the caller, for messages."""
+    if not isinstance(mod, tvm.IRModule):
+        raise MegccError(f"{function} takes a module of TVM (tvm.IRModule), not {type(mod).__name__}. TVM's importers "
+                         "make one of a model: tvm.relay.frontend.from_onnx(model) returns it and the weights, "
+                         "tvm.relay.frontend.from_pytorch(traced, inputs) as well; of one function "
+                         "tvm.IRModule.from_expr(function) does")
+    if not any(isinstance(body, relay.Function) for body in mod.functions.values()):
+        names = ", ".join(var.name_hint for var in mod.functions) or "none"
+        raise MegccError(f"{function} takes a module with Relay functions; the functions of this one are: {names}")
 
 
 def is_ours(function) -> bool:

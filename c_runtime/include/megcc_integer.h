@@ -455,7 +455,18 @@ static MGC_INLINE mgc_i mgc_nearest_product(mgc_i x, mgc_v f) { return mgc_neare
 #include "simd/helium_integer.h"
 #elif defined(MGC_ISA_CORTEX_M4)
 #include "simd/dsp_integer.h"
-#elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512) && !defined(MEGCC_PAIRS_INTEGER_H) && !defined(MGC_E32)
+#endif
+
+#if defined(MEGCC_SCALAR_INTEGER_H)
+/* The shift rounds to the nearest, ties up. A negative number minus 1 has its ties below 0 rounded down, away from 0. */
+static MGC_INLINE int32_t mgc_rescale_down(int32_t x, int32_t m, int32_t s)
+{
+    const int32_t right = -mgc_imax(s, -31), high = mgc_doubling_high_lane(x, m);
+    const int32_t biased = high + mgc_shift_right(high, 31);
+    return mgc_shift_right(biased, right) + (mgc_shift_right(biased, right - 1) & 1);
+}
+static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_t s) { return mgc_rescale_down(x, m, s); }
+#elif !defined(MGC_ISA_CORTEX_M55) && !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512) && !defined(MGC_E32)
 static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     return mgc_rescale_fixed(x, multiplier, shift);

@@ -1,39 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of int8 on cores with Arm's DSP extension (Cortex-M4, M7, M33): part of megcc_integer.h. The assembler has
- * an equivalent in C, so that the same kernels can be tested on any machine.
+ * Dot products of 8-bit elements on cores with Arm's DSP extension (Cortex-M4, M7, M33), whose SMLAD multiplies two pairs
+ * of int16 and adds both products to a sum. megcc_integer.h includes this header; kernels/dsp/ and kernels/rnn/ use it.
+ * Tiles are in assembler, because compilers keep sums on the stack. The C functions compute the same on any machine, so
+ * that tests can run there.
  *
- *   mgc_pairs(c,a,b)               c + the products of the low and of the high int16 (SMLAD)
- *   mgc_bb mgc_bt mgc_tb mgc_tt    c + the product of one half of each (bottom, top), a's first
+ *   mgc_pairs(c,a,b)               c + the products of the lower and of the upper int16 of a and b (SMLAD)
+ *   mgc_bb mgc_bt mgc_tb mgc_tt    c + the product of one int16 of each: the lower (b, bottom) or upper (t, top) one of a,
+ *                                  then of b (SMLABB, SMLABT, SMLATB, SMLATT)
  *   mgc_high15(a,b)                a * b / 2^15 of int16, to the nearest, ties up (SMMULR)
  *   mgc_word(p)                    loads four bytes at any address
- *   mgc_both(a,b)                  packs a in the low half and b in the high half
- *   mgc_even_<type>(z,w)           bytes 0 and 2 of a word as int16, plus those of z; mgc_odd_<type>: bytes 1 and 3
- *   mgc_pack3_<type>(to,p,q,r,n,z)  packs 4n elements of three rows of 8-bit elements minus z: for each four, elements 0
- *                                  and 2 of each row, then elements 1 and 3
- *   mgc_tile_3x2(x,w,n,s)          adds products of three such rows with two columns of weights [n][2][4]. s[0] and
- *                                  s[1] are the columns' initial sums; afterwards s[0] to s[2] are the sums of the
- *                                  three rows with the first column, s[3] to s[5] those
- *                                  with the second
- *   mgc_tile_1x4_<type>(x,w,n,s)   the same for one row of bytes with four columns [n][4][4]; s[0] to s[3]; s[4]: z of
- *                                  mgc_even
- *   mgc_join3_<type>(to,p,q,r,n)   packs 4n elements of three rows of 8-bit elements for mgc_joined_*
- *   mgc_joined_3x2(x,w,n,s)        mgc_tile_3x2 for three such rows and joined weights, none of which is -128. Initial
- *                                  and final sums are 256 times as large
- *   mgc_joined_1x4_<type>(x,w,n,s)  the same for one row of bytes
+ *   mgc_both(a,b)                  packs a in the lower half and b in the upper half of a word
+ *   mgc_even_<type>(z,w)           bytes 0 and 2 of w, of type i8 or u8, as int16, plus the int16 of z;
+ *                                  mgc_odd_<type>: bytes 1 and 3
+ *   mgc_pack3_<type>(to,a,b,c,n,z) packs 4n elements of three rows minus their zero point z: for each four elements,
+ *                                  elements 0 and 2 of each row, then elements 1 and 3
+ *   mgc_tile_3x2(x,w,n,s)          adds the products of three such rows with two columns of weights [n][2][4]. Before:
+ *                                  s[0] and s[1] are the columns' initial sums. After: s[0] to s[2] are the sums of the
+ *                                  rows with the first column, s[3] to s[5] those with the second
+ *   mgc_tile_1x4_<type>(x,w,n,s)   adds the products of one row of 4n bytes with four columns [n][4][4] to s[0] to s[3];
+ *                                  s[4]: z of mgc_even
+ *   mgc_join3_<type>(to,a,b,c,n)   packs 4n elements of three rows for mgc_joined_3x2
+ *   mgc_joined_3x2(x,w,n,s)        mgc_tile_3x2 for three such rows and joined weights (below), none of which is -128.
+ *                                  Initial and final sums are 256 times as large
+ *   mgc_joined_1x4_<type>(x,w,n,s) mgc_tile_1x4 for joined weights, with such sums, and without z
  *   mgc_div_256(t)                 t / 256 for such a sum, which is a multiple of 256
- *   mgc_total3(x,n,s,m)            s[0] to s[2]: the sums of three rows of mgc_pack3, times m
- *   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
- *   mgc_requantize_sum_fixed(x,m,k,r)  x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero point, for
- *                                  |x| < 2^30, r >= 1 and k = 2^(r - 1) + zero * 2^r
- *   mgc_requantize_sum_once(x,m,k,r)  the same, rounded once, for r >= 2 and k = 2^(r - 2) + zero * 2^(r - 1)
- *   mgc_requantize_sum_fixed_joined(t,m,k,r)  mgc_requantize_sum_fixed of mgc_div_256(t)
- *   mgc_within_<type>(v)           v, saturated to the type
+ *   mgc_total3(x,n,s,m)            s[0] to s[2]: the sums of the three rows that mgc_pack3 packed, times m
+ *   mgc_requantize_sum_fixed(x,m,k,r)
+ *                                  x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero point, for
+ *                                  |x| < 2^30, m >= 0, r >= 1 and k = 2^(r - 1) + zero * 2^r
+ *   mgc_requantize_sum_once(x,m,k,r)
+ *                                  the same, rounded once, for r >= 2 and k = 2^(r - 2) + zero * 2^(r - 1)
+ *   mgc_requantize_sum_fixed_joined(t,m,k,r)
+ *                                  mgc_requantize_sum_fixed of mgc_div_256(t)
+ * and the functions of scalar_integer.h.
  *
- * Joined weights: one int16 holds two weights, so that one instruction, not two, unpacks them. Four bytes of x are two
+ * Joined weights: one int16 holds two weights, so that one instruction, not two, unpacks four. Four bytes of x are two
  * int16, X = 256 * b + a and Y = 256 * d + c, with a and c in [0, 255], b and d in [-128, 127]. mgc_join3 inverts the
- * highest bits of bytes for that; the sums are corrected for it by their initial values. The weights k, l, m, n are V =
- * 256 * -k + l and W = 256 * m - n, whose low bytes are l and -n as int8. Then
+ * highest bits of bytes for that; the sums are corrected for it by their initial values. The weights k, l, m, n are
+ * V = 256 * -k + l and W = 256 * m - n, whose low bytes are l and -n as int8. Then
  *
  *   X * l - Y * -n + c * W - a * V = 256 * (a * k + b * l + c * m + d * n)
  *
@@ -43,7 +48,9 @@
 #ifndef MEGCC_DSP_INTEGER_H
 #define MEGCC_DSP_INTEGER_H
 
-/* A compiler barrier for loads through p: otherwise gcc loads everything that a step needs first, and spills it. */
+#include "scalar_integer.h"
+
+/* Keeps gcc from moving loads through p above this: it would load all operands of a step first, and spill them. */
 #if MGC_GNU
 #define MGC_ORDERED(p) __asm__ volatile("" : "+r"(p) : : "memory")
 #else
@@ -56,13 +63,6 @@
 #define MGC_DSP_ASSEMBLER 0
 #endif
 
-/* Without a C library, compilers know memcpy by this name only. */
-#if MGC_GNU
-#define MGC_COPY __builtin_memcpy
-#else
-#define MGC_COPY memcpy
-#endif
-
 static MGC_INLINE uint32_t mgc_word(const void *p)
 {
     uint32_t word;
@@ -72,7 +72,7 @@ static MGC_INLINE uint32_t mgc_word(const void *p)
 
 static MGC_INLINE uint32_t mgc_both(int32_t a, int32_t b) { return ((uint32_t)a & 0xffffu) | (uint32_t)b << 16; }
 
-/* The lower and the upper half of a word as int16, as Arm's SMLABB and SMLATT take them. */
+/* The lower and the upper half of a word as int16. */
 static MGC_INLINE int32_t mgc_bottom16(uint32_t w) { return (int32_t)((w & 0xffffu) ^ 0x8000u) - 0x8000; }
 static MGC_INLINE int32_t mgc_top16(uint32_t w) { return mgc_bottom16(w >> 16); }
 
@@ -95,6 +95,7 @@ static MGC_INLINE int32_t mgc_high15(int32_t a, int32_t b)
     return high;
 }
 
+/* SMMLAR adds the upper 32 bits of a product, rounded; SMMLA the same without rounding. */
 static MGC_INLINE int32_t mgc_requantize_sum_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     x += x;
@@ -103,7 +104,7 @@ static MGC_INLINE int32_t mgc_requantize_sum_fixed(int32_t x, int32_t m, int32_t
 }
 static MGC_INLINE int32_t mgc_requantize_sum_fixed_joined(int32_t t, int32_t m, int32_t k, int32_t r)
 {
-    t >>= 7;
+    t >>= 7; /* 2 * t / 256 */
     __asm__("smmlar %0, %1, %2, %0" : "+r"(k) : "r"(t), "r"(m));
     return (k + (t >> 31)) >> r;
 }
@@ -113,31 +114,18 @@ static MGC_INLINE int32_t mgc_requantize_sum_once(int32_t x, int32_t m, int32_t 
     __asm__("smmla %0, %1, %2, %0" : "+r"(k) : "r"(x), "r"(m));
     return k >> (r - 1);
 }
-static MGC_INLINE int32_t mgc_within_i8(int32_t v)
-{
-    __asm__("ssat %0, #8, %0" : "+r"(v));
-    return v;
-}
-static MGC_INLINE int32_t mgc_within_u8(int32_t v)
-{
-    __asm__("usat %0, #8, %0" : "+r"(v));
-    return v;
-}
 #else
 static MGC_INLINE int32_t mgc_bb(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_bottom16(a) * mgc_bottom16(b)); }
 static MGC_INLINE int32_t mgc_bt(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_bottom16(a) * mgc_top16(b)); }
 static MGC_INLINE int32_t mgc_tb(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_top16(a) * mgc_bottom16(b)); }
 static MGC_INLINE int32_t mgc_tt(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_top16(a) * mgc_top16(b)); }
 static MGC_INLINE int32_t mgc_pairs(int32_t c, uint32_t a, uint32_t b) { return mgc_tt(mgc_bb(c, a, b), a, b); }
-
-/* C does not define right shifts of negative numbers; it does define those of their complement. */
-static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v < 0 ? ~(~v >> by) : v >> by; }
 static MGC_INLINE int32_t mgc_requantize_sum_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
 {
-    return mgc_shifted(mgc_doubling_high_lane(x, m) + k - (x < 0), r);
+    return mgc_shift_right(mgc_doubling_high_lane(x, m) + k - (x < 0), r);
 }
-static MGC_INLINE int32_t mgc_high15(int32_t a, int32_t b) { return mgc_shifted(a * b + (1 << 14), 15); }
-static MGC_INLINE int32_t mgc_div_256(int32_t t) { return mgc_shifted(t, 8); }
+static MGC_INLINE int32_t mgc_high15(int32_t a, int32_t b) { return mgc_shift_right(a * b + (1 << 14), 15); }
+static MGC_INLINE int32_t mgc_div_256(int32_t t) { return mgc_shift_right(t, 8); }
 static MGC_INLINE int32_t mgc_requantize_sum_fixed_joined(int32_t t, int32_t m, int32_t k, int32_t r)
 {
     return mgc_requantize_sum_fixed(mgc_div_256(t), m, k, r);
@@ -145,27 +133,13 @@ static MGC_INLINE int32_t mgc_requantize_sum_fixed_joined(int32_t t, int32_t m, 
 static MGC_INLINE int32_t mgc_requantize_sum_once(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     const uint64_t sum = (uint64_t)((int64_t)x * m) + ((uint64_t)1 << 63);
-    return mgc_shifted((int32_t)((int64_t)(sum >> 32) - ((int64_t)1 << 31)) + k, r - 1);
+    return mgc_shift_right((int32_t)((int64_t)(sum >> 32) - ((int64_t)1 << 31)) + k, r - 1);
 }
-static MGC_INLINE int32_t mgc_within_i8(int32_t v) { return mgc_imin(mgc_imax(v, -128), 127); }
-static MGC_INLINE int32_t mgc_within_u8(int32_t v) { return mgc_imin(mgc_imax(v, 0), 255); }
 #endif
 
-/* The shift rounds to the nearest, ties up; one less than a negative number makes its ties go down, away from 0. */
-static MGC_INLINE int32_t mgc_rescale_down(int32_t x, int32_t m, int32_t s)
-{
-    const int32_t high = mgc_doubling_high(x, m), r = -mgc_imax(s, -31);
-#if MGC_DSP_ASSEMBLER
-    const int32_t biased = high + (high >> 31);
-    return (biased >> r) + (biased >> (r - 1) & 1);
-#else
-    const int32_t biased = high - (high < 0);
-    return mgc_shifted(biased, r) + (mgc_shifted(biased, r - 1) & 1);
-#endif
-}
-static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_t s) { return mgc_rescale_down(x, m, s); }
+/* --- packing --------------------------------------------------------------------------------------------------- */
 
-/* The sign bits that joined products invert in a word of int8 and of uint8. */
+/* The bits that mgc_join3 inverts in four bytes a, b, c, d: a and c of int8 become unsigned, b and d of uint8 signed. */
 #if MGC_DSP_ASSEMBLER
 #define MGC_SIGN_BITS_I8 "0x00800080"
 #define MGC_SIGN_BITS_U8 "0x80008000"
@@ -176,17 +150,17 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
 
 #if MGC_DSP_ASSEMBLER
 #define MGC_PACK3(name, type, extend) \
-    static MGC_INLINE void mgc_pack3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
+    static MGC_INLINE void mgc_pack3_##name(int16_t *to, const type *a, const type *b, const type *c, int32_t n, int32_t zero) \
     { \
         const uint32_t minus_zeros = ((uint32_t)-zero & 0xffffu) * 0x10001u; \
-        const type *last = p + 4 * n; \
+        const type *end = a + 4 * n; \
         __asm__ volatile("1:\n\t" \
                          "ldr r8, [%1], #4\n\tldr r9, [%2], #4\n\tldr r10, [%3], #4\n\t" \
                          extend " r4, %4, r8\n\t" extend " r5, %4, r9\n\t" extend " r6, %4, r10\n\t" \
                          extend " r8, %4, r8, ror #8\n\t" extend " r9, %4, r9, ror #8\n\t" extend " r10, %4, r10, ror #8\n\t" \
                          "stmia %0!, {r4, r5, r6}\n\tstmia %0!, {r8, r9, r10}\n\t" \
                          "cmp %1, %5\n\tbne 1b" \
-                         : "+&r"(to), "+&r"(p), "+&r"(q), "+&r"(r) : "r"(minus_zeros), "r"(last) \
+                         : "+&r"(to), "+&r"(a), "+&r"(b), "+&r"(c) : "r"(minus_zeros), "r"(end) \
                          : "r4", "r5", "r6", "r8", "r9", "r10", "cc", "memory"); \
     }
 #define MGC_EXTEND(name, extend) \
@@ -200,36 +174,36 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
         __asm__(extend " %0, %1, %2, ror #8" : "=r"(w) : "r"(z), "r"(w)); \
         return w; \
     }
-#define MGC_JOIN3(name, type, flipped_bits) \
-    static MGC_INLINE void mgc_join3_##name(uint32_t *to, const type *p, const type *q, const type *r, int32_t n) \
+#define MGC_JOIN3(name, type, sign_bits) \
+    static MGC_INLINE void mgc_join3_##name(uint32_t *to, const type *a, const type *b, const type *c, int32_t n) \
     { \
-        const type *last = p + 4 * n; \
+        const type *end = a + 4 * n; \
         __asm__ volatile("1:\n\t" \
                          "ldr r8, [%1], #4\n\tldr r9, [%2], #4\n\tldr r10, [%3], #4\n\t" \
-                         "eor r8, r8, #" flipped_bits "\n\teor r9, r9, #" flipped_bits "\n\teor r10, r10, #" flipped_bits "\n\t" \
+                         "eor r8, r8, #" sign_bits "\n\teor r9, r9, #" sign_bits "\n\teor r10, r10, #" sign_bits "\n\t" \
                          "stmia %0!, {r8, r9, r10}\n\tcmp %1, %4\n\tbne 1b" \
-                         : "+&r"(to), "+&r"(p), "+&r"(q), "+&r"(r) : "r"(last) : "r8", "r9", "r10", "cc", "memory"); \
+                         : "+&r"(to), "+&r"(a), "+&r"(b), "+&r"(c) : "r"(end) : "r8", "r9", "r10", "cc", "memory"); \
     }
-#define MGC_PACK_ROWS(name, type, extend, flipped_bits) MGC_EXTEND(name, extend) MGC_PACK3(name, type, extend) MGC_JOIN3(name, type, flipped_bits)
+#define MGC_PACK_ROWS(name, type, extend, sign_bits) MGC_EXTEND(name, extend) MGC_PACK3(name, type, extend) MGC_JOIN3(name, type, sign_bits)
 MGC_PACK_ROWS(i8, int8_t, "sxtab16", MGC_SIGN_BITS_I8)
 MGC_PACK_ROWS(u8, uint8_t, "uxtab16", MGC_SIGN_BITS_U8)
 #else
-#define MGC_PACK_ROWS(name, type, flipped_bits) \
-    static MGC_INLINE void mgc_join3_##name(uint32_t *to, const type *p, const type *q, const type *r, int32_t n) \
+#define MGC_PACK_ROWS(name, type, sign_bits) \
+    static MGC_INLINE void mgc_join3_##name(uint32_t *to, const type *a, const type *b, const type *c, int32_t n) \
     { \
         for (int32_t i = 0; i < 4 * n; i += 4, to += 3) { \
-            to[0] = mgc_word(p + i) ^ flipped_bits, to[1] = mgc_word(q + i) ^ flipped_bits, to[2] = mgc_word(r + i) ^ flipped_bits; \
+            to[0] = mgc_word(a + i) ^ sign_bits, to[1] = mgc_word(b + i) ^ sign_bits, to[2] = mgc_word(c + i) ^ sign_bits; \
         } \
     } \
-    static MGC_INLINE void mgc_pack3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
+    static MGC_INLINE void mgc_pack3_##name(int16_t *to, const type *a, const type *b, const type *c, int32_t n, int32_t zero) \
     { \
         for (int32_t i = 0; i < 4 * n; i += 4, to += 12) { \
-            to[0] = (int16_t)(p[i] - zero), to[1] = (int16_t)(p[i + 2] - zero); \
-            to[2] = (int16_t)(q[i] - zero), to[3] = (int16_t)(q[i + 2] - zero); \
-            to[4] = (int16_t)(r[i] - zero), to[5] = (int16_t)(r[i + 2] - zero); \
-            to[6] = (int16_t)(p[i + 1] - zero), to[7] = (int16_t)(p[i + 3] - zero); \
-            to[8] = (int16_t)(q[i + 1] - zero), to[9] = (int16_t)(q[i + 3] - zero); \
-            to[10] = (int16_t)(r[i + 1] - zero), to[11] = (int16_t)(r[i + 3] - zero); \
+            to[0] = (int16_t)(a[i] - zero), to[1] = (int16_t)(a[i + 2] - zero); \
+            to[2] = (int16_t)(b[i] - zero), to[3] = (int16_t)(b[i + 2] - zero); \
+            to[4] = (int16_t)(c[i] - zero), to[5] = (int16_t)(c[i + 2] - zero); \
+            to[6] = (int16_t)(a[i + 1] - zero), to[7] = (int16_t)(a[i + 3] - zero); \
+            to[8] = (int16_t)(b[i + 1] - zero), to[9] = (int16_t)(b[i + 3] - zero); \
+            to[10] = (int16_t)(c[i + 1] - zero), to[11] = (int16_t)(c[i + 3] - zero); \
         } \
     } \
     static MGC_INLINE uint32_t mgc_even_##name(uint32_t z, uint32_t w) \
@@ -241,8 +215,11 @@ MGC_PACK_ROWS(i8, int8_t, MGC_SIGN_BITS_I8)
 MGC_PACK_ROWS(u8, uint8_t, MGC_SIGN_BITS_U8)
 #endif
 
-/* Linkage of mgc_tile_3x2: static, or weak if kernels share it (-O size). Then the linker keeps one copy; it drops the
- * others if functions have their own sections. Different code has a different name. */
+/* --- tiles ----------------------------------------------------------------------------------------------------- */
+
+/* The linkage of a tile: static, or weak if the kernels of a folder share it, for which they define
+ * MGC_SHARES_<FUNCTION> (-O size). Then the linker keeps one copy, and drops the others if functions have sections of
+ * their own. */
 #define MGC_STATIC_UNUSED static __attribute__((unused))
 #ifdef MGC_SHARES_MGC_TILE_3X2
 #define MGC_LINKAGE_3X2 __attribute__((weak, visibility("hidden")))
@@ -256,8 +233,9 @@ MGC_PACK_ROWS(u8, uint8_t, MGC_SIGN_BITS_U8)
 #endif
 
 #if MGC_DSP_ASSEMBLER
-/* Compilers keep sums of a tile on the stack; here each of the 14 registers has a fixed use. n % 4 steps come first.
- * sp[0]: where their weights end, sp[1]: where all weights end. */
+/* A step takes four elements of each row and column. The first loop does n % 4 steps, the second one four in an iteration.
+ * r0 and r1 are the next of x and weights; sp[0] is where the weights of the first loop end, sp[1] where all weights end,
+ * sp[2] is `s`. MGC_TILE_HEAD(shift): for weights of 2^shift bytes in a step; r12 and lr become sp[0] and sp[1]. */
 #define MGC_TILE_FUNCTION(linkage, name, type) \
     linkage __attribute__((naked, noinline)) void name(const type *x MGC_IN_R0_TO_R3, const int8_t *w MGC_IN_R0_TO_R3, \
                                                        int32_t n MGC_IN_R0_TO_R3, int32_t *s MGC_IN_R0_TO_R3)
@@ -271,6 +249,8 @@ MGC_PACK_ROWS(u8, uint8_t, MGC_SIGN_BITS_U8)
     "2:\n\tldr r2, [sp, #4]\n\tcmp r1, r2\n\tbcs 4f\n" \
     "3:\n\t" step step step step "ldr r2, [sp, #4]\n\tcmp r1, r2\n\tbcc 3b\n" \
     "4:\n\tadd sp, #8\n\tpop {r3}\n\t"
+/* r2, r3: weights of the two columns; lr: two of them as int16; r10 to r12: two elements of each row; r4 to r6 and r7 to
+ * r9: sums of the rows with the first and the second column. */
 #define MGC_STEP_3X2 \
     "ldmia r1!, {r2, r3}\n\tldmia r0!, {r10, r11, r12}\n\tsxtb16 lr, r2\n\t" \
     "smlad r4, r10, lr, r4\n\tsmlad r5, r11, lr, r5\n\tsmlad r6, r12, lr, r6\n\tsxtb16 lr, r3\n\t" \
@@ -278,6 +258,8 @@ MGC_PACK_ROWS(u8, uint8_t, MGC_SIGN_BITS_U8)
     "ldmia r0!, {r10, r11, r12}\n\tsxtb16 r2, r2, ror #8\n\t" \
     "smlad r4, r10, r2, r4\n\tsmlad r5, r11, r2, r5\n\tsmlad r6, r12, r2, r6\n\tsxtb16 r3, r3, ror #8\n\t" \
     "smlad r7, r10, r3, r7\n\tsmlad r8, r11, r3, r8\n\tsmlad r9, r12, r3, r9\n\t"
+/* r2, r3, r10, r11: weights of the four columns; r12: two of them as int16; r8, r9: even and odd elements, minus the zero
+ * point in lr; r4 to r7: sums. */
 #define MGC_COLUMN_1X4(w, sum) \
     "sxtb16 r12, " w "\n\tsmlad " sum ", r8, r12, " sum "\n\tsxtb16 " w ", " w ", ror #8\n\tsmlad " sum ", r9, " w ", " sum "\n\t"
 #define MGC_STEP_1X4(extend) \
@@ -301,7 +283,8 @@ MGC_TILE_FUNCTION(MGC_LINKAGE_3X2, mgc_tile_3x2, int16_t)
 MGC_TILE_1X4(i8, int8_t, "sxtab16")
 MGC_TILE_1X4(u8, uint8_t, "uxtab16")
 
-/* The last of four steps tests for the end before its products, because consecutive loads take only a cycle each. */
+/* Registers as in MGC_STEP_3X2. r10 to r12 hold X and Y of the rows; then, extended by UXTB16, the low bytes c and a. The
+ * last step of an iteration tests for the end before its products, because loads in succession take only a cycle each. */
 #define MGC_STEP_JOINED(load) \
     load "ldmia r0!, {r10, r11, r12}\n\t" \
     "sxtb16 lr, r2\n\tsmlsd r4, r10, lr, r4\n\tsmlsd r5, r11, lr, r5\n\tsmlsd r6, r12, lr, r6\n\t" \
@@ -322,9 +305,10 @@ MGC_TILE_FUNCTION(MGC_LINKAGE_JOINED, mgc_joined_3x2, uint32_t)
                      "4:\n\tadd sp, #8\n\tpop {r3}\n\tstmia r3, {r4, r5, r6, r7, r8, r9}\n\t"
                      "pop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory");
 }
+/* Registers as in MGC_STEP_1X4, but r8: X and Y; r9: c and a; r12 and lr: the ends of the weights. */
 #define MGC_COLUMN_JOINED(w, sum) "smlsdx " sum ", r9, " w ", " sum "\n\tsxtb16 " w ", " w "\n\tsmlsd " sum ", r8, " w ", " sum "\n\t"
-#define MGC_STEP_JOINED_1X4(flipped_bits) \
-    "ldmia r1!, {r2, r3, r10, r11}\n\tldr r8, [r0], #4\n\teor r8, r8, #" flipped_bits "\n\tuxtb16 r9, r8, ror #16\n\t" \
+#define MGC_STEP_JOINED_1X4(sign_bits) \
+    "ldmia r1!, {r2, r3, r10, r11}\n\tldr r8, [r0], #4\n\teor r8, r8, #" sign_bits "\n\tuxtb16 r9, r8, ror #16\n\t" \
     MGC_COLUMN_JOINED("r2", "r4") MGC_COLUMN_JOINED("r3", "r5") MGC_COLUMN_JOINED("r10", "r6") MGC_COLUMN_JOINED("r11", "r7")
 #define MGC_JOINED_1X4(name, type, step) \
     MGC_TILE_FUNCTION(MGC_STATIC_UNUSED, mgc_joined_1x4_##name, type) \
@@ -366,6 +350,7 @@ MGC_TILE_1X4(i8, int8_t)
 MGC_TILE_1X4(u8, uint8_t)
 
 static MGC_INLINE int32_t mgc_bottom8(uint32_t w) { return (int32_t)((w & 255u) ^ 128u) - 128; }
+/* Adds the four products of a word of x, which has X and Y, with joined weights V and W. */
 static MGC_INLINE int32_t mgc_joined(int32_t c, uint32_t x, uint32_t w)
 {
     const int32_t low = mgc_bottom16(x) * mgc_bottom8(w) - (int32_t)(x & 255u) * mgc_bottom16(w);
@@ -384,12 +369,12 @@ static MGC_INLINE void mgc_joined_3x2(const uint32_t *x, const int8_t *w, int32_
         }
     }
 }
-#define MGC_JOINED_1X4(name, type, flipped_bits) \
+#define MGC_JOINED_1X4(name, type, sign_bits) \
     static MGC_INLINE void mgc_joined_1x4_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
     { \
         for (int32_t k = 0; k < n; k++) { \
             for (int32_t i = 0; i < 4; i++) { \
-                s[i] = mgc_joined(s[i], mgc_word(x + 4 * k) ^ flipped_bits, mgc_word(w + 16 * k + 4 * i)); \
+                s[i] = mgc_joined(s[i], mgc_word(x + 4 * k) ^ sign_bits, mgc_word(w + 16 * k + 4 * i)); \
             } \
         } \
     }
@@ -408,16 +393,5 @@ MGC_STATIC_UNUSED MGC_NOINLINE void mgc_total3(const int16_t *x, int32_t n, int3
     }
     s[0] = mgc_imul(first, m), s[1] = mgc_imul(second, m), s[2] = mgc_imul(third, m);
 }
-#define MGC_TOTAL(name, type) \
-    static MGC_INLINE int32_t mgc_total_##name(const type *x, int32_t n, int32_t zero) \
-    { \
-        int32_t total = 0; \
-        for (int32_t i = 0; i < n; i++) { \
-            total += (int32_t)x[i]; \
-        } \
-        return total - n * zero; \
-    }
-MGC_TOTAL(i8, int8_t)
-MGC_TOTAL(u8, uint8_t)
 
 #endif

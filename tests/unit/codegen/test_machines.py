@@ -97,8 +97,8 @@ def test_a_folder_says_how_to_build_it_for_its_targets_alone(names, commands):
 #: A product of bytes, the nearest of whose sums are bytes again.
 BYTES = model([node("QLinearMatMul", "x s z w s z s z", "y")], {"x": ("int8", [4, 32])}, ("y",),
               {"s": np.float32(0.25), "z": np.int8(0), "w": np.ones((32, 24), np.int8)}, opset=17)
-LEVELS = {"c": {"scalar.h", "lane.h"}, "cortex-m4": {"scalar.h", "lane.h", "dsp_integer.h"},
-          "cortex-m0plus": {"scalar.h", "lane.h", "pairs_integer.h"},
+LEVELS = {"c": {"scalar.h", "lane.h"}, "cortex-m4": {"scalar.h", "lane.h", "scalar_integer.h", "dsp_integer.h"},
+          "cortex-m0plus": {"scalar.h", "lane.h", "scalar_integer.h", "pairs_integer.h"},
           "cortex-m55": {"helium.h", "lane.h", "helium_integer.h"}, "x86-64-v4": {"avx512.h", "x86_integer.h"},
           "arm64-v82,c": {"neon.h", "neon_integer.h", "scalar.h", "lane.h"}, "riscv64-v256": {"rvv.h"}}
 

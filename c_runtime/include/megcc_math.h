@@ -8,7 +8,7 @@
  *   mgc_log      1.5 ULP; log(0) = -inf, log(x < 0) = NaN
  *   mgc_tanh     2 ULP
  *   mgc_sigmoid  3 ULP for x > -1, 3 + |x| / 4 below; below -87.3 the result stays at 1.2e-38
- *   mgc_erf      2 ULP
+ *   mgc_erf      2 ULP; 1.1 ULP with AVX2 and AVX-512
  *   mgc_pow      2 + |y * log2(x)| ULP; special arguments as C's powf
  *   mgc_sin mgc_cos mgc_tan mgc_asin mgc_acos mgc_atan mgc_sinh mgc_cosh mgc_asinh mgc_acosh mgc_atanh
  *                0.51 ULP over the whole range: each lane by the function of doubles in megcc_double.h
@@ -100,6 +100,34 @@ static MGC_INLINE mgc_v mgc_tanh(mgc_v x)
     return mgc_if_lt(magnitude, mgc_set1(0.625f), small, mgc_with_sign(large, x));
 }
 
+#if defined(MGC_LOOKUPS) && !defined(MEGCC_REPRODUCIBLE) /* reproducible results cannot use the table */
+static MGC_INLINE mgc_v mgc_erf(mgc_v x)
+{
+    /* Coefficients of polynomials of degree 6 around the multiples of 17/32. The first of them is for erf(x) - x; the
+     * last one is 1 at the limit of the arguments. */
+    static const float terms[7][8] = {
+        { 0.0f, 0.54752845f, 0.8670583f, 0.9757977f, 0.997346f, 0.9998277f, 0.99999344f, 0.9999999f },
+        { 0.12837917f, 0.8509141f, 0.3649033f, 0.088987604f, 0.01234082f, 9.732381e-4f, 4.3647087e-5f, 1.1131324e-6f },
+        { -5.96189e-7f, -0.452048f, -0.38771045f, -0.14182371f, -0.02622694f, -0.0025817847f, -1.3757889e-4f, -1.06947755e-5f },
+        { -0.37609014f, -0.12356718f, 0.15294206f, 0.12104637f, 0.033040065f, 0.00425278f, 2.80873e-4f, 9.181645e-6f },
+        { -6.7608047e-4f, 0.18347003f, 0.048010968f, -0.049172856f, -0.026279375f, -0.0049088285f, -4.5761e-4f, 2.308936e-4f },
+        { 0.11825644f, -0.0010258579f, -0.064774476f, -0.0056398027f, 0.012334483f, 0.0038609146f, 4.4357707e-4f, 6.393806e-5f },
+        { -0.019665468f, -0.047563184f, 0.009760956f, 0.015677685f, -0.0023753294f, -0.0010034373f, 1.5533554e-4f, -0.0022519208f }
+    };
+    const mgc_v t = mgc_min(mgc_abs(x), mgc_set1(3.92f)), rounder = mgc_set1(MGC_ROUNDER);
+    const mgc_v shifted = mgc_fma(t, mgc_set1(32.0f / 17.0f), rounder), n = shifted - rounder;
+    const mgc_v u = mgc_fma(n, mgc_set1(-17.0f / 32.0f), t);
+    const mgc_u index = mgc_bits(shifted);
+    mgc_v p = mgc_lookup(terms[6], index);
+    p = mgc_fma(p, u, mgc_lookup(terms[5], index));
+    p = mgc_fma(p, u, mgc_lookup(terms[4], index));
+    p = mgc_fma(p, u, mgc_lookup(terms[3], index));
+    p = mgc_fma(p, u, mgc_lookup(terms[2], index));
+    p = mgc_fma(p, u, mgc_lookup(terms[1], index));
+    p = mgc_fma(p, u, mgc_if_lt(n, mgc_set1(0.5f), t, mgc_lookup(terms[0], index)));
+    return mgc_with_sign(p, x);
+}
+#else
 static MGC_INLINE mgc_v mgc_erf(mgc_v x)
 {
     const mgc_v magnitude = mgc_abs(x), square = x * x;
@@ -122,6 +150,7 @@ static MGC_INLINE mgc_v mgc_erf(mgc_v x)
     const mgc_v large = mgc_set1(1.0f) - mgc_exp_plus(q, mgc_zero());
     return mgc_if_lt(magnitude, mgc_set1(0.95f), small, mgc_with_sign(large, x));
 }
+#endif
 
 /* Splits positive finite x into 2^e * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); returns e. */
 static MGC_INLINE mgc_v mgc_split(mgc_v x, mgc_v *f)

@@ -27,6 +27,7 @@
  *   mgc_ldexp(v,n)             v * 2^n for integral n in [-252, 252], also for subnormal and infinite results
  *   mgc_prefetch(p)            brings a cache line to L1; p: any address in an object
  *   mgc_prefetch_ahead(p,n)    brings the cache line n floats after p to L2; it may lie after the object
+ *   mgc_lookup(table,n)        AVX2, AVX-512 (MGC_LOOKUPS): element n % 8 of a table of floats, for n % 16 < 8
  *   mgc_power(n)               AVX-512 (MGC_POWERS): 2^(n / 16), n in [-2016, 2032)
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
  *   mgc_fma_by(a,s,c)          Helium: a * s + c, for a float s

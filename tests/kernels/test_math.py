@@ -134,6 +134,23 @@ def test_functions_of_vectors(library):
         assert ulps(call(library, f"v_{name}", np.float32, x), wanted) <= stated + (0 if fused else 1), name
 
 
+def test_erf_of_all_magnitudes(library):
+    """Polynomials meet at multiples of 17/64; beyond 3.92 the result is 1 and never more."""
+    between = np.arange(1, 17, 2, dtype=np.float32) * np.float32(17 / 64)
+    x = np.concatenate([np.arange(0x33000000, 0x40a00000, 997, dtype=np.uint32).view(np.float32),
+                        *(between + offset for offset in np.float32([-1e-6, 0, 1e-6]))])
+    x = np.resize(x, -(-x.size // 16) * 16)
+    actual = call(library, "v_erf", np.float32, x)
+    stated = 1.1 if library.isa in ("x86-64-v3", "x86-64-v4") else 3
+    assert ulps(actual, erf(x.astype(np.float64))) <= stated
+    assert actual.max() == 1
+    np.testing.assert_array_equal(call(library, "v_erf", np.float32, -x), -actual)
+    limits = np.resize(np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e30, -4, -5], np.float32), 16)
+    actual = call(library, "v_erf", np.float32, limits)
+    np.testing.assert_array_equal(actual, np.resize(np.float32([0, -0.0, 1, -1, np.nan, 1, -1, -1]), 16))
+    assert np.signbit(actual[1])
+
+
 SPECIAL = np.array([0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 1e300, -1e300, 5e-324, 33, -34])
 
 

@@ -61,6 +61,12 @@ static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
     return _mm256_permutevar8x32_ps(_mm256_loadu_ps(p + index[0]), at);
 }
 
+#define MGC_LOOKUPS 1
+static MGC_INLINE mgc_v mgc_lookup(const float *table, mgc_u index)
+{
+    return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)index);
+}
+
 static MGC_INLINE float mgc_sum(mgc_v v)
 {
     const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

@@ -67,6 +67,12 @@ static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
     return _mm512_permutexvar_ps(at, _mm512_loadu_ps(p + index[0]));
 }
 
+#define MGC_LOOKUPS 1
+static MGC_INLINE mgc_v mgc_lookup(const float *table, mgc_u index)
+{
+    return _mm512_permutexvar_ps((__m512i)index, _mm512_castps256_ps512(_mm256_loadu_ps(table)));
+}
+
 static MGC_INLINE float mgc_sum(mgc_v v)
 {
     const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));

@@ -13,6 +13,7 @@ import platform
 import re
 from dataclasses import dataclass, replace
 from functools import partial
+from math import gcd
 from pathlib import Path
 
 from .deprecated import with_old_attributes
@@ -193,6 +194,7 @@ class Target:
     clang: clang's name of the target; clang compiles for it if the target's C library is installed.
     bare_metal: a microcontroller without an operating system.
     l1, l2: sizes of the data caches in bytes, for which kernels choose blocks; 0: no cache.
+    l1_ways: lines of a set of L1, whose other lines are l1 / l1_ways bytes apart; 0: CPUs of the level differ.
     """
 
     name: str
@@ -210,9 +212,16 @@ class Target:
     bare_metal: bool = False
     l1: int = 32 << 10
     l2: int = 256 << 10
+    l1_ways: int = 0
 
     def __str__(self) -> str:
         return self.name
+
+    def rows_in_l1(self, stride: int) -> int:
+        """Returns the maximum of equally spaced rows of which L1 holds a line each; 0: unknown. More rows evict each
+        other, although L1 has space. stride: bytes from one row to the next."""
+        way = self.l1 // self.l1_ways if self.l1_ways else 0
+        return self.l1_ways * (way // gcd(stride, way)) if way else 0
 
     @property
     def float16_target(self) -> Target | None:
@@ -267,13 +276,14 @@ TARGETS = {target.name: target for target in (
     Target("x86-64", ISAS["sse2"], "x86_64", "any 64-bit x86 (SSE2)",
            ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64"),
     Target("x86-64-v3", ISAS["avx2"], "x86_64", "x86 with AVX2 and FMA (Haswell, Zen, 2013 on)",
-           ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64", cpu="max", l1=32 << 10, l2=512 << 10),
+           ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64", cpu="max", l1=32 << 10, l2=512 << 10,
+           l1_ways=8),
     Target("x86-64-v3-vnni", ISAS["avx2_vnni"], "x86_64", "x86 with AVX2 and AVX-VNNI (Alder Lake, Zen 5 on)",
-           ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=512 << 10),
+           ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=512 << 10, l1_ways=8),
     Target("x86-64-v4", ISAS["avx512"], "x86_64", "x86 with AVX-512 (Skylake-X, Ice Lake, Zen 4 on)",
-           ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=1 << 20),
+           ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=1 << 20, l1_ways=8),
     Target("x86-64-v4-vnni", ISAS["avx512_vnni"], "x86_64", "x86 with AVX-512 and VNNI (Ice Lake, Zen 4 on)",
-           ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=1 << 20),
+           ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=1 << 20, l1_ways=8),
     Target("arm64", ISAS["neon"], "aarch64", "64-bit Arm with NEON (armv8.0 and later)",
            _ARM64, "aarch64-linux-musl", l2=512 << 10, qemu="qemu-aarch64", cpu="cortex-a57", features=("+neon",)),
     Target("arm64-v82", ISAS["neon_v82"], "aarch64", "armv8.2 (Cortex-A55, A76, 2018 on): with 8-bit dot products",

@@ -9,10 +9,10 @@ vectors hold pixels, are those of the methods `pixel_…`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ..target import Isa
+from ..target import Isa, Target
 from .microkernel.window import Taps
 from .packing import BLOCK
 
@@ -73,6 +73,7 @@ class Tiling:
     scalar_inputs: an instruction multiplies a vector by a general register (Helium), so inputs need no vectors.
     hoists_loads: the compiler loads all operands of a step before the first product (`Isa.hoists_loads`).
     lmul_vectors: vectors that one instruction takes at most, as a register group of RISC-V (LMUL); 0: no groups.
+    rows_in_l1: pixels of which L1 holds a line each, so a tile has no more of them (`Target.rows_in_l1`); 0: unknown.
     """
 
     lanes: int
@@ -84,9 +85,15 @@ class Tiling:
     scalar_inputs: bool = False
     hoists_loads: bool = False
     lmul_vectors: int = 0
+    rows_in_l1: int = 0
 
     def __str__(self) -> str:
         return f"{self.lanes}x{self.registers}" + (f"v{self.vectors}" if self.vectors else "")
+
+    def for_rows(self, stride: int, target: Target) -> Tiling:
+        """Returns the tiling for pixels that are `stride` bytes apart in memory."""
+        rows = target.rows_in_l1(stride)
+        return replace(self, rows_in_l1=rows) if 0 < rows < self.max_pixels(1) else self
 
     @staticmethod
     def of(isa: Isa, lane_fma: bool = False, vectors: int = 0, assembler: bool = False) -> Tiling:
@@ -107,8 +114,12 @@ class Tiling:
         return tuple(v for v in range(1, widest + 1) if (v * self.lanes) % BLOCK == 0 or BLOCK % (v * self.lanes) == 0)
 
     def max_pixels(self, vectors: int) -> int:
-        """Returns the maximum of pixels in a tile that does not spill. Compilers load some inputs early, so a tile in C
-        leaves more registers free than it needs."""
+        """Returns the maximum of pixels in a tile that neither spills nor evicts its inputs from L1."""
+        fitting = self._max_pixels_in_registers(vectors)
+        return min(fitting, self.rows_in_l1) if self.rows_in_l1 else fitting
+
+    def _max_pixels_in_registers(self, vectors: int) -> int:
+        """Compilers load some inputs early, so a tile in C leaves more registers free than it needs."""
         if self.lane_fma:
             return {1: 12, 2: 10 if self.assembler else 9, 4: 5}.get(vectors, 1)
         if self.hoists_loads:

@@ -6,7 +6,7 @@ import pytest
 
 from tvm_megcc.kernels.packing import pack
 from tvm_megcc.kernels.tiling import BLOCK, Tiling
-from tvm_megcc.target import ISAS
+from tvm_megcc.target import ISAS, TARGETS
 
 
 @pytest.mark.parametrize("isa", ISAS.values(), ids=list(ISAS))
@@ -71,3 +71,16 @@ def test_parts_of_a_tile_are_neighbours_in_a_block(isa: str):
             assert [v for first, n in parts for v in range(first, first + n)] == list(range(vectors))
             assert all(first // block == (first + n - 1) // block and n <= max(1, tiling.lmul_vectors)
                        for first, n in parts)
+
+
+@pytest.mark.parametrize(("stride", "rows", "tile"), [
+    (4096, 8, (8, 3)), (3 * 4096, 8, (8, 3)), (2048, 16, (14, 2)), (1536, 64, (14, 2)), (4100, 8 * 1024, (14, 2))])
+def test_rows_of_a_tile_do_not_evict_each_other(stride: int, rows: int, tile: tuple[int, int]):
+    """L1 has 64 sets of 8 lines: rows that are 4096 bytes apart share one set, so a tile has at most 8 of them."""
+    target = TARGETS["x86-64-v4"]
+    assert target.rows_in_l1(stride) == rows
+    tiling = Tiling.of(target.isa).for_rows(stride, target)
+    vectors = tiling.best_vectors(56, 1024)
+    assert (tiling.max_pixels(vectors), vectors) == tile
+    assert TARGETS["x86-64"].rows_in_l1(stride) == 0
+    assert Tiling.of(ISAS["sse2"]).for_rows(stride, TARGETS["x86-64"]) == Tiling.of(ISAS["sse2"])

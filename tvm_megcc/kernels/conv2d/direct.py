@@ -73,6 +73,8 @@ class DirectConv(Tiled):
         s, x = Geometry.of(site), site.x.layout
         by_assembler = s.is_pointwise and x == blocked(site.target) and not site.compact
         tiling = Tiling.of(site.isa, site.isa.lane_fma and x != PLAIN, self.vectors, assembler=by_assembler)
+        if x == NHWC and not site.compact:
+            tiling = tiling.for_rows(4 * s.ic * s.window[3], site.target)
         return TaskGrid.of(tiling, s.ic * s.taps, s.oc, s.n * s.g, s.oh, s.ow, s.is_pointwise, site.context)
 
     def lower(self, site):

@@ -42,6 +42,8 @@ class PackedMatMul(Tiled):
     def _task_grid(self, site: Site) -> TaskGrid:
         rows, depth, columns = _sizes(site)
         tiling = Tiling.of(site.isa, site.isa.lane_fma, self.vectors)
+        if not site.compact:
+            tiling = tiling.for_rows(4 * depth, site.target)
         return TaskGrid.of(tiling, depth, columns, 1, rows, 1, True, site.context)
 
     def lower(self, site):

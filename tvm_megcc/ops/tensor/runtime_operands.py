@@ -56,23 +56,28 @@ def slice_at_run_time(node: OnnxNode) -> str:
     for axis in range(type_.rank) if axes is None else axes:
         extent = node.extent(type_.shape[axis])
         step = element_for(4, axis, one)
-        # Bounds are clamped to [0, extent], those of a negative step to [-1, extent - 1] (ONNX's Slice).
-        (is_backwards,) = node.emit("less", (step, zero))
-        (last,) = node.emit("sub", (extent, one))
-        (lower,) = node.emit("where", (is_backwards, node.constant(np.array(-1)), zero))
-        (upper,) = node.emit("where", (is_backwards, last, extent))
-        bounds = []
-        for operand, default, lower_bound in ((1, zero, zero), (2, extent, lower)):
-            index = element_for(operand, axis, default)
-            (bounded,) = node.emit("max", (index, node.constant(np.array(-END_OF_AXIS))))  # so that the sum fits int64
-            (from_front,) = node.emit("add", (bounded, extent))
-            (index,) = node.emit("where", (*node.emit("less", (index, zero)), from_front, index))
-            bounds += node.emit("min", (*node.emit("max", (index, lower_bound)), upper))
-        start, end = bounds
+        start, end = _clamped_bounds(node, element_for(1, axis, zero), element_for(2, axis, extent), step, extent)
         extent_of_slice = number_of_steps(node, start, end, step, type_.shape[axis])
         (steps,) = node.emit("mul", (emit_arange(node, extent_of_slice, "int64"), step))
         (value,) = node.emit("gather", (value, *node.emit("add", (steps, start))), axis=axis)
     return value
+
+
+def _clamped_bounds(node: OnnxNode, start: str, end: str, step: str, extent: str) -> list[str]:
+    """Emits the bounds of a slice as ONNX's Slice clamps them, int64 []: to [0, extent], those of a negative step to
+    [-1, extent - 1]. Negative bounds count from the end of the axis."""
+    zero, one = (node.constant(np.array(n)) for n in (0, 1))
+    (is_backwards,) = node.emit("less", (step, zero))
+    (last,) = node.emit("sub", (extent, one))
+    (lower,) = node.emit("where", (is_backwards, node.constant(np.array(-1)), zero))
+    (upper,) = node.emit("where", (is_backwards, last, extent))
+    bounds: list[str] = []
+    for index, lower_bound in ((start, zero), (end, lower)):
+        (bounded,) = node.emit("max", (index, node.constant(np.array(-END_OF_AXIS))))  # so that the sum fits int64
+        (from_front,) = node.emit("add", (bounded, extent))
+        (from_any,) = node.emit("where", (*node.emit("less", (index, zero)), from_front, index))
+        bounds += node.emit("min", (*node.emit("max", (from_any, lower_bound)), upper))
+    return bounds
 
 
 def number_of_steps(node: OnnxNode, start: str, stop: str, step: str, limit: Dim | None) -> Dim:

@@ -187,7 +187,7 @@ def _frame_indices(node: OnnxNode, extent: Dim, length: Dim) -> str:
             return node.constant(np.arange(frames)[:, None] * step + np.arange(length))
         (starts,) = node.emit("mul", (emit_arange(node, frames, "int64"), node.constant(np.array(step))))
         return emit_broadcast(node, "add", (node.emit("reshape", (starts,), shape=(frames, 1))[0], along))[0]
-    stated = node.declared_if_unknown(1)
+    stated = node.declared_if_unknown(1)  # the result's declared shape, whose second extent is the number of frames
     (step,) = node.emit("reshape", cast_to(node, node.inputs[1], "int64"), shape=())
     first, stop = (node.extent(index) for index in (0, extent - length + 1))
     frames = number_of_steps(node, first, stop, step, extent) if stated is None else stated[1]

@@ -30,6 +30,8 @@ def output_extent(extent: Dim, kernel: int, stride: int, dilation: int, before: 
                              f"with pads {before} and {after}")
     if not ceil:
         return floordiv(span, stride) + 1
+    # The last window starts at most at span + stride - 1, which is before the end, extent + before, if
+    # stride + after <= reach. Otherwise only the windows that start before the end count.
     positions = ceildiv(span, stride) + 1
     return positions if stride + after <= reach else dim_min(positions, ceildiv(extent + before, stride))
 
@@ -137,6 +139,8 @@ def _same_pads(node: OnnxNode, kernel, strides, dilations, upper: bool) -> tuple
     for extent, k, stride, dilation in zip(node.type(0).shape[2:], kernel, strides, dilations, strict=True):
         reach = (k - 1) * dilation + 1
         total = (ceildiv(extent, stride) - 1) * stride + reach - extent
+        # total >= reach - stride, because ceildiv(extent, stride) * stride >= extent; so a symbolic total needs a
+        # maximum with 0 only if reach < stride. A window of one element gets no pads: its total is never positive.
         if isinstance(total, int) or reach < stride:
             total = dim_max(total, 0) if reach > 1 else 0
         begins.append(total // 2 if upper else total - total // 2)

@@ -25,6 +25,11 @@ SUM_BITS = 12
 MAX_LENGTH = 2**SUM_BITS - 1
 
 
+#: 1/3, exp(-1/8), and exp(-2^k) for k = -2 to 4, in Q0.31.
+_ONE_THIRD, _EXP_MINUS_EIGHTH = 715827883, 1895147668
+_EXP_MINUS_POWERS = 1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242
+
+
 def doubling_high(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Returns (a * b) / 2^31 rounded to the nearest, ties up: the product of fixed-point numbers, gemmlowp's
     SaturatingRoundingDoublingHighMul without saturation. Operands are int64 arrays with values of int32."""
@@ -40,24 +45,28 @@ def rounding_shift(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
 def reciprocal(denominator: np.ndarray) -> np.ndarray:
     """Returns 1 / (1 + x) for x in [0, 1), both in Q0.31, by three steps of Newton's method in Q2.29: gemmlowp's
     one_over_one_plus_x_for_x_in_0_1. denominator: x."""
-    half_denominator = (denominator + (2**31 - 1) + 1) // 2
-    x = 1515870810 + doubling_high(half_denominator, np.int64(-1010580540))
+    half_denominator = (denominator + (2**31 - 1) + 1) // 2   # (1 + x) / 2 in Q0.31
+    x = 1515870810 + doubling_high(half_denominator, np.int64(-1010580540))   # 48/17 - 32/17 (1 + x) / 2 in Q2.29
     for _ in range(3):
         x = x + 4 * doubling_high(x, (1 << 29) - doubling_high(half_denominator, x))
     return np.minimum(2 * x, 2**31 - 1)
 
 
 def exponentials(scaled: np.ndarray) -> np.ndarray:
-    """Returns exp of non-positive numbers in Q5.26, in Q0.31: a polynomial for the fraction below 1/4, and one factor
-    for each bit above it. Source: gemmlowp's exp_on_negative_values."""
-    quarter = (scaled & ((1 << 24) - 1)) - (1 << 24)
-    x = (quarter << 5) + (1 << 28)
+    """Returns exp of non-positive numbers in Q5.26, in Q0.31. Source: gemmlowp's exp_on_negative_values.
+
+    A number is q - r, with q in [-1/4, 0) and r a multiple of 1/4. exp(q) is exp(-1/8) times the Taylor polynomial of
+    degree 4 of exp(q + 1/8); each bit of r contributes a factor exp(-2^k), k = -2 to 4.
+    """
+    quarter = (scaled & ((1 << 24) - 1)) - (1 << 24)   # q
+    x = (quarter << 5) + (1 << 28)   # q + 1/8 in Q0.31
     square = doubling_high(x, x)
     cube, fourth = doubling_high(square, x), doubling_high(square, square)
-    series = rounding_shift(doubling_high(rounding_shift(fourth, 2) + cube, np.int64(715827883)) + square, 1)
-    result = 1895147668 + doubling_high(x + series, np.int64(1895147668))
-    rest = quarter - scaled
-    for bit, factor in enumerate((1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242), start=24):
+    # x^4/24 + x^3/6 + x^2/2 as ((x^4/4 + x^3) * 1/3 + x^2) / 2; then exp(-1/8) * (1 + x + …).
+    series = rounding_shift(doubling_high(rounding_shift(fourth, 2) + cube, np.int64(_ONE_THIRD)) + square, 1)
+    result = _EXP_MINUS_EIGHTH + doubling_high(x + series, np.int64(_EXP_MINUS_EIGHTH))
+    rest = quarter - scaled   # r
+    for bit, factor in enumerate(_EXP_MINUS_POWERS, start=24):
         result = np.where(rest >> bit & 1, doubling_high(result, np.int64(factor)), result)
     return np.where(scaled == 0, 2**31 - 1, result)
 
@@ -90,6 +99,7 @@ class SoftmaxFixed(Operator):
         padded_table[:len(table)] = table
         powers = padded_table[wide.max(attrs.axis, keepdims=True, initial=np.iinfo(x.dtype).min) - wide]
         total = rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True)
+        # total = (1 + f) * 2^(bits - 1), so a number becomes power / (1 + f), shifted to the result's scale.
         bits = np.frexp(np.maximum(total, 1).astype(np.float64))[1].astype(np.int64)
         scale = reciprocal((total << (32 - bits)) - (1 << 31))
         limits = np.iinfo("int16" if attrs.get("wide") else x.dtype)

@@ -59,7 +59,8 @@ class Recurrent(Operator):
         if x.rank != 3 or r.rank != 3:
             raise ShapeError(f"wants operands of rank 3, not {x} and {r}")
         (steps, batch, columns), (directions, rows, units) = x.shape, r.shape
-        scale = others[len(cls.operands) - 4] if len(others) > len(cls.operands) - 4 else None
+        scale_index = cls.operands.index("r_scale?") - 3  # in `others`, which begin with the fourth operand
+        scale = others[scale_index] if len(others) > scale_index else None
         if (r.dtype in INT8_TYPES) != (scale is not None):
             raise ShapeError(f"weights {r} {'without' if scale is None else 'with'} scales")
         if directions != len(DIRECTIONS[attrs.direction]):
@@ -96,7 +97,7 @@ class Recurrent(Operator):
             raise ShapeError(f"sequence lengths {lengths.tolist()} of {steps} steps")
         inputs = x.astype(np.float64).reshape(steps, batch, directions, cls.gates, units)
         operands = [None if operand is None else operand.astype(np.float64) for operand in others]
-        *operands, scale = operands + [None] * (len(cls.operands) - 3 - len(operands))
+        *operands, scale = operands + [None] * (len(cls.operands) - 3 - len(operands))  # r_scale is the last
         if scale is not None:
             r = (r.astype(np.float64) - attrs.get("r_zero", 0)) * scale[..., None]
         y = np.zeros((steps, directions, batch, units))
@@ -287,7 +288,7 @@ class _RecurrentImporter:
 
     def split(self, operands: Sequence[str], activations: Sequence[tuple[Expr, ...]]) -> tuple[str, ...]:
         """Emits two directions with different activations as two layers."""
-        axes = (2, 0, None, 0, 0, 0)
+        axes = (2, 0, None, 0, 0, 0)  # the axis of directions in x, r, lengths, initial states and peepholes
         parts = []
         for d, direction in enumerate(("forward", "reverse")):
             of_direction = [value if not value or axis is None else self.part(value, axis, d, 2)

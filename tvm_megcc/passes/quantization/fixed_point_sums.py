@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites quantised sums of two 8-bit integers to fewer instructions. Each rewrite is verified for all pairs of
 integers, so results have the same bits. TFLite's fixed-point sums become float sums, which saves three 64-bit products
-for each element. ONNX's float sums lose their division, or become integer products."""
+for each element. ONNX's float sums lose their division, or become integer products.
+
+Functions of expressions here (`ir/expr.py` defines all): `real` converts an integer to float32, `nearest_within` rounds
+a float to int32 (ties to even), `rescale_fixed` is TFLite's fixed-point product, `shift_down` shifts an int32 right.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +130,8 @@ def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str],
     """Returns an equal expression in which sums of multiples of two integers of small range take fewer instructions.
 
     Args:
-        operands, kinds: intervals and lanes of the operands, as `intervals.interval` takes them.
+        operands: the range of each operand.
+        kinds: what each operand's vector lanes hold, such as "int32" (`ir/lanes.py`).
         in_integers: integer products are as fast as float ones, and stores can shift (`lanes.STORE_SHIFTS`).
         limits: the range to which the result is clipped.
     """
@@ -190,7 +195,7 @@ def _simpler_sum(total: _Sum, first: tuple[float, float], second: tuple[float, f
         within = (clip(found, *limits) for found in expressions)
         found = _first_equal(within, clip(total.of((arg(0), arg(1))), *limits), (rows, columns), sums, "int32")
         if found is not None:
-            return found.args[0].args[0]
+            return found.args[0].args[0]  # without the minimum and maximum that `clip` added
     return None
 
 
@@ -198,10 +203,12 @@ def _in_integers(total: _Sum, *ranges: tuple[float, float]) -> Iterator[Expr]:
     """Yields candidates in integers: sums of multiples with as many bits as fit in int32, which 8-bit stores shift
     right."""
     largest = sum(abs(factor) * max(map(abs, bounds)) for factor, bounds in zip(total.factors, ranges, strict=True))
+    # A store keeps the byte from bit 16 on, or from a higher bit that the CPU can shift to (`lanes.STORE_SHIFTS`).
     shift = next((16 + down for down in reversed(lanes.STORE_SHIFTS) if (largest + 2) * 2.0**(16 + down) < 2**31), None)
     if shift is None:
         return
     first, second = (round(factor * 2.0**shift) for factor in total.factors)
+    # The factors of the sum are rounded, so integers near them are tried too, the nearest first.
     for a, b in sorted(product(range(-8, 9), repeat=2), key=lambda steps: (abs(steps[0]) + abs(steps[1]), steps)):
         yield call("shift_down", arg(0) * (first + a) + arg(1) * (second + b), shift)
 
@@ -211,8 +218,8 @@ def _undivided(total: _Sum) -> Iterator[Expr]:
     integers, (first, second) = (arg(0), arg(1)), total.factors
     for a, b in product(_FACTOR_CHANGES, _FACTOR_CHANGES):
         yield _Sum(float(np.float32(first * (1 + a))), float(np.float32(second * (1 + b)))).of(integers)
-    for nudge in _FACTOR_CHANGES:
-        factor = float(np.float32((1 + nudge / 2) / total.number))
+    for change in _FACTOR_CHANGES:
+        factor = float(np.float32((1 + change / 2) / total.number))  # half of a step: steps of the quotient are finer
         yield _Sum(total.first, total.second, "mul", factor).of(integers)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..microkernel.printer import Printer, offset
 from ..microkernel.window import Taps, Window
+from ..packing import BLOCK
 from ..parameters import Scope
-from ..tiling import BLOCK
 from .register_tile import Reduction
 
 if TYPE_CHECKING:

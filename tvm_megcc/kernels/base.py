@@ -98,6 +98,15 @@ INTEGERS = tuple(dtype for dtype in ORDINARY if dtype.startswith(("int", "uint")
 NUMBERS = (*INTEGERS, "float32", "float64")
 
 
+#: Cycles of a call besides those of its loops, for `Kernel.cost`; they decide for small operators. `LOOP_CALL`: one
+#: loop over all elements. `CALL`: loops over tiles or windows. `PACKING_CALL`: the same, after operands were packed or
+#: gathered. `LARGE_CALL`: kernels that prepare more, such as panels, or results that are kept between parts of a sum.
+LOOP_CALL, CALL, PACKING_CALL, LARGE_CALL = 100, 200, 300, 500
+#: Cycles of a call of a kernel that takes any operands, one element or row after the other. With so many it is chosen
+#: only if no other candidate applies, or for very small operators.
+FALLBACK_CALL = 1000
+
+
 class Kernel:
     """A candidate: one algorithm that can realise an operator. Immutable; an operator lists instances of subclasses.
 
@@ -148,7 +157,15 @@ class Kernel:
         raise NotImplementedError
 
     def cost(self, site: Site) -> float:
-        """Estimates cycles on one core of the target. Unknown extents have their likely values."""
+        """Estimates cycles on one core of the target. Unknown extents have their likely values.
+
+        An estimate is the cycles of the call (`CALL` and those after it) plus, for each loop, its iterations times the
+        cycles of one. An iteration computes a vector if the line divides by lanes, else an element; a multiply-add of
+        vectors is about one cycle, more with its loads. The numbers of cycles are rough. They come from times that
+        `megcc list kernels --time` measured (x86-64), and from counted instructions where the target runs in an
+        emulator. Only the order of the candidates of an operator matters: benchmarks/cost_model.py tells how far the
+        one of least cost is from the fastest. The default, for kernels that move elements, is 8 bytes per cycle.
+        """
         return sum(t.bytes for t in (*site.inputs, *site.outputs) if t is not None) / 8
 
     def other_tiles(self, site: Site) -> Iterable[Kernel]:

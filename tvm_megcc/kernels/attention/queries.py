@@ -9,7 +9,7 @@ from ...foreign import digest
 from ...ir.dims import Dim, ceildiv, dim_min, likely, product
 from ...ops.cache_rows import CACHE_DTYPES, SCALE
 from ...ops.nn.fused_attention import extents_of
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..base import FLOAT32, LARGE_CALL, Kernel, Lowered, Operand, extent_symbols, present
 from ..parameters import Parameters, Scope
 from ..site import Site
 from ..tiling import Tiling
@@ -174,7 +174,8 @@ class AttentionColumns(Kernel):
         blocks = extents["b"] * extents["n"] * -(-extents["s"] // width)
         columns = -(-extents["v"] // site.isa.lanes)
         products = 0.7 * extents["t"] * (vectors * extents["h"] + min(extents["s"], width) * columns)
-        return 500 + blocks * (products + vectors * (12 * extents["t"] + 4 * extents["h"]))
+        # 0.7: a multiply-add of a tile; 12: an exponential, and the maximum and sum; 4: a transposed query.
+        return LARGE_CALL + blocks * (products + vectors * (12 * extents["t"] + 4 * extents["h"]))
 
 
 class AttentionFewQueries(AttentionColumns):
@@ -205,4 +206,6 @@ class AttentionFewQueries(AttentionColumns):
         """Estimates the cost of the sums across lanes, the exponentials and the products."""
         extents, lanes = likely_extents(site), site.isa.lanes
         scores = extents["b"] * extents["n"] * extents["s"] * extents["t"]
-        return 500 + scores * (6 + 20 / lanes + 1.2 * -(-extents["h"] // lanes) + 1.0 * -(-extents["v"] // lanes))
+        # 6: a sum across lanes; 20: an exponential of a vector; 1.2 and 1: multiply-adds with keys and with values.
+        return LARGE_CALL + scores * (
+            6 + 20 / lanes + 1.2 * -(-extents["h"] // lanes) + 1.0 * -(-extents["v"] // lanes))

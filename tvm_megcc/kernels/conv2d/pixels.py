@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from ...ir.dims import Dim, ceildiv, dim_max, number, round_up
 from ...target import Target
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..base import CALL, FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..parameters import Scope
 from ..sharing import is_large, load_imbalance
 from ..site import Site
@@ -126,7 +126,8 @@ class PixelConv(Kernel):
             vector_copy = {1: 2.0, 2: 8.0}.get(s.strides[1], 2.0 * lanes)
             input_rows = s.rows_read(rows) / rows
             copied = s.ic * input_rows * s.strides[1] * (10 + vector_copy * pixels / lanes)
-        return 200 + s.n * s.g * height * (steps + copied + 30 * tiles)
+        # 30: a tile is called, and its results are stored.
+        return CALL + s.n * s.g * height * (steps + copied + 30 * tiles)
 
 
 @lru_cache(maxsize=1024)

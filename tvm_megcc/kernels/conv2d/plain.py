@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ...ir.dims import product
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..base import FALLBACK_CALL, FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from .geometry import ConvParameters, Geometry
 
 
@@ -26,4 +26,4 @@ class PlainConv(Kernel):
 
     def cost(self, site):
         s = Geometry.of(site)
-        return 1000 + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))
+        return FALLBACK_CALL + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))

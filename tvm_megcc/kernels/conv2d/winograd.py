@@ -26,6 +26,8 @@ from .winograd_tile import WINDOW, WinogradTile
 #: The points of interpolation are 0, ±NEAR, ±FAR and infinity.
 NEAR, FAR = 2 / 3, 3 / 2
 _FINITE_POINTS = (0.0, NEAR, -NEAR, FAR, -FAR)
+#: Cost of a call besides its tiles, in the unit of the next ones.
+_CALL_COST = 400
 #: Costs of transforming a vector of channels of an input tile, of an output tile, and a vector of weights, in
 #: multiply-adds of vectors.
 _INPUT_COST, _OUTPUT_COST, _WEIGHTS_COST = 260, 200, 100
@@ -148,7 +150,7 @@ class WinogradConv(Kernel):
     def cost(self, site):
         """Estimates the cost of an image, in vector multiply-adds."""
         s = Geometry.of(site)
-        return 400 + s.n * self._blocking(site).cost(s)
+        return _CALL_COST + s.n * self._blocking(site).cost(s)
 
     def _blocking(self, site):
         return Blocking.of(Geometry.of(site), self.raw, site.target, site.context.weight_bytes)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.dims import ceildiv, product, round_up
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair, present
+from ..base import CALL, FALLBACK_CALL, FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair, present
 from ..conv2d.geometry import ConvParameters, Geometry, blocked
 from ..site import Site
 from ..tiling import Tiling
@@ -74,8 +74,9 @@ class PhasesTransposedConv(Kernel):
     def cost(self, site):
         lanes, (_, oc, kh, kw) = site.isa.lanes, site.inputs[1].shape
         if self._is_depthwise(site):
-            return 200 + 2.0 * site.x.stored * kh * kw / lanes
-        return 200 + site.x.size * kh * kw * (ceildiv(oc, lanes) + 0.8) + 2 * site.y.stored / lanes
+            return CALL + 2.0 * site.x.stored * kh * kw / lanes
+        # A multiply-add for each vector of output channels, and 0.8 for the load of x; each result is stored once.
+        return CALL + site.x.size * kh * kw * (ceildiv(oc, lanes) + 0.8) + 2 * site.y.stored / lanes
 
 
 class PlainTransposedConv(Kernel):
@@ -96,4 +97,4 @@ class PlainTransposedConv(Kernel):
                        channels=G * OC)
 
     def cost(self, site):
-        return 1000 + 4.0 * site.x.size * product(site.inputs[1].shape[1:])
+        return FALLBACK_CALL + 4.0 * site.x.size * product(site.inputs[1].shape[1:])

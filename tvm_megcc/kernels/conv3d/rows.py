@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import Dim, ceildiv, product
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..base import FALLBACK_CALL, FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import window_name
 from ..parameters import Parameters
 
@@ -50,4 +50,4 @@ class RowsConv3d(Kernel):
                        f"conv3d_{window_name(*window)}" + "_bias" * bias, self.name, channels=G * OC)
 
     def cost(self, site):
-        return 1000 + 2.0 * site.y.size * product(site.inputs[1].shape[1:]) / site.isa.lanes
+        return FALLBACK_CALL + 2.0 * site.y.size * product(site.inputs[1].shape[1:]) / site.isa.lanes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import ceildiv, product
 from ...ops.random.philox import elements_per_block, random_bits
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import LOOP_CALL, Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
 from ..site import Site
 
@@ -47,4 +47,5 @@ class PhiloxBlocks(Kernel):
                        f"draw_{attrs.law}_{used_bits}", self.name)
 
     def cost(self, site: Site) -> float:
-        return 100.0 + 20.0 * product(site.y.shape)
+        # 20: ten rounds for four words, and the distribution.
+        return LOOP_CALL + 20.0 * product(site.y.shape)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import ceildiv, product, round_up
-from ..base import Operand, extent_symbols, present
+from ..base import PACKING_CALL, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..integer.dot import WeightPacking, is_narrow, with_sums
 from ..integer.products import IntegerConv, IntegerMatMul
@@ -86,7 +86,8 @@ class PairProducts(WindowProducts):
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
-        return 300 + s.g * pixels * (3 * depth + 20 + s.oc * (1.5 * depth + 20))
+        # For each pixel: 3 to pack an element; for each channel of it 1.5 for a product, 20 to requantize and store.
+        return PACKING_CALL + s.g * pixels * (3 * depth + 20 + s.oc * (1.5 * depth + 20))
 
 
 class PairConv(PairProducts, IntegerConv):

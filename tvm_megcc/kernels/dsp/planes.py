@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ir.dims import ceildiv, likely, product, static
 from ...ir.types import DTYPES
-from ..base import Lowered, Operand, extent_symbols, present
+from ..base import PACKING_CALL, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..integer.dot import packed_zero, packing_offset, zero_name
 from ..integer.products import OneFilterAChannel
@@ -139,7 +139,8 @@ class DspDepthwise(OneFilterAChannel):
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
-        return 300 + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 0.9 + 15 + 2 * product(s.strides))
+        # For each output: 0.9 for a tap, 15 for the requantization and the store, 2 for each element that is unpacked.
+        return PACKING_CALL + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 0.9 + 15 + 2 * product(s.strides))
 
 
 def _is_no_larger(s: Geometry) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import ceildiv, product, round_up
-from ..base import Operand, extent_symbols, present
+from ..base import PACKING_CALL, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..integer.dot import WeightPacking, as_outputs, is_narrow, pack_weights, packed_zero
 from ..integer.products import IntegerConv, IntegerMatMul
@@ -92,7 +92,8 @@ class DspProducts(WindowProducts):
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
-        return 300 + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
+        # For each pixel: 2 to pack an element; for each channel of it 0.95 for a product, 20 to requantize and store.
+        return PACKING_CALL + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
 
 
 def _joins(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:

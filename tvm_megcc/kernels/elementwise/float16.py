@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.dims import ceildiv, product
 from ...ir.types import NHWC, PLAIN, nchwc
-from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..base import CALL, Kernel, Lowered, Operand, extent_symbols, possible_layouts
 from ..parameters import Parameters
 from ..site import Site
 from .loops import VectorKernel
@@ -77,7 +77,7 @@ class Float16Blocks(Kernel):
                        f"cast_blocks_{site.y.layout}", self.name)
 
     def cost(self, site: Site) -> float:
-        return 200 + 2.0 * site.y.stored / site.isa.lanes
+        return CALL + 2.0 * site.y.stored / site.isa.lanes
 
 
 FLOAT16_LOOPS = Float16Loops()

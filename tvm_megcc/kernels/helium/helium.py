@@ -11,7 +11,7 @@ import numpy as np
 from ...ir.dims import ceildiv, product, round_up
 from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import INT8_TYPES
-from ..base import Lowered, Operand, extent_symbols, present
+from ..base import CALL, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..integer.dot import is_narrow, pack_weights, packing_offset, with_sums, zero_name
 from ..integer.products import IntegerConv, IntegerMatMul, IntegerProducts, OneFilterAChannel, pixel_extents
@@ -101,7 +101,8 @@ class HeliumProducts(IntegerProducts):
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 16)
         gathered = 0 if s.taps == 1 else 0.3 * depth + 10 * s.kh
-        return 200 + s.g * pixels * (gathered + 20 + s.oc * (0.12 * depth + 5))
+        # For each channel of a pixel: 0.12 for a product (of 16 in a vector), 5 to requantize and store.
+        return CALL + s.g * pixels * (gathered + 20 + s.oc * (0.12 * depth + 5))
 
 
 class HeliumConv(HeliumProducts, IntegerConv):
@@ -200,5 +201,7 @@ class HeliumDepthwise(OneFilterAChannel):
         s = Geometry.of(site)
         pixels = product((s.n, s.oh, s.ow))
         if s.taps == 9 and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0:
+            # By rows (helium_rows.c.j2): 2000 to repeat the weights in vectors, and 10 for an output.
             return 2000 + pixels * s.g * 10
-        return 200 + pixels * (s.taps * 4 + 20 + round_up(s.g, 16) * (s.taps * 0.65 + 4))
+        # For each pixel: 4 for the address of a tap; for each channel 0.65 for a tap, 4 to requantize and store.
+        return CALL + pixels * (s.taps * 4 + 20 + round_up(s.g, 16) * (s.taps * 0.65 + 4))

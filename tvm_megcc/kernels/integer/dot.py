@@ -13,7 +13,7 @@ from ...ir.dims import Dim, ceildiv, likely, product, round_up
 from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import CENTRED_TYPES, INT8_TYPES
 from ...target import Isa
-from ..base import Lowered, Operand, extent_symbols, present
+from ..base import PACKING_CALL, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Extent, Geometry
 from ..packing import packer
 from ..parameters import Scope
@@ -349,12 +349,13 @@ class DotProducts(IntegerProducts):
         form = PackedForm.of(site.isa, site.x.dtype, 0)
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), _packed_depth(s, form)
         if site.isa.dsp or site.isa.pairs:
-            return 300 + outputs * s.oc * (4.0 * depth + 25)  # loads, products and sums one by one in C
+            return PACKING_CALL + outputs * s.oc * (4.0 * depth + 25)  # loads, products and sums one by one in C
         if site.isa.helium:
-            return 300 + outputs * s.oc * (1.5 * depth + 10)
+            return PACKING_CALL + outputs * s.oc * (1.5 * depth + 10)
         if site.isa.dot_product in _INSTRUCTIONS and form.dtype == site.isa.dot_dtype:
-            return 300 + outputs * depth * s.oc * _INSTRUCTIONS[site.isa.dot_product]
-        return 300 + outputs * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / form.step + 0.1)
+            return PACKING_CALL + outputs * depth * s.oc * _INSTRUCTIONS[site.isa.dot_product]
+        # 1.2: a dot product of vectors, of `step` elements in each lane; 0.1: an element of x is packed.
+        return PACKING_CALL + outputs * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / form.step + 0.1)
 
 
 class DotConv(DotProducts, IntegerConv):

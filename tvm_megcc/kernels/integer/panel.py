@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import INT8_TYPES
-from ..base import Kernel, Lowered, extent_symbols
+from ..base import LARGE_CALL, Kernel, Lowered, extent_symbols
 from ..matmul.packed import PanelMatMul, PanelParameters
 from ..microkernel.panel_tile import PanelTile
 from ..parameters import Scope
@@ -66,4 +66,5 @@ class PanelBytesMatMul(Kernel):
 
     def cost(self, site: Site) -> float:
         depth = site.x.shape[-2 if site.attrs.trans_a else -1]
-        return 500 + 1.6 * site.y.size * depth / site.isa.lanes + 4.0 * site.inputs[1].size
+        # 1.6: a multiply-add of vectors, and the conversion of sums to int32; 4: an element of b is packed as a float.
+        return LARGE_CALL + 1.6 * site.y.size * depth / site.isa.lanes + 4.0 * site.inputs[1].size

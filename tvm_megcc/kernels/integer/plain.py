@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.dims import product
 from ...ops.quantized.conv_matmul import CENTRED_TYPES, INT8_TYPES
-from ..base import Kernel, Lowered, Operand, extent_symbols, present
+from ..base import FALLBACK_CALL, Kernel, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..matmul.packed import PanelMatMul, PanelParameters, ProductParameters
 from ..site import Site
@@ -41,7 +41,7 @@ class PlainBytesConv(Kernel):
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
-        return 1000 + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))
+        return FALLBACK_CALL + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))
 
 
 @dataclass(frozen=True)
@@ -77,4 +77,4 @@ class PlainBytesMatMul(Kernel):
 
     def cost(self, site: Site) -> float:
         depth = site.x.shape[-2 if site.attrs.trans_a else -1]
-        return 1000 + 4.0 * site.y.size * depth
+        return FALLBACK_CALL + 4.0 * site.y.size * depth

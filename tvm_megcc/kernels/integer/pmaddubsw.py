@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.dims import ceildiv, product, round_up
-from ..base import Operand, extent_symbols
+from ..base import PACKING_CALL, Operand, extent_symbols
 from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..site import Site
@@ -156,7 +156,7 @@ class Pmaddubsw(DotProducts):
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, (runs, length) = product((s.n, s.oh, s.ow)), runs_of(s)
         # The end of a tile takes a few cycles more than with two vectors of channels.
-        return (300 + _entries(site, s, outputs_first, w_zero) * (1.75 * pixels + ceildiv(pixels, 13))
+        return (PACKING_CALL + _entries(site, s, outputs_first, w_zero) * (1.75 * pixels + ceildiv(pixels, 13))
                 + pixels * s.g * (3.5 * ceildiv(s.oc, site.isa.lanes) + 0.1 * runs * length))
 
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from ...ir.dims import ceildiv, likely, round_up
 from ...ir.types import DTYPES
-from ..base import Lowered, Operand, extent_symbols, present
+from ..base import LARGE_CALL, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..parameters import Parameters, Scope
@@ -150,13 +150,15 @@ class WinogradBytes(ChannelsLast):
         rows = _rows(site, s)
         tasks = -(-tile_rows // rows)
         tiles = -(-min(rows, tile_rows) * tile_columns // pixels) * pixels * tasks
+        # 1.15: a multiply-add of vectors with its loads; 4: the store of the sums of a position. 85, 70 and 75: the
+        # transforms of a vector of an input tile, of the sums of a tile, and of the weights of one input channel.
         product_cost = tiles * POSITIONS * (depth * 1.15 + 4) * outputs / lanes
         transform_cost = (tiles * depth / _INT16X * 85 + tiles * outputs / lanes * 70
                           + tasks * depth * outputs / _INT16X * 75)
         if site.isa.name not in _LANE_PRODUCTS:
             # Estimates cycles, like `DotProducts.cycles` for multiply-adds of pairs.
             product_cost, transform_cost = product_cost / site.isa.int16_step, transform_cost / 2
-        return 500 + s.n * (product_cost + transform_cost)
+        return LARGE_CALL + s.n * (product_cost + transform_cost)
 
 
 def _max_sum(site: Site, s: Geometry) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.dims import Dim, ceildiv, likely, product
 from ...ir.types import DTYPES
-from ..base import Lowered, Operand, extent_symbols, present
+from ..base import CALL, PACKING_CALL, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..integer.dot import ByteParameters, PackedForm, is_narrow, weight_type, with_sums, zero_name
 from ..integer.products import OneFilterAChannel
@@ -292,15 +292,16 @@ class DepthwiseBytes(OneFilterAChannel):
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
+        # For each vector of outputs, or each output: cycles of a tap, and of the requantization and the store.
         if site.isa.requantizing_stores and site.isa.dot_product not in _DOTS:
-            return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 2.5 + 16)
+            return PACKING_CALL + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 2.5 + 16)
         if site.isa.dot_product in _DOTS:
-            return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 0.7 + 10)
+            return PACKING_CALL + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 0.7 + 10)
         if site.isa.pairs:
-            return 300 + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 3 + 25)
+            return PACKING_CALL + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 3 + 25)
         slow = site.isa.dsp or site.isa.helium
         tap = 8.0 if slow else 1.2  # slow: bounds of each tap are checked, or registers are few
-        return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * tap + 8)
+        return CALL + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * tap + 8)
 
 
 #: The pixels of 16 channels in a task.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...ir.dims import Dim, ceildiv, product
 from ...ir.types import DTYPES, NHWC, PLAIN
 from ...ops.quantized.lookup_table import INT8_TYPES
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import CALL, LOOP_CALL, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import WindowParameters, window_name
 from ..integer.dot import zero_name
 from ..parameters import Parameters
@@ -71,7 +71,7 @@ class SumPoolBytes(PoolBytes):
         return self.call(site, "sum_pool", params, f"_{x.dtype}{zero_name(zero)}")
 
     def cost(self, site: Site) -> float:
-        return 200 + site.y.size * (2.0 * product(site.attrs.kernel) / site.isa.lanes + 1)
+        return CALL + site.y.size * (2.0 * product(site.attrs.kernel) / site.isa.lanes + 1)
 
 
 class MaxPoolBytes(PoolBytes):
@@ -85,7 +85,8 @@ class MaxPoolBytes(PoolBytes):
         return self.call(site, "max_pool", params, f"_{site.x.dtype}")
 
     def cost(self, site: Site) -> float:
-        return 200 + site.y.size * (product(site.attrs.kernel) + 2.0) / (2 * site.isa.lanes)
+        # A vector of bytes has more than twice as many elements as one of floats.
+        return CALL + site.y.size * (product(site.attrs.kernel) + 2.0) / (2 * site.isa.lanes)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class ReduceSumBytes(Kernel):
                        self.name)
 
     def cost(self, site: Site) -> float:
-        return 100 + 2.0 * site.x.size / site.isa.lanes
+        return LOOP_CALL + 2.0 * site.x.size / site.isa.lanes
 
 
 def _around_axis(site: Site) -> tuple[Dim, Dim, Dim] | None:

@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.dims import Dim, ceildiv, product, round_up
 from ...ops.quantized.nbits import BLOCK, activation_multiple, default_zero_point, unpack_weights
 from ...target import Isa
-from ..base import Kernel, Lowered, Operand, extent_symbols, present
+from ..base import LARGE_CALL, Kernel, Lowered, Operand, extent_symbols, present
 from ..microkernel.panel_tile import PanelTile
 from ..packing import packer
 from ..parameters import Parameters, Scope
@@ -119,7 +119,8 @@ class NBitsMatMul(Kernel):
                        f"{self.name}_{vectors}v", channels=N)
 
     def cost(self, site: Site) -> float:
-        return 500 + 2.0 * site.y.size * site.x.shape[-1] / site.isa.lanes
+        # 2: a vector of weights is converted, and multiplied by the rows of a tile.
+        return LARGE_CALL + 2.0 * site.y.size * site.x.shape[-1] / site.isa.lanes
 
 
 @packer("nbits_stream")
@@ -269,7 +270,8 @@ class NBitsInt8MatMul(Kernel):
                        f"matmul_{bits}bits_{block}_int8{suffix}", f"{self.name}_{vectors}v", channels=N)
 
     def cost(self, site: Site) -> float:
-        return 500 + 0.3 * site.y.size * site.x.shape[-1] / site.isa.lanes
+        # 0.3: four products of each lane in one instruction.
+        return LARGE_CALL + 0.3 * site.y.size * site.x.shape[-1] / site.isa.lanes
 
 
 def _tile(isa: Isa) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.dims import Dim, ceildiv, dim_max, product, round_up
-from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, Tiled, extent_symbols, present
+from ..base import ANY, CALL, FLOAT32, INTEGERS, LARGE_CALL, Kernel, Lowered, Operand, Tiled, extent_symbols, present
 from ..blocking import CacheBlock
 from ..conv2d.direct import DirectParameters
 from ..conv2d.geometry import POINT
@@ -78,7 +78,7 @@ class PackedMatMul(Tiled):
 
     def cost(self, site):
         rows, depth, columns = _sizes(site)
-        return 200 + rows * depth * -(-columns // site.isa.lanes) * 1.1
+        return CALL + rows * depth * -(-columns // site.isa.lanes) * 1.1
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,8 @@ class PanelMatMul(Kernel):
         k = site.x.shape[-2 if site.attrs.trans_a else -1]
         # A few columns cost as much as a whole vector.
         columns = max(site.y.shape[-1], site.isa.lanes)
-        return 500 + 1.4 * product(site.y.shape[:-1]) * columns * k / site.isa.lanes + 3.0 * site.inputs[1].size
+        # 1.4: a multiply-add of vectors with its loads; 3: an element of b is copied to a panel.
+        return LARGE_CALL + 1.4 * product(site.y.shape[:-1]) * columns * k / site.isa.lanes + 3.0 * site.inputs[1].size
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,8 @@ class DotsMatMul(Kernel):
     def cost(self, site):
         lanes, depth = site.isa.lanes, site.x.shape[-1]
         rows = ceildiv(product(site.y.shape[:-1]), lanes) * lanes
-        return 200 + rows * (ceildiv(depth, lanes) * 1.1 + 3)
+        # 3: the sum across the lanes of a row.
+        return CALL + rows * (ceildiv(depth, lanes) * 1.1 + 3)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import product, round_up
 from ...ir.types import NHWC
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..base import CALL, FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..constants import c_constant, constant_name
 from ..conv2d.geometry import blocked
 from ..parameters import Parameters
@@ -57,4 +57,5 @@ class LrnPixels(Kernel):
                        scratch=4 * (round_up(C, lanes) + size - 1), in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
-        return 200 + site.x.stored * (20.0 + site.attrs.size) / site.isa.lanes
+        # 20: the power; one multiply-add for each channel whose square is summed.
+        return CALL + site.x.stored * (20.0 + site.attrs.size) / site.isa.lanes

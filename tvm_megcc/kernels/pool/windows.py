@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.dims import ceildiv, product, round_up
 from ...ir.types import PLAIN
-from ..base import FLOAT32, NUMBERS, Kernel, Lowered, Operand, extent_symbols
+from ..base import CALL, FLOAT32, LARGE_CALL, NUMBERS, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import WindowParameters, blocked, window_name
 from ..conv2d.register_tile import MAX_FLOAT16_TERMS
 from ..parameters import Parameters
@@ -87,7 +87,8 @@ class WindowPool(Kernel):
             N * ceildiv(C, lanes) * OH, _name(site.op), "window", channels=stored_channels)
 
     def cost(self, site):
-        return 200 + site.y.stored / site.isa.lanes * (product(site.attrs.kernel) * 1.5 + 2)
+        # 1.5: a tap is loaded and combined; 2: the store.
+        return CALL + site.y.stored / site.isa.lanes * (product(site.attrs.kernel) * 1.5 + 2)
 
 
 class PlainPool(Kernel):
@@ -123,7 +124,7 @@ class PlainPool(Kernel):
                        R * product(outputs[:-1]), _name(site.op) + (f"_{order}_major" if order else ""), "plain")
 
     def cost(self, site):
-        return 500 + 4.0 * site.y.size * product(site.attrs.kernel)
+        return LARGE_CALL + 4.0 * site.y.size * product(site.attrs.kernel)
 
 
 def _lowest_value(dtype: str) -> str:
@@ -159,7 +160,7 @@ class GlobalPool(Kernel):
                        channels=round_up(C, lanes))
 
     def cost(self, site):
-        return 200 + site.x.stored / site.isa.lanes
+        return CALL + site.x.stored / site.isa.lanes
 
 
 class PlainGlobalPool(Kernel):
@@ -182,7 +183,8 @@ class PlainGlobalPool(Kernel):
                        (Operand("x", 0, R * S),), (Operand("y", 0, R),), R, f"global_{_mode(site.op)}_pool", "plain")
 
     def cost(self, site):
-        return 200 + 1.5 * site.x.size / site.isa.lanes + 12 * site.y.size
+        # 12: the lanes of a channel's sum are combined.
+        return CALL + 1.5 * site.x.size / site.isa.lanes + 12 * site.y.size
 
 
 def _name(op) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, product, round_up
 from ...ir.types import PLAIN
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair
+from ..base import CALL, FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair
 from ..conv2d.geometry import blocked
 from ..parameters import Parameters
 from ..site import Site
@@ -59,4 +59,5 @@ class GridPixels(Kernel):
 
     def cost(self, site: Site) -> float:
         taps = {"nearest": 1, "linear": 2, "cubic": 4}[site.attrs.mode] ** (site.y.rank - 2)
-        return 200 + taps * (site.y.stored / site.isa.lanes + 10.0 * product(site.y.shape[2:]))
+        # For each tap of a pixel: a multiply-add for each vector of channels, and 10 for its weight and address.
+        return CALL + taps * (site.y.stored / site.isa.lanes + 10.0 * product(site.y.shape[2:]))

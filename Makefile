@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Everything here sets up what it needs by itself: a virtual environment in .venv, compilers, emulators.
+# Each goal first installs what it needs: a virtual environment in .venv, compilers, emulators.
 
 PYTHON ?= python3
 BIN := .venv/bin
-# What `make demo` needs, and what everything else needs.
+# Marks of finished installations: of the requirements of `make demo`, and of all others.
 SMALL := .venv/small
 READY := .venv/ready
 
@@ -21,7 +21,7 @@ help:
 	@echo "make models  small published models, each compared with ONNX Runtime or LiteRT; ONLY=text PLAN=1"
 	@echo "make fuzz    the runtime against damaged containers and any calls; MINUTES=1 or RUNS=10000000"
 	@echo "make misra   the runtime and the C of four networks against MISRA C:2012; WRITE=1 writes docs/misra.md"
-	@echo "make graphs  drawn models against the references of their formats, on every target; MINUTES=60, CASES=1000, SEED=2"
+	@echo "make graphs  random models against the references of their formats, on every target; MINUTES=60, CASES=1000, SEED=2"
 	@echo "make wheel   the installable package and its sources, in dist/"
 	@echo "make release VERSION=1.2.3  archives that two builds agree on, hashes, bill of materials; without VERSION a trial"
 	@echo "make docs    the documentation site, in build/docs/"
@@ -86,7 +86,7 @@ release:
 	build/release/bin/python -m pip install -q --disable-pip-version-check -e .[release]
 	build/release/bin/python scripts/release.py $(VERSION)
 
-# Strict: a link that leads nowhere ends it.
+# -W: a broken link is an error.
 docs: $(READY)
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
 	@echo "build/docs/index.html"

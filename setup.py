@@ -21,14 +21,14 @@ from setuptools.command.sdist import sdist
 ROOT = Path(__file__).resolve().parent
 DATA = ("c_runtime/include", "c_runtime/src", "c_runtime/signed", "c_runtime/lm", "c_runtime/tools",
         "c_runtime/ports", "schema")
-#: What is of others, as CycloneDX says it: version, licence, where it comes from, digests of its files.
+#: Components of other projects in the wheel, described in CycloneDX: version, licence, origin, digests of files.
 VENDORED = ("c_runtime/signed/monocypher/component.cdx.json",)
-#: Of everything in an archive: the first second that a zip file can say.
+#: The time of all files in an archive: 1980-01-01, the first that a zip file can have, in seconds since 1970.
 TIME = 315_532_800
 
 
 class BuildWithData(build_py):
-    """Copies what lies beside the package in a checkout to tvm_megcc/_data."""
+    """Copies the folders of `DATA`, which are beside the package in a checkout, to tvm_megcc/_data."""
 
     def run(self):
         super().run()
@@ -78,7 +78,8 @@ def permissions(path: Path) -> int:
 
 
 def bill_of_materials() -> dict:
-    """The wheel as CycloneDX, with what is in it of others. What it needs is in its metadata."""
+    """Returns the bill of materials of the wheel in CycloneDX: itself and the components of other projects. The
+    packages that it requires are in its metadata."""
     others = [json.loads((ROOT / name).read_text()) for name in VENDORED]
     name = f"pkg:pypi/tvm-megcc@{version()}"
     return {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the kernels that the cost model takes are from the fastest ones.
+"""Measures how much slower the kernels that the cost model chooses are than the fastest candidates.
 
     python benchmarks/models.py MODELS
     python benchmarks/cost_model.py MODELS/mobilenet_v2.onnx … [--target native] [--processor 1] [--json FILE]
@@ -38,7 +38,7 @@ from tvm_megcc.target import Target, parse_targets
 from tvm_megcc.tuning_log import call_text, layouts_text
 
 KINDS = ("conv2d", "matmul")
-#: What counts as being as fast as the fastest.
+#: A kernel counts as fast as the fastest up to this ratio of times.
 NEAR = 1.05
 #: Candidates that cost so many times the least are far from the choice, whatever the cost model's mistakes.
 HOPELESS = 8.0

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times quantised networks beside ONNX Runtime, OpenVINO and LiteRT, one thread, x86-64 Linux, for docs/performance.md.
+"""Times quantised networks and those of ONNX Runtime, OpenVINO and LiteRT on one thread of x86-64 Linux, for
+docs/performance.md.
 
     python benchmarks/integers.py NAME[:SHAPE]=MODEL.onnx[,MODEL.tflite] … [--target x86-64-v3]
 
 SHAPE is that of all inputs where the model leaves it open, such as 1x15. All engines of a row run in turn in this
 process, a burst of each in every round under a real-time class; the shortest inference of a burst, and medians of these
-over the rounds, count. Each row is a line of
-results/integers.jsonl, in place of the one before. `megcc bench --against` refuses engines whose results differ,
-and those of quantised networks do: OpenVINO and LiteRT round in other ways than ONNX says. No engine has AMX, which we
-do not use, unless --amx is given: the system refuses its registers to this process. For a target without AVX-512,
-OpenVINO is held to AVX2 (openvino_avx2.py), and the others are left out: they cannot be held.
+over the rounds, count. Each row replaces its line in results/integers.jsonl. `megcc bench --against` does not serve
+here, since it refuses engines whose results differ: OpenVINO and LiteRT round in other ways than ONNX says. No engine
+has AMX, which we do not use, unless --amx is given: the system refuses its registers to this process. For a target
+without AVX-512, OpenVINO is limited to AVX2 (openvino_avx2.py), and the others are left out, since they cannot be
+limited.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from tvm_megcc.runtime.device import local_session
 from tvm_megcc.target import TARGETS, native
 from tvm_megcc.tools.run import seeded
 
-sys.path.insert(0, str(Path(tvm_megcc.__file__).parent / "tools"))
+sys.path.insert(0, str(Path(tvm_megcc.__file__).parent / "tools" / "bench"))
 import peers
 
 LINES = Path(__file__).parent / "results" / "integers.jsonl"
 #: Seconds of a burst, and bursts of a round of which the shortest counts.
 BURST, BURSTS = 0.01, 4
-#: Seconds of the shortest inference of so many.
+#: Runs so many inferences, and returns the seconds of the shortest.
 Timer = Callable[[int], float]
 PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "ai-edge-litert"}
 
@@ -100,7 +101,7 @@ def litert(path: Path, feeds: dict) -> Timer:
 
 
 def filled(path: Path, shape: list[int]) -> dict | None:
-    """Random inputs of a shape where the model leaves extents open; None where it does not."""
+    """Returns random inputs of a shape if the model leaves extents open, else None."""
     import onnx
     from onnx.helper import tensor_dtype_to_np_dtype
     graph, rng = onnx.load(path).graph, np.random.default_rng(0)
@@ -111,21 +112,21 @@ def filled(path: Path, shape: list[int]) -> dict | None:
     return {name: rng.integers(0, 2, shape).astype(tensor_dtype_to_np_dtype(kind.elem_type)) for name, kind in inputs}
 
 
-def measured(name: str, paths: list[Path], shape: list[int], target: str, rounds: int, held: bool,
+def measured(name: str, paths: list[Path], shape: list[int], target: str, rounds: int, limited: bool,
              folder: Path) -> dict:
     timers: dict[str, Timer] = {}
     files = {path.suffix: path for path in paths}
     onnx_file, tflite_file = files.get(".onnx"), files.get(".tflite")
     if onnx_file:
         timers["megcc"], feeds = ours(onnx_file, target, folder / "onnx", filled(onnx_file, shape))
-        for engine in (openvino,) if held else (onnxruntime, openvino):
+        for engine in (openvino,) if limited else (onnxruntime, openvino):
             try:
                 timers[engine.__name__] = engine(onnx_file, feeds)
             except Exception as reason:  # whatever an engine says of a model that it does not take
                 print(f"{name}: {engine.__name__}: {str(reason).splitlines()[0]}", file=sys.stderr)
     if tflite_file:
         timers["megcc, TFLite"], feeds = ours(tflite_file, target, folder / "tflite", None)
-        if not held:
+        if not limited:
             timers["litert"] = litert(tflite_file, feeds)
     counts = {engine: max(1, int(BURST / max(timer(2), 1e-6))) for engine, timer in timers.items()}
     times = {engine: [] for engine in timers}
@@ -153,8 +154,8 @@ def refuse_amx() -> None:
         raise OSError(ctypes.get_errno(), "the system takes no filter of calls")
 
 
-def hold_openvino() -> None:
-    """Makes a copy of OpenVINO that finds no AVX-512 what `import openvino` gives."""
+def limit_openvino() -> None:
+    """Makes `import openvino` give a copy of the package that finds no AVX-512."""
     import openvino_avx2
     folder = Path(tempfile.gettempdir()) / f"openvino-avx2-{version('openvino')}"
     engine = object.__new__(openvino_avx2.Engine)
@@ -177,16 +178,16 @@ def main() -> int:
     os.sched_setaffinity(0, {args.processor})
     if not args.amx:
         refuse_amx()
-    held = "v4" not in args.target
-    if held:
-        hold_openvino()
+    limited = "v4" not in args.target
+    if limited:
+        limit_openvino()
     for given in args.models:
         name, files = given.split("=", 1)
         name, shape = name.split(":") if ":" in name else (name, "1")
         with tempfile.TemporaryDirectory() as scratch:
             folder = (args.folder or Path(scratch)) / f"{name}-{args.target}"
             paths = [Path(file) for file in files.split(",")]
-            line = measured(name, paths, [*map(int, shape.split("x"))], args.target, args.rounds, held, folder)
+            line = measured(name, paths, [*map(int, shape.split("x"))], args.target, args.rounds, limited, folder)
         print(json.dumps(line), flush=True)
         lines = [json.loads(text) for text in LINES.read_text().splitlines()] if LINES.exists() else []
         key = line["model"], line["target"]

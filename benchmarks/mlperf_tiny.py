@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of MLPerf Tiny on emulated Cortex-M cores: what they take, beside what submitters published.
+"""Measures the networks of MLPerf Tiny on emulated Cortex-M cores, beside the times that submitters published.
 
     make mlperf-tiny
     python benchmarks/mlperf_tiny.py [--models DIR] [--only kws,ic] [--targets cortex-m4] [--page docs/mlperf-tiny.md]
@@ -90,7 +90,8 @@ TARGETS = ("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55")
 
 @dataclass(frozen=True)
 class Row:
-    """What a network takes on a core. ram: without stack; stack: the deepest."""
+    """The resources of a network on a core. flash, code, ram, stack: bytes. code: the part of flash that is not the
+    model. ram: without stack. stack: the deepest."""
 
     network: Network
     target: str
@@ -119,8 +120,8 @@ def measured(network: Network, model: Path, target: str, optimize: str, where: P
 
 
 def right_answers(model: Path, images: Path, where: Path) -> tuple[int, int]:
-    """Of how many images the network for image classification, in int8, names the class, and how many there are. It
-    runs on this machine: its integers are the same everywhere.
+    """Returns how many images the int8 network for image classification classifies correctly, and how many there are.
+    It runs on this machine: its integers are the same everywhere.
 
     Args:
         images: of the binary version of CIFAR-10: for each image its class and three planes of 32x32 bytes.
@@ -145,7 +146,7 @@ def clock(target: str) -> int:
 
 
 def missing_text(networks: Sequence[Network], models: Path | None) -> str:
-    """What to fetch, and where it is looked for."""
+    """Returns a message on the files that are missing: where they were looked for, and how to fetch them."""
     where = f"in {models}" if models else "anywhere: there is neither --models nor $MEGCC_MODELS"
     files = "".join(f"  {network.path}  ({network.task}, {network.dtype})\n" for network in networks)
     return (f"not {where}:\n{files}Fetch them with 'git clone {SOURCE}', and give the checkout with --models, or put "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of the benchmark, with seeded random weights: speed does not ask what they know.
+"""Writes the networks of the benchmark with seeded random weights, since speed does not depend on their values.
 
     pip install torch torchvision onnx
     python benchmarks/models.py FOLDER [NAME …]
@@ -324,8 +324,9 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple]] = {
 }
 
 
-def weigh(network: nn.Module) -> None:
-    """Weights such that values keep their magnitude from layer to layer (He), in batch normalisation too."""
+def initialise(network: nn.Module) -> None:
+    """Sets weights such that values keep their magnitude from layer to layer (He et al. 2015), and random statistics of
+    batch normalisation."""
     for module in network.modules():
         if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
             fan = module.weight.shape[0] if isinstance(module, nn.ConvTranspose2d) else module.weight[0].numel()
@@ -353,7 +354,7 @@ def export(name: str, folder: Path) -> None:
     make, form = NETWORKS[name]
     torch.manual_seed(0)
     network = make().eval()
-    weigh(network)
+    initialise(network)
     inputs = examples(form)
     tensors = tuple(map(torch.from_numpy, inputs.values()))
     np.savez(folder / f"{name}.npz", **inputs)

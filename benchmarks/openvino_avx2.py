@@ -3,10 +3,10 @@
 
     megcc bench MODEL --target x86-64-v3 --against openvino_avx2=benchmarks/openvino_avx2.py
 
-ONEDNN_MAX_CPU_ISA=AVX2 holds its convolutions, but not its matrix products: transformers then run faster than AVX2 can
-multiply. Here a copy of the package asks a handler instead of the CPU: each `cpuid` in it, two bytes, is made an
-illegal instruction of two bytes, and what catches that answers as the CPU does, without AVX-512 and AMX. Libraries ask
-once, when they start, so times are those of the library's own code for AVX2. Wants binutils and a C compiler.
+ONEDNN_MAX_CPU_ISA=AVX2 limits its convolutions, but not its matrix products: transformers then run faster than AVX2 can
+multiply. Here each `cpuid` in a copy of the package, two bytes, is replaced by `ud2`, an illegal instruction of two
+bytes, and a signal handler gives the CPU's answer without AVX-512 and AMX. Libraries ask once, when they start, so
+times are those of the library's own code for AVX2. It needs binutils and a C compiler.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ELSEWHERE = shutil.ignore_patterns("libopenvino_intel_[gn]pu*", "cache.json")
 
 
 class Engine(peers.OpenVino):
-    held = {"x86-64-v3": {}}
+    limits = {"x86-64-v3": {}}
 
     def __init__(self, job):
         super().__init__(job)
@@ -74,7 +74,7 @@ class Engine(peers.OpenVino):
 
     @property
     def module(self):
-        """Its name, when the copy is what is imported by it."""
+        """The name of the package, after making the copy the one that it imports."""
         if str(self.folder) not in sys.path:
             ctypes.CDLL(str(self.folder / "handler.so")).hide()
             sys.path.insert(0, str(self.folder))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each operator on shapes of real models, beside ONNX Runtime or LiteRT, and writes docs/operator-speed.md.
+"""Times each operator on shapes of real models, ours and ONNX Runtime's or LiteRT's, and writes docs/operator-speed.md.
 
     python benchmarks/operators.py FILE_OR_FOLDER … [--shapes 5] [--rounds 9] [--only Conv,SOFTMAX]
     python benchmarks/operators.py          # only writes the page again, from benchmarks/results/operators.jsonl

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call from Python costs, beside ONNX Runtime, and writes it to benchmarks/results/python.md.
+"""Measures the time of a call from Python, ours and ONNX Runtime's, and writes benchmarks/results/python.md.
 
     python benchmarks/python_calls.py [MODEL …] [--processor N] [--rounds N]
     python benchmarks/performance.py        # puts it on the page
 
-Beside the models, of fixed shapes, stands a network of one layer of four neurons and one output: nothing but calling.
+Besides the models, which have fixed shapes, a network of four neurons and one output is called, which takes hardly more
+than the call.
 All ways of calling run in turn in one process, a burst of each in a round, under a real-time class if that is allowed.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of ONNX and TFLite files inside TVM, beside the same files compiled by themselves.
+"""Compares ONNX and TFLite files compiled inside TVM with the same files compiled by `tvm_megcc.compile`.
 
     python benchmarks/tvm_regions.py MODELS/resnet8/model.onnx … [--calls 200] [--target x86-64-v4]
 

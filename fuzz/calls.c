@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Target: good containers, and calls of the C API in any order, with any shapes, data, bindings, workers, and failures of
- * the allocator. An input is a header (which model, on how many workers) and a record for each call. What megcc.h
- * promises about failures is required here.
+ * the allocator. An input is a header (which model, on how many workers) and a record for each call. It checks the
+ * promises of megcc.h about failures.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static megcc_model models[2 * COUNT];
 static uint32_t cpu;
 static unsigned inputs, shapes_set, shapes_refused, complete, failed;
 
-/* What an input works with. */
+/* The model and session of the input at work, and its memory. */
 static const megcc_model *model;
 static megcc_session *session;
 static uint8_t *memory, *bound[2][MAX_PORTS]; /* a block for each bound input and output */

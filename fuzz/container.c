@@ -47,7 +47,7 @@ static void put(const place *p, uint64_t value)
         edited[p->at + i] = (uint8_t)(value >> 8 * i);
 }
 
-/* What another field says, as this one says it: offsets count from where they stand. */
+/* The value that makes the field at `p` mean the same as `other`: offsets count from their own position. */
 static uint64_t as_at(const place *p, const field *f, const place *other)
 {
     return get(other) + (f->is_offset ? (uint64_t)other->at - p->at : 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What both targets run models with: kernels on blocks of the heap that are exactly as large as their signatures ask,
- * so that a sanitizer sees what the verifier promised too little for; limits of time and memory; hostile data.
+ * The environment in which both targets run models. Kernels get copies of their operands in heap blocks of exactly the
+ * size that the verifier checked, so that a sanitizer sees every access beyond them. Time and memory are limited, and
+ * inputs have hostile data.
  */
 #ifndef MEGCC_FUZZ_GUARD_H
 #define MEGCC_FUZZ_GUARD_H
@@ -31,7 +32,7 @@ void *guard_block(const void *from, size_t bytes);
 /* Ends the process with a word about what is wrong, as a sanitizer does. */
 void guard_require(bool condition, const char *what);
 
-/* Data that kernels might trip over. kind: random bits, NaN, infinities, ends of integers, small integers of the
+/* Fills a tensor with data that may reveal errors of kernels. kind: random bits, NaN, infinities, ends of integers, small integers of the
  * type. */
 #define FILL_KINDS 16u
 void guard_fill(uint8_t *data, const megcc_tensor *tensor, uint32_t kind, uint32_t *state);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What both targets are fed with: a header, then records of 8 bytes, each one step (an edit of the container, a call).
- * So any bytes are an input, one step can be changed without changing the others, and inputs stay small.
+ * The form of an input of both targets: a header, then records of 8 bytes, each one step (an edit of the container, a
+ * call). So any bytes are an input, one step can be changed without changing the others, and inputs stay small.
  */
 #ifndef MEGCC_FUZZ_RECORDS_H
 #define MEGCC_FUZZ_RECORDS_H

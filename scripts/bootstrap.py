@@ -4,10 +4,10 @@
 
     python3 scripts/bootstrap.py VENV [--all]
 
-Makes a virtual environment with this package; zig from PyPI stands in where there is no C compiler. With --all its test
-requirements and TVM come too, and it looks for cross compilers, emulators and a browser: what is missing comes, as root
-or in CI, from the system's packages, else from PyPI (zig). What cannot be had is named in one line, and the parts that
-need it are skipped by name later. It says what it installs, and how much that is, before it does.
+Makes a virtual environment with this package; zig from PyPI replaces a missing C compiler. --all adds test requirements
+and TVM, and cross compilers, emulators and a browser if they are missing: as root or in CI from the system's packages,
+else from PyPI (zig). A tool that cannot be installed is named in one line, and the tests that need it are skipped by
+name. Before each installation it prints what is installed, and its size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OLDEST = (3, 10)
 # Bytes on the disk, as found with Python 3.11 in November 2026.
 SMALL, LARGE, ZIG = "140 MB", "1.7 GB", "410 MB"
 
-# What for, commands of which one suffices, whether zig can stand in, Debian packages.
+# (purpose, commands of which one suffices, whether zig can replace them, Debian packages).
 TOOLS = (
     ("C for this machine", ("cc", "gcc", "clang"), True, ("gcc", "libc6-dev")),
     ("C for arm64", ("aarch64-linux-gnu-gcc", "aarch64-linux-musl-gcc"), True,
@@ -78,7 +78,7 @@ def apt_install(packages: list[str]) -> bool:
 
 
 def apt_amount(*command: str) -> str:
-    """What apt says that an installation downloads and uses, with the packages that these need."""
+    """Returns apt's lines on the packages that an installation adds, the download and the disk space."""
     output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
                           env={**os.environ, "LC_ALL": "C"}).stdout
     return "".join(f"; {line.strip()}" for line in output.splitlines()

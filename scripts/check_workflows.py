@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what lies in .github without the host that runs it, and runs jobs of it on this machine.
+"""Checks the workflows and other files of .github without the host, and runs jobs of the workflows on this machine.
 
     python scripts/check_workflows.py                     # all checks
     python scripts/check_workflows.py --list              # the commands of every job, and why one does not run here
     python scripts/check_workflows.py --run tests/pythons --with python=3.10
 
 Files are validated by their schemas (check-jsonschema) and workflows audited (zizmor) where these packages are
-installed. The other checks need PyYAML: actions are named by commits, jobs have an end and no rights that they do not
-name, and what a command names (make's goals, files, tests, extras, verbs of megcc) is there.
+installed. The other checks need PyYAML: actions are named by commits; jobs have a time limit, and no permissions that
+they do not name; and the goals of make, files, tests, extras and verbs of megcc that commands name exist.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def commands(job: dict, variant: dict) -> Iterator[str]:
 
 
 def structure(name: str, workflow: dict, text: str) -> list[str]:
-    """What a workflow does that ours do not."""
+    """Returns the violations of our rules for a workflow: pinned actions, permissions, time limits, credentials."""
     wrong = [f"{name}: not a commit with its version: {line.strip()}" for line in text.splitlines()
              if "uses:" in line and not PINNED.match(line)]
     if workflow.get("permissions") != {"contents": "read"}:
@@ -105,7 +105,7 @@ def structure(name: str, workflow: dict, text: str) -> list[str]:
 
 
 def names(place: str, script: str) -> list[str]:
-    """What a script names that is not there."""
+    """Returns a message for each goal, verb, extra and file that a script names and that does not exist."""
     if shutil.which("bash") and subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True,
                                                 check=False).returncode:
         return [f"{place}: bash does not read it: {script}"]
@@ -132,7 +132,7 @@ def names(place: str, script: str) -> list[str]:
 
 
 def problems() -> list[str]:
-    """What is wrong by our own rules."""
+    """Returns the violations of our own rules in all workflows."""
     wrong = []
     for name, workflow in workflows().items():
         wrong += structure(name, workflow, (WORKFLOWS / f"{name}.yml").read_text())
@@ -147,7 +147,7 @@ def problems() -> list[str]:
 
 
 def tools() -> list[tuple[str, list[str] | None]]:
-    """What others' programs check -> the command, None where the program is missing."""
+    """Returns (what is checked, command) for checks by other programs; None for a program that is not installed."""
     found = []
     for schema, pattern in SCHEMAS.items():
         files = sorted(map(str, ROOT.glob(pattern)))

@@ -5,10 +5,10 @@
     python scripts/misra.py           check; the exit status is 1 where a mandatory or required finding is unexplained
     python scripts/misra.py --write   and write docs/misra.md
 
-cppcheck with its MISRA addon finds (Debian's package cppcheck; the texts of the rules are not needed). What is
-explained stands in scripts/misra.ini, a section for each deviation. The networks are keyword spotting and anomaly
-detection of $MEGCC_MODELS, a LeNet-5 and a GRU with drawn weights, for the targets c and cortex-m33. Without
-$MEGCC_MODELS the first two are left out, and the page is not written.
+The findings are those of cppcheck's MISRA addon (Debian's package cppcheck; the texts of the rules are not needed).
+scripts/misra.ini explains deviations, in a section for each. The networks are keyword spotting and anomaly detection of
+$MEGCC_MODELS, a LeNet-5 and a GRU with random weights, for the targets c and cortex-m33. Without $MEGCC_MODELS the
+first two are left out, and the page is not written.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ ADVISORY = frozenset("""2.3 2.4 2.5 2.6 2.7 4.2 5.9 8.7 8.9 8.11 8.13 10.5 11.4 
                         15.5 17.5 17.8 18.4 18.5 19.2 20.1 20.5 20.10 21.12""".split())
 
 _COMMON = ("-D__GNUC__=12", "-D__STDC_VERSION__=199901L", "-D__BYTE_ORDER__=1234", "-D__ORDER_LITTLE_ENDIAN__=1234")
-#: What the compilers of the targets define, as far as the code asks for it. One configuration each: code under other
-#: conditions is for other machines.
+#: The macros of the targets' compilers that the code reads. One configuration each: code under other conditions is for
+#: other machines.
 CONFIGURATIONS = {
     "c": ("--platform=unix64", *_COMMON, "-D__x86_64__=1", "-D__linux__=1", "-DUINT32_MAX=4294967295U",
           "-DSIZE_MAX=18446744073709551615UL"),
@@ -86,11 +86,11 @@ class Deviation:
 
 
 def deviations() -> list[Deviation]:
-    """The rows of the table.
+    """Returns the rows of the table.
 
     Raises:
-        KeyError: a section lacks its reason or files.
-        ValueError: a section is of a kind that there is not.
+        KeyError: if a section lacks its reason or files.
+        ValueError: if a section has an unknown kind.
     """
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(TABLE.read_text())
@@ -106,7 +106,10 @@ def deviations() -> list[Deviation]:
 
 
 def check(base: Path, sources: list[Path], includes: list[Path], target: str) -> set[Finding]:
-    """What cppcheck finds in sources; headers are looked at with each of them."""
+    """Returns cppcheck's findings in sources and in the headers that they include.
+
+    base: the folder that paths of findings are relative to; those of the runtime's headers are relative to c_runtime.
+    """
     def one(source: Path) -> str:
         command = ["cppcheck", "-q", "--addon=misra", "--enable=style", "--std=c99", "--suppress=missingIncludeSystem",
                    "--template={id}|{file}|{line}|{column}", *CONFIGURATIONS[target],
@@ -147,7 +150,7 @@ def _save(path: Path, nodes: list, x: list[int], y: list[int], constants: list) 
 
 
 def lenet5(path: Path) -> Path:
-    """LeNet-5 (LeCun et al. 1998) with drawn weights: x float32[1,1,28,28], y float32[1,10]."""
+    """LeNet-5 (LeCun et al. 1998) with random weights: x float32[1,1,28,28], y float32[1,10]."""
     node, nodes, value = helper.make_node, [], "x"
     constants = []
     for index, (channels, depth, pad) in enumerate(((6, 1, 2), (16, 6, 0))):
@@ -167,7 +170,7 @@ def lenet5(path: Path) -> Path:
 
 
 def gru(path: Path) -> Path:
-    """A GRU of 32 cells over 16 steps, and a classifier, with drawn weights: x float32[16,1,20], y float32[1,6]."""
+    """A GRU of 32 cells over 16 steps, and a classifier, with random weights: x float32[16,1,20], y float32[1,6]."""
     nodes = [helper.make_node("GRU", ["x", "w", "r", "b"], ["", "h"], hidden_size=32, linear_before_reset=1),
              helper.make_node("Squeeze", ["h", "axes"], ["s"]),
              helper.make_node("Gemm", ["s", "o", "d"], ["l"], transB=1), helper.make_node("Softmax", ["l"], ["y"])]
@@ -188,7 +191,7 @@ def networks() -> dict[str, Path]:
 
 
 def findings() -> dict[str, set[Finding]]:
-    """By what was checked: the runtime, and each network for each target."""
+    """Returns the findings by what was checked: the runtime, and each network for each target."""
     runtime = ROOT / "c_runtime"
     result = {"runtime": check(runtime, sorted((runtime / "src").glob("*.c")), [runtime / "include"], "c")}
     for name, model in networks().items():

@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-#: What underlines of a heading are in Markdown.
+#: Character that underlines a heading -> the heading's prefix in Markdown.
 LEVELS = {"=": "#", "-": "##", "~": "###"}
 
 

@@ -41,7 +41,7 @@ VERDICTS = ("passed", "refused", "wrong", "failed")
 SECONDS = 120
 #: Networks that the package has.
 LIGHT = "onnx/backend/test/data/light/"
-#: What a message says of this test only.
+#: The parts of a message that concern one test only: quoted names, shapes and numbers.
 _OWN = re.compile(r"'[^']*'|\b[a-z_]*\d*\[[^\]]*\]|\d+")
 
 
@@ -133,7 +133,7 @@ def page(results: list[Result]) -> str:
              "test is compiled to C for this CPU, built and run. Refused means that the compiler does not support the "
              "test.", "",
              f"**{total['passed']:,} of {len(results):,} pass** ({total['passed'] / max(len(results), 1):.1%}).", "",
-             *table(results, KINDS), "", "## What does not pass", "", *failures(results)]
+             *table(results, KINDS), "", "## Tests that do not pass", "", *failures(results)]
     return "\n".join(lines) + "\n"
 
 

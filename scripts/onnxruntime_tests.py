@@ -50,7 +50,7 @@ DECIDED = {r"QLinearSoftmax_U?Int8_v13": "ONNX Runtime's softmax over an axis th
 VERDICTS = ("passed", "refused", "decided", "wrong", "failed")
 #: The remark on a test that passes with constants.
 BOUND = "with operands as constants"
-#: What a file is when Git LFS has not fetched it.
+#: The beginning of a file that Git LFS has not fetched.
 _POINTER = b"version https://git-lfs"
 
 
@@ -87,7 +87,7 @@ def cases(root: Path) -> list[Case]:
 
 
 class _InNumpy:
-    """A session that runs what import and passes make of a model by numpy."""
+    """A session that imports a model, rewrites it by the passes and runs the result by numpy."""
 
     def __init__(self, model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, None]):
         self.graph = import_onnx(model, shapes, constants=constants)
@@ -244,7 +244,7 @@ def page(results: list[Result], how: str, source: str) -> str:
              "operands except one, or all, as constants, because the compiler needs one of them as a constant.", "",
              *table(results, {kind: title for kind, title in KINDS.items()
                               if any(result.test.kind == kind for result in results)}, VERDICTS),
-             "", "## What does not pass", "", *failures(taken, VERDICTS)]
+             "", "## Tests that do not pass", "", *failures(taken, VERDICTS)]
     return "\n".join(lines) + "\n"
 
 
@@ -267,7 +267,7 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", default=os.environ.get(VARIABLE), help=f"default: {VARIABLE}")
     parser.add_argument("--match", default="", help="tests whose name this regular expression is found in")
     parser.add_argument("--each", type=int, default=1, metavar="N", help="every Nth test only")
-    parser.add_argument("--numpy", action="store_true", help="run what import and passes make of a model, uncompiled")
+    parser.add_argument("--numpy", action="store_true", help="run imported and rewritten models by numpy, uncompiled")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--list", action="store_true", help="a line for each test instead of the page")
     parser.add_argument("--source", help="what the page calls the collection, instead of its commit")
@@ -290,7 +290,7 @@ def main() -> int:
     if args.list:
         sys.stdout.writelines(f"{result.verdict:8} {result.test.name:60} {result.reason[:300]}\n" for result in results)
     else:
-        how = ("What import and passes make of each is run by numpy." if args.numpy else
+        how = ("Each is imported, rewritten by the passes and run by numpy." if args.numpy else
                "Each is compiled to C for this CPU, built and run.")
         if args.each > 1:
             how = f"Every {args.each}th is taken. {how}"

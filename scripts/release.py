@@ -26,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
-#: What differs between the two builds: folder, umask, environment.
+#: The differences between the two builds: folder, umask, environment.
 BUILDS = (("one", 0o022, {"TZ": "UTC", "LC_ALL": "C"}),
           ("another/folder of releases", 0o077, {"TZ": "Pacific/Auckland", "LC_ALL": "C.UTF-8", "USER": "somebody"}))
 
@@ -39,7 +39,7 @@ def run(*command: str | Path, **options) -> None:
 
 
 def changes(version: str | None) -> str:
-    """The section of a version in CHANGELOG.md, of what has no version yet without one."""
+    """Returns the section of a version in CHANGELOG.md; without a version, that of unreleased changes."""
     text = (ROOT / "CHANGELOG.md").read_text()
     heading = rf"^## {re.escape(version or 'Unreleased')}(?: .*)?\n"
     found = re.search(heading + r"(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
@@ -73,7 +73,7 @@ def build(folder: Path, umask: int, environment: dict[str, str], epoch: str) -> 
 
 
 def members(path: Path) -> dict[str, tuple]:
-    """What tells two archives' members apart: name -> permissions, time, contents."""
+    """Returns the members of an archive: name -> permissions, time, owner where the format has one, contents."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as archive:
             return {row.filename: (row.external_attr, row.date_time, row.CRC) for row in archive.infolist()}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of docs/reproducible.md: networks compiled with --reproducible, the hash of what each of them gives on every
-target, with gcc and clang, for one thread and four.
+"""Prints rows of docs/reproducible.md: the hash of the outputs of networks compiled with --reproducible, on every
+target, with gcc and clang, on one thread and four.
 
     python scripts/same_bits.py [--all] [NETWORK …]         # from the checkout, with the models in $MEGCC_MODELS
     python scripts/same_bits.py --cost x86-64-v3 [NETWORK …]    # time with --reproducible over time without
@@ -76,7 +76,7 @@ def _compiled(network: Network, targets: str, threads: int, reproducible: bool) 
 
 
 def _seconds(call, often: int) -> float:
-    """Of this thread, for one call: what other programs on the machine take does not count."""
+    """Returns the CPU time of this thread for one call, so that other programs on the machine do not count."""
     begin = time.thread_time()
     for _ in range(often):
         call()

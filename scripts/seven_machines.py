@@ -41,7 +41,7 @@ ALONE = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
 #: Seconds that a browser has.
 PATIENCE = 240
 
-#: What `megcc verify` does (docs/reproducible.md), in JavaScript, beside the package for npm.
+#: The hash of `megcc verify` (docs/reproducible.md) in JavaScript, as a module beside the package for npm.
 DIGEST = """\
 import { inputs, load, outputs } from "./index.js";
 
@@ -51,7 +51,7 @@ function mixed(x) {
   return (x ^ x >>> 16) >>> 0;
 }
 
-function drawn(port, index, run) {
+function testInput(port, index, run) {
   const array = new port.array(port.shape.reduce((a, b) => a * b, 1));
   const real = port.type === "float32";
   if (!real && port.type !== "int8" && port.type !== "uint8") throw new TypeError(port.type);
@@ -65,7 +65,7 @@ export async function digest() {
   const { subtle } = globalThis.crypto ?? (await import("node:crypto")).webcrypto;
   const model = await load(), given = inputs.filter((port) => !port.kept), found = [];
   for (let run = 0; run < (given.length < inputs.length ? RUNS : 1); run++) {
-    const result = model.run(given.map((port, index) => drawn(port, index, run)));
+    const result = model.run(given.map((port, index) => testInput(port, index, run)));
     for (const port of outputs) if (!port.kept) found.push(result[port.name].map((x) => x === x ? x : NaN));
   }
   const hash = new Uint8Array(await subtle.digest("SHA-256", await new Blob(found).arrayBuffer()));

@@ -18,7 +18,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What to install for a release.
+#: Release -> requirements for pip.
 RELEASES = {
     "0.26": ("apache-tvm==0.26.0",),
     "0.27": ("apache-tvm==0.27.0.post1",),
@@ -26,7 +26,7 @@ RELEASES = {
 TESTS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "onnxruntime", "tornado", "psutil", "cloudpickle")
 
 
-#: What works after `import tvm` alone, because the wheel has an entry point.
+#: A test of the wheel's entry point: after `import tvm` alone, TVM has our targets and pipeline.
 ALONE = """import sys, tvm
 assert "tvm_megcc.kernels" not in sys.modules, "import tvm loads all of tvm_megcc"
 assert str(tvm.target.Target("megcc-arm64").attrs["mtriple"]).startswith("aarch64")

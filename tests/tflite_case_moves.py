@@ -307,14 +307,14 @@ def broadcast_args(case: Case) -> Spec:
 # --- windows ----------------------------------------------------------------------------------------------------------
 
 
-def window(case: Case, shape, kernel, activations: bool = True) -> dict:
+def window(case: Case, shape, kernel) -> dict:
     """Returns random options of a window. Padding is VALID only if the image is at least as large as the window."""
     strides = [case.number(1, 3) for _ in kernel]
     dilations = [case.one_of(1, 1, 2, 3) for _ in kernel]
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
     padding = case.number(0, 1) if all(extent >= size for extent, size in zip(shape, reach, strict=True)) else 0
     return {"Padding": padding, "StrideH": strides[0], "StrideW": strides[1],
-            **({"DilationHFactor": dilations[0], "DilationWFactor": dilations[1]} if activations is not None else {}),
+            "DilationHFactor": dilations[0], "DilationWFactor": dilations[1],
             "FusedActivationFunction": case.number(0, 3) if case.often(0.5) else 0}
 
 
@@ -324,7 +324,7 @@ def weights(case: Case, shape, axis: int, bias: bool = True) -> tuple[list[str],
         case.tensors["w"] = case.random.standard_normal(shape).astype(np.float32)
         case.tensors["b"] = case.random.standard_normal(shape[axis]).astype(np.float32)
         return ["w", *(["b"] if bias else [])], 0.0
-    scales = Case.weights.__get__(case)(shape, axis, case.tensors["x"])
+    scales = case.weights(shape, axis, case.tensors["x"])
     return ["w", *(["b"] if bias else [])], case.tensors["x"].scale * max(scales) * case.scale(5, 2000)
 
 

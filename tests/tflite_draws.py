@@ -215,7 +215,7 @@ def resize(draw: Draw) -> bytes:
 
 
 def product(draw: Draw) -> bytes:
-    """Of two matrices that are both data."""
+    """Returns a product of two matrices that are both inputs."""
     wide, (left, right) = draw.dtype == "int16", (draw.one_of(False, True), draw.one_of(False, True))
     draw.dtype = "int16" if wide else "int8"
     rows, depth, columns = draw.number(1, 5), draw.number(1, draw.one_of(30, 300) if wide else 30), draw.number(1, 6)

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from .errors import MegccError
+from .errors import MegccError, refused_by_system
 
 try:
     import fcntl
@@ -50,6 +50,22 @@ class Contents(Protocol):
     def __len__(self) -> int: ...
 
     def pieces(self) -> Iterable[Bytes]: ...
+
+
+def write_new(folder: Path, files: Mapping[str, bytes | Contents], force: bool) -> None:
+    """Writes a folder in one step, with `replace`; its subfolder `build` is kept.
+
+    force: replace an existing folder that is not empty.
+
+    Raises:
+        MegccError: for such a folder without `force`, and if the folder cannot be written.
+    """
+    if folder.exists() and not force and not (folder.is_dir() and not any(folder.iterdir())):
+        raise MegccError(f"{folder} exists already; choose another --output, or replace it with --force")
+    try:
+        replace(folder, files, keep="build")
+    except OSError as error:
+        raise refused_by_system(error, f"{folder} cannot be written") from None
 
 
 def require_exists(path: Path) -> None:

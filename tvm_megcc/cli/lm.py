@@ -127,6 +127,7 @@ def _sampling(args: argparse.Namespace):
 
 
 def _line() -> str | None:
+    """Reads a line of stdin, on a terminal after a prompt; None at the end."""
     if sys.stdin.isatty():
         print("> ", end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()
@@ -134,6 +135,7 @@ def _line() -> str | None:
 
 
 def _say(pieces: Iterator[str], answer: list[str] | None = None) -> None:
+    """Prints pieces of text as they are generated, and appends them to `answer`."""
     for piece in pieces:
         print(piece, end="", flush=True)
         if answer is not None:

@@ -7,7 +7,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..options import ACTIVATIONS, CACHES
-from .parser import Verb, add_target, add_verb, count
+from .parser import Verb, add_output, add_target, add_verb, count
 
 if TYPE_CHECKING:
     from .parser import Verbs
@@ -22,15 +22,14 @@ def language_models(verbs: Verbs) -> None:
     verb = add_verb(steps, "compile", lm.compile_,
                     "compile a language model into a folder of C, its tokenizer beside it")
     verb.add_argument("model", metavar="GGUF", help="a GGUF file")
-    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
-    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
+    add_output(verb, "NAME_megcc")
     verb.add_argument("--context", type=count, default=0, metavar="N",
                       help="context length in tokens (default: the trained length, 2048 at most)")
     verb.add_argument("--prompt", type=count, default=0, metavar="N",
                       help="most tokens of a prompt that a run reads (default: 64, the context at most)")
     verb.add_argument("--activations", choices=ACTIVATIONS, default="model",
-                      help="dtype of activations in products with quantised weights: int8, float32, or model, that of "
-                           "the file format: int8 (default: model)")
+                      help="dtype of activations that are multiplied by quantised weights: int8, float32, or model, "
+                           "which is that of the file format, int8 for GGUF (default: model)")
     verb.add_argument("--cache", choices=CACHES, default="float32",
                       help="dtype of the KV cache: float32, float16, or int8 with a scale for each head and token "
                            "(default: float32)")
@@ -49,12 +48,12 @@ def language_models(verbs: Verbs) -> None:
     verb.add_argument("--pooling", default="", metavar="WAY",
                       help="mean, cls or max of the tokens (default: that of 1_Pooling/config.json, or mean)")
     verb.add_argument("--no-normalize", action="store_true",
-                      help="leave the length of embeddings (default: 1, unless modules.json has no Normalize)")
+                      help="do not scale embeddings to length 1 (default: scale, unless modules.json has no Normalize)")
     verb.add_argument("--threads", type=count, default=1, metavar="N", help="workers (default: 1)")
     add_target(verb, "CPU to compile for (default: native)", "native")
     verb = add_verb(steps, "generate", lm.generate_, "continue a text")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
-    verb.add_argument("text", metavar="TEXT")
+    verb.add_argument("text", metavar="TEXT", help="the prompt")
     verb.add_argument("--chat", action="store_true", help="put the text into the model's chat template, as a question")
     verb.add_argument("--stop", action="append", default=[], metavar="TEXT", help="string that ends the answer")
     verb.add_argument("--log-probabilities", action="store_true",
@@ -79,12 +78,13 @@ def _sampling_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--threads", type=count, metavar="N", help="workers (default: those it was compiled for)")
     verb.add_argument("--max-tokens", type=count, default=256, metavar="N", help="tokens of an answer (default: 256)")
     verb.add_argument("--temperature", type=float, default=0.0, metavar="T",
-                      help="0 for the likeliest token each time (default: 0)")
-    verb.add_argument("--top-k", type=int, default=0, metavar="N", help="only the N likeliest tokens (default: all)")
+                      help="divides logits before a token is chosen; 0 takes the most likely token (default: 0)")
+    verb.add_argument("--top-k", type=int, default=0, metavar="N",
+                      help="choose among the N most likely tokens (default: all)")
     verb.add_argument("--top-p", type=float, default=1.0, metavar="P",
-                      help="only the likeliest tokens that have this probability together (default: 1)")
+                      help="choose among the most likely tokens with this total probability (default: 1)")
     verb.add_argument("--min-p", type=float, default=0.0, metavar="P",
-                      help="only tokens that have this part of the likeliest one's probability (default: 0)")
+                      help="choose among tokens with at least this fraction of the highest probability (default: 0)")
     verb.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R",
                       help="divides logits of tokens that occurred (default: 1)")
     verb.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")

@@ -10,7 +10,21 @@ from ..codegen.packages.systems import SYSTEMS
 from ..version import VERSION
 from . import verbs as run
 from .lm_options import language_models
-from .parser import Verb, add_compiling, add_model, add_rpc, add_target, add_verb, byte_count, count
+from .parser import (
+    Verb,
+    add_compiler,
+    add_compiling,
+    add_feeds,
+    add_model,
+    add_output,
+    add_path,
+    add_rpc,
+    add_shape,
+    add_target,
+    add_verb,
+    byte_count,
+    count,
+)
 from .program_options import programs
 
 if TYPE_CHECKING:
@@ -42,32 +56,32 @@ def _compile(verbs: Verbs) -> None:
     verb = add_verb(verbs, "compile", run.compile_, "compile models into a folder of C")
     group = verb.add_mutually_exclusive_group(required=True)
     group.add_argument("model", nargs="*", metavar="MODEL", default=[],
-                       help="several models share one folder, runtime and kernels")
+                       help="ONNX, TFLite or .pt2 files; several share one folder, runtime and kernels")
     group.add_argument("--config", metavar="FILE", help="several models with options of their own, as JSON or TOML "
                                                         "(docs/command.md)")
-    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
+    add_output(verb, "NAME_megcc")
     verb.add_argument("--name", metavar="A,B",
-                      help="prefix of everything generated, one a model (default: the file's name)")
+                      help="prefix of all generated names, one for each model (default: the file's name)")
     weights_options = verb.add_mutually_exclusive_group()
     weights_options.add_argument("--embed", action="store_true",
-                                 help="the model as a constant array in C instead of a file: --weights text")
+                                 help="store the compiled model as a constant array in C: --weights text")
     weights_options.add_argument(
         "--weights", choices=("file", "text", "incbin"),
-        help="the model as a file that the program opens (the default), as text of C, or as a file that "
-             "the assembler takes in (.incbin, #embed): fast to compile, for gcc and clang")
-    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
+        help="how the compiled model is stored: as a file that the program opens (the default), as a C array, or as a "
+             "file that the assembler includes (.incbin, #embed), which compiles fast and needs gcc or clang")
     verb.add_argument("--dump", metavar="DIR", help="write the graph or plan after every stage of the compiler")
-    verb.add_argument("--same-code-as", metavar="DIR", help="fail if the C code is not that of this folder")
+    verb.add_argument("--same-code-as", metavar="DIR",
+                      help="fail if the C code differs from that of this folder, since firmware would be built again")
     add_target(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
     add_compiling(verb)
 
 
 def _build(verbs: Verbs) -> None:
     verb = add_verb(verbs, "build", run.build_, "build a generated folder with a C compiler")
-    verb.add_argument("path", metavar="PATH")
+    add_path(verb)
     add_model(verb)
     add_target(verb, "one of the folder's targets (default: one that runs here)")
-    verb.add_argument("--cc", help="the C compiler, with arguments (default: found by its usual names)")
+    add_compiler(verb, "the C compiler, with arguments (default: found by its usual names)")
     verb.add_argument("--flash", type=byte_count, metavar="SIZE", dest="board_flash",
                       help="flash of a microcontroller, such as 256K")
     verb.add_argument("--ram", type=byte_count, metavar="SIZE", dest="board_ram",
@@ -77,21 +91,19 @@ def _build(verbs: Verbs) -> None:
 
 def _run(verbs: Verbs) -> None:
     verb = add_verb(verbs, "run", run.run_, "run a model, here or in an emulator")
-    verb.add_argument("path", metavar="PATH")
-    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    add_path(verb)
+    add_feeds(verb)
     verb.add_argument("--outputs", metavar="NPZ", help="write the outputs")
-    verb.add_argument("--shape", metavar="SHAPES", help='shapes of dynamic inputs, or sizes of dimensions: '
-                                                          '"data=(1,3,224,224)", "batch=1;sequence=16"')
+    add_shape(verb)
     verb.add_argument("--sequence", action="store_true",
                       help="both files have an additional first axis: the steps of a stream")
     verb.add_argument("--float", action="store_true", dest="real",
-                      help="take and give quantised inputs and outputs as float32")
+                      help="read quantised inputs and write quantised outputs as float32")
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
-    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
     verb.add_argument("--profile", action="store_true", help="show the time of each kernel call")
     add_model(verb)
     add_target(verb, "target to run (default: one that runs here)")
-    verb.add_argument("--cc", help="the C compiler")
+    add_compiler(verb)
     add_rpc(verb)
     add_compiling(verb)
 
@@ -99,20 +111,20 @@ def _run(verbs: Verbs) -> None:
 def _bench(verbs: Verbs) -> None:
     verb = add_verb(verbs, "bench", run.bench_, "time a model, in total and by operator, here or on a device; or "
                                             "compare it with other inference engines")
-    verb.add_argument("path", metavar="PATH", nargs="+", help="one path; with --against any number of ONNX files")
-    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
-    verb.add_argument("--shape", metavar="SHAPES", help="shapes of dynamic inputs, or sizes of dimensions, as for "
-                                                        "'megcc run'")
+    verb.add_argument("path", metavar="PATH", nargs="+", help="a model, a compiled folder or the .megcc "
+                                                                 "file in it; with --against any number of ONNX files")
+    add_feeds(verb)
+    add_shape(verb)
     verb.add_argument("--repeat", type=count, metavar="N", help="runs to time (default: about a second of them)")
-    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
     verb.add_argument("--trace", metavar="FILE", help="also write the calls one after the other as a trace, for "
                                                       "Perfetto and chrome://tracing")
     verb.add_argument("--blocks", type=count, metavar="N",
-                      help="time each of N runs on one processor, in a real-time class where that is permitted: the "
-                           "worst over the median")
+                      help="run N times on one processor, in a real-time scheduling class if permitted, and report the "
+                           "slowest run relative to the median")
     group = verb.add_argument_group("comparison with other engines (docs/tuning.md)")
-    group.add_argument("--against", metavar="A,B", help="some of onnxruntime, openvino, litert, ncnn, mnn, tvm: "
-                       "alternately in one run, --threads N each; prints times, errors, memory, start-up")
+    group.add_argument("--against", metavar="A,B", help="engines to time in turns with ours, on --threads N each: "
+                       "onnxruntime, openvino, litert, ncnn, mnn, tvm, or NAME=FILE.py; reports times, errors, memory "
+                       "and start-up")
     group.add_argument("--rounds", type=count, default=9, metavar="N",
                        help="bursts of each engine; reports medians (default: 9)")
     group.add_argument("--processor", type=int, metavar="N",
@@ -122,18 +134,18 @@ def _bench(verbs: Verbs) -> None:
                        help="Python that has the engines, or one of them (default: $MEGCC_BENCH_PYTHON, else this one)")
     add_model(verb)
     add_target(verb, "target to run (default: one that runs here)")
-    verb.add_argument("--cc", help="the C compiler")
+    add_compiler(verb)
     add_rpc(verb)
     add_compiling(verb)
 
 
 def _tune(verbs: Verbs) -> None:
     verb = add_verb(verbs, "tune", run.tune_, "time candidate kernels of a model, here or on devices, into a log")
-    verb.add_argument("model", nargs="+", metavar="MODEL", help="models")
+    verb.add_argument("model", nargs="+", metavar="MODEL", help="ONNX, TFLite or .pt2 files")
     verb.add_argument("--trials", type=count, metavar="N",
                       help="at most N candidates of a call, the most promising ones first (default: all)")
-    add_target(verb, "which CPUs the code is for (default: native)", "native")
-    verb.add_argument("--cc", help="the C compiler")
+    add_target(verb, "CPUs to compile for (default: native)", "native")
+    add_compiler(verb)
     add_rpc(verb)
     add_compiling(verb)
 
@@ -141,12 +153,11 @@ def _tune(verbs: Verbs) -> None:
 def _compare(verbs: Verbs) -> None:
     verb = add_verb(verbs, "compare", run.compare_,
                     "compare the built C with ONNX Runtime, LiteRT or the numpy reference")
-    verb.add_argument("path", metavar="MODEL", help="a model")
+    verb.add_argument("path", metavar="MODEL", help="an ONNX, TFLite or .pt2 file")
     verb.add_argument("--folder", metavar="DIR", help="the generated folder (default: compile it now)")
     add_model(verb)
-    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
-    verb.add_argument("--shape", metavar="SHAPES", help='shapes of dynamic inputs, or sizes of dimensions: '
-                                                          '"data=(1,3,224,224)", "batch=1;sequence=16"')
+    add_feeds(verb)
+    add_shape(verb)
     verb.add_argument("--value", metavar="INPUT=NUMBER,…", action="append", default=[],
                       help="value of an input instead of random numbers: one number for all elements, or one for each")
     verb.add_argument("--layers", action="store_true", help="find the first layer that differs")
@@ -157,34 +168,34 @@ def _compare(verbs: Verbs) -> None:
                            "2^-10, with --half 2^-5)")
     verb.add_argument("--allow", action="store_true",
                       help="do not fail if an output is empty, all NaN or constant")
-    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
-    add_target(verb, "which target (default: native)", "native")
-    verb.add_argument("--cc", help="the C compiler")
+    add_target(verb, "target to compile for and run (default: native)", "native")
+    add_compiler(verb)
     add_compiling(verb)
 
 
 def _verify(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "verify", run.verify_, "check that every target computes the recorded bits")
-    verb.add_argument("path", metavar="PATH")
+    verb = add_verb(verbs, "verify", run.verify_, "compare a hash of a model's outputs with the recorded one, on every "
+                                               "target of a folder")
+    add_path(verb)
     add_model(verb)
     verb.add_argument("--record", action="store_true", help="write the hashes into the folder's manifest")
-    add_target(verb, "which targets (default: all of the folder's that run here)")
-    verb.add_argument("--cc", help="the C compiler")
+    add_target(verb, "targets to run (default: all of the folder's that run here)")
+    add_compiler(verb)
     add_compiling(verb)
 
 
 def _inspect(verbs: Verbs) -> None:
     verb = add_verb(verbs, "inspect", run.inspect_, "show the content of a generated folder")
-    verb.add_argument("path", metavar="PATH")
+    add_path(verb)
     verb.add_argument("--size", action="store_true", help="show bytes of code and constants, built for the target")
-    add_target(verb, "which target, for --size (default: one that runs here)")
-    verb.add_argument("--cc", help="the C compiler, for --size")
+    add_target(verb, "target to build for --size (default: one that runs here)")
+    add_compiler(verb, "the C compiler, for --size")
     add_compiling(verb)
 
 
 def _explain(verbs: Verbs) -> None:
     verb = add_verb(verbs, "explain", run.explain_, "show which kernel computes each operator, and why")
-    verb.add_argument("path", metavar="MODEL", help="a model")
+    verb.add_argument("path", metavar="MODEL", help="an ONNX, TFLite or .pt2 file")
     add_target(verb, "CPU to compile for (default: native)", "native")
     add_compiling(verb)
 
@@ -192,12 +203,11 @@ def _explain(verbs: Verbs) -> None:
 def _report(verbs: Verbs) -> None:
     verb = add_verb(verbs, "report", run.report_,
                     "write a self-contained HTML page: sizes, time, memory, graph, kernels")
-    verb.add_argument("path", metavar="MODEL", help="a model")
+    verb.add_argument("path", metavar="MODEL", help="an ONNX, TFLite or .pt2 file")
     verb.add_argument("-o", "--output", metavar="HTML", help="the page to write (default: NAME_report.html)")
-    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
-    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
+    add_feeds(verb)
     add_target(verb, "CPU to compile for (default: native)", "native")
-    verb.add_argument("--cc", help="the C compiler")
+    add_compiler(verb)
     add_compiling(verb)
 
 
@@ -230,19 +240,18 @@ def _export(verbs: Verbs) -> None:
     verb = add_verb(verbs, "export", run.export_, "write a model as a package of a build system or a language: Zephyr, "
                                                "ESP-IDF, Arduino, PlatformIO, CMSIS-Pack, STM32Cube, CMake, Meson, "
                                                "Rust, C++, Go, Python, npm")
-    verb.add_argument("path", metavar="PATH")
+    add_path(verb)
     verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
-    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")
+    add_output(verb, "NAME_SYSTEM")
     verb.add_argument("--name", help="name of the package and of a model that is compiled for it (default: the file's)")
     verb.add_argument("--separate-weights", dest="separate_weights", action="store_true",
                       help="npm: write the weights to a separate file")
     verb.add_argument("--weights", choices=("text", "incbin"),
                       help="embed the compiled model as C text, or as a file that the assembler includes "
                            "(default: incbin above 1 MB where the system's compilers are gcc and clang)")
-    verb.add_argument("--cc", help="the C compiler, if something is built")
+    add_compiler(verb, "the C compiler, for packages that contain a library")
     verb.add_argument("--package-version", default="1.0.0", metavar="X.Y.Z", help="(default: 1.0.0)")
     verb.add_argument("--url", default="", help="home page of the package, for registries that require it")
-    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     add_target(verb, "CPU to compile a model for, such as cortex-m4 (npm: wasm32-simd128)")
     add_compiling(verb)
 
@@ -274,8 +283,7 @@ def _unpack(verbs: Verbs) -> None:
 
 def _cv(verbs: Verbs) -> None:
     verb = add_verb(verbs, "cv", run.cv_, "write image operators as C functions: resize, rotate, warp, colours, blur")
-    verb.add_argument("-o", "--output", metavar="DIR", default="cv", help="folder to write (default: cv)")
-    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
+    add_output(verb, "cv", fixed=True)
     add_target(verb, "CPU to write them for, such as arm64 (default: native)", "native")
 
 
@@ -296,5 +304,5 @@ def _list(verbs: Verbs) -> None:
     group.add_argument("--network", type=byte_count, metavar="BYTES",
                        help="weights of the whole network, such as 14M: they decide which cache holds the operator's "
                             "weights (default: so many that weights larger than L2 are in memory)")
-    group.add_argument("--cc", help="the C compiler")
+    add_compiler(group)
     add_target(group, "CPU to compile for (default: native)", "native")

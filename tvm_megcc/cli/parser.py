@@ -91,9 +91,38 @@ def add_target(verb: argparse.ArgumentParser | argparse._ArgumentGroup, about: s
     verb.add_argument("--target", default=default, help=about)
 
 
+def add_path(verb: argparse.ArgumentParser) -> None:
+    """Adds PATH, a model or a compiled folder."""
+    verb.add_argument("path", metavar="PATH", help="a model, a compiled folder or the .megcc file in it")
+
+
 def add_model(verb: argparse.ArgumentParser) -> None:
     """Adds --model, for folders of several."""
     verb.add_argument("--model", metavar="NAME", dest="which", help="name of the model, if the folder has several")
+
+
+def add_feeds(verb: argparse.ArgumentParser) -> None:
+    """Adds --inputs and --seed, the inputs of a run."""
+    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
+
+
+def add_shape(verb: argparse.ArgumentParser) -> None:
+    """Adds --shape, for runs of models whose shapes change."""
+    verb.add_argument("--shape", metavar="SHAPES", help='shapes of dynamic inputs, or sizes of dimensions: '
+                                                        '"data=(1,3,224,224)", "batch=1;sequence=16"')
+
+
+def add_compiler(verb: argparse.ArgumentParser | argparse._ArgumentGroup, about: str = "the C compiler") -> None:
+    """Adds --cc."""
+    verb.add_argument("--cc", help=about)
+
+
+def add_output(verb: argparse.ArgumentParser, default: str, fixed: bool = False) -> None:
+    """Adds --output, the folder to write, and --force. default: shown in the help; with `fixed` also the value."""
+    verb.add_argument("-o", "--output", metavar="DIR", default=default if fixed else None,
+                      help=f"folder to write (default: {default})")
+    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
 
 
 def add_rpc(verb: argparse.ArgumentParser) -> None:

@@ -56,7 +56,8 @@ def run_(args: argparse.Namespace) -> int:
 
 
 def _files(session: ProgramSession, args: argparse.Namespace) -> tuple[dict[str, Array], dict[str, str], bool]:
-    """Returns the inputs that files give with what is said of each, and whether they are blocks of a sound."""
+    """Returns the inputs from --wav and --picture, all others at random; the text on the source of each; and whether
+    arrays have the blocks of a sound along a first axis."""
     from ..errors import MegccError
     from ..tools.program import media
     from ..tools.run import seeded

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .parser import Verb, add_target, add_verb
+from .parser import Verb, add_compiler, add_feeds, add_output, add_target, add_verb
 
 if TYPE_CHECKING:
     from .parser import Verbs
@@ -20,14 +20,13 @@ def programs(verbs: Verbs) -> None:
         required=True, metavar="VERB", parser_class=Verb)
     verb = add_verb(steps, "compile", program.compile_, "compile a description into one folder of C")
     verb.add_argument("description", metavar="TOML", help="a description, or the name of one of 'megcc program list'")
-    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
+    add_output(verb, "NAME_megcc")
     verb.add_argument("--models", metavar="DIR",
                       help="folder that paths of networks are relative to (default: that of the description)")
-    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     add_target(verb, "CPU to compile for ('megcc list targets')", "native")
     verb = add_verb(steps, "run", program.run_, "run a program on this machine")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc program compile' wrote")
-    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    add_feeds(verb)
     verb.add_argument("--wav", action="append", default=[], metavar="[INPUT=]FILE",
                       help="a sound for an input; one that is longer is given in blocks, one run after the other")
     verb.add_argument("--picture", action="append", default=[], metavar="[INPUT=]FILE",
@@ -36,7 +35,6 @@ def programs(verbs: Verbs) -> None:
     verb.add_argument("--sequence", action="store_true",
                       help="both files have an additional first axis: the runs one after the other")
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
-    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
-    verb.add_argument("--cc", help="the C compiler")
+    add_compiler(verb)
     add_target(verb, "target of the folder (default: the one it was compiled for)")
     add_verb(steps, "list", program.list_, "list the descriptions that ship with the package")

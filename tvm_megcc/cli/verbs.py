@@ -83,8 +83,8 @@ def build_(args: argparse.Namespace) -> int:
     return 0
 
 
-def _getting(path: str) -> str:
-    """Returns the progress line for preparing a session."""
+def _preparing(path: str) -> str:
+    """Returns the progress line for preparing a session on a model or a compiled folder."""
     return f"building {path}" if path.endswith(".megcc") or Path(path).is_dir() else f"compiling and building {path}"
 
 
@@ -92,7 +92,7 @@ def run_(args: argparse.Namespace) -> int:
     from ..option_values import parse_shapes
     from ..tools import run, source
 
-    with _progress(args, _getting(args.path)):
+    with _progress(args, _preparing(args.path)):
         session = source.remote_session_of(args.path, args) if args.rpc else source.session_of(args.path, args)
     report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.profile,
                      shapes=parse_shapes(args.shape or ""), sequence=args.sequence, real=args.real)
@@ -113,7 +113,7 @@ def bench_(args: argparse.Namespace) -> int:
     if len(args.path) > 1:
         raise MegccError("several models are for --against; without it, bench one at a time")
     path = args.path[0]
-    with _progress(args, _getting(path)):
+    with _progress(args, _preparing(path)):
         session = source.remote_session_of(path, args) if args.rpc else source.timed_session_of(path, args)
     if session.target.bare_metal:
         report = instructions.bench(session, args.inputs, seed=args.seed)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the command that are more than a call: bench, compare, export, quantize, report, language models."""
+"""Implements the verbs of the command `megcc` that are more than one call of the API. `cli/` parses and prints."""

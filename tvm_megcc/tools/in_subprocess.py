@@ -59,6 +59,9 @@ def call(module: str, function: str, *given: Any) -> Any:
 
 
 class _Process:
+    """The subprocess with its pipes. log: its stderr, whose end explains a crash. owner: the id of the process that
+    started it."""
+
     def __init__(self) -> None:
         self.owner = os.getpid()
         self.log = tempfile.TemporaryFile()

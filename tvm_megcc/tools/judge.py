@@ -18,11 +18,11 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
     """Returns how far `value` is from `expected`, and whether it counts as equal.
 
     The criterion depends on the dtype of `expected`. NaN equals NaN, and an infinity equals itself.
-        floats: the largest error is at most `tolerance` times the largest magnitude, the cosine at least
-        `least_cosine`. quantised integers: the same; or at most half of the values are off by one quantum, since
-        engines round
-            differently. More than half would not be rounding.
-        other integers, strings: at most the share `tolerance` of them differ, by whatever amount.
+
+    * floats: the largest error is at most `tolerance` times the largest magnitude, the cosine at least `least_cosine`.
+    * quantised integers: the same, or at most half of the values are off by one quantum, since engines round
+      differently; more than half would not be rounding.
+    * other integers, strings: at most the share `tolerance` of them differ, by any amount.
 
     Returns:
         equal; max_error: the largest where both are finite, in quanta for integers; largest: the largest magnitude

@@ -17,6 +17,10 @@ import numpy as np
 from ..errors import MegccError, ShapeError, refused_by_system, shortened
 from ..ir.dim_text import parse_dim
 from ..ir.dims import Symbol, substitute
+from ..ir.graph import Attrs, Graph, Op
+from ..ir.types import TensorType
+from ..passes.canonicalize.preprocess import Input, convert_inputs
+from ..runtime import reference
 from ..runtime.device import DeviceSession
 from ..runtime.program import ProgramSession
 from ..runtime.session import Port
@@ -44,8 +48,7 @@ def run(session, inputs: str | Mapping[str, np.ndarray] | None = None, outputs: 
             of `outputs`; the times are those of the steps.
         real: takes quantised inputs and gives quantised outputs as float32 (`Session.run_float`).
     """
-    feeds = (read_npz(inputs, [port.name for port in session.inputs]) if inputs
-             else seeded(session.inputs, seed, shapes or {}))
+    feeds = inputs_of(session.inputs, inputs, seed, shapes or {})
     if real:
         feeds = {port.name: np.asarray(port.quantize(feeds[port.name])) for port in session.inputs}
     steps = split(feeds, inputs) if sequence else [feeds]
@@ -144,6 +147,28 @@ def _numpy_index(index: int, shape: Sequence[int]) -> str:
 
 def _port(port: Mapping) -> str:
     return f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]"
+
+
+def inputs_of(ports: Sequence[Port], source: str | Path | Mapping[str, np.ndarray] | None, seed: int = 0,
+              shapes: Mapping[str, Sequence[int] | int] = MappingProxyType({})) -> dict[str, np.ndarray]:
+    """Returns the inputs of a run by name: those of a .npz file or of a mapping, else random ones (`seeded`).
+
+    Raises:
+        MegccError: as `read_npz` and `shapes_of`.
+    """
+    return read_npz(source, [port.name for port in ports]) if source else seeded(ports, seed, shapes)
+
+
+def network_input(name: str, array: np.ndarray, given: Input, dtype: str) -> np.ndarray:
+    """Converts an input from the form that `--input` describes to the network's own, by the numpy reference.
+
+    given: with the network's layout (`preprocess.with_network`). dtype: of the network's input.
+    """
+    type_ = TensorType(dtype, given.network_shape(array.shape))
+    # A graph of one copy: its converted input is the network's input.
+    copy = Op("copy", Attrs(), (name,), ("result",))
+    graph = Graph(name, (name,), ("result",), (copy,), {name: type_, "result": type_}, {})
+    return reference.run(convert_inputs(graph, {name: given}), {name: array})["result"]
 
 
 def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int] | int] = MappingProxyType({})

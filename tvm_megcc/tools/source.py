@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..runtime.emulator.run import EmulatedSession
     from ..runtime.session import Session
 
-#: The option of `megcc compile` for the folder, and its default.
+#: The options of `megcc compile` that concern the folder -> their defaults.
 FOLDER_OPTIONS = {"output": None, "target": "native", "embed": False, "weights": None, "force": False}
 
 

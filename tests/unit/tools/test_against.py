@@ -121,6 +121,17 @@ def test_what_cannot_be(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_engines_and_modules_of_the_benchmarks(monkeypatch):
+    folder = Path(__file__).parents[3] / "benchmarks"
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "peers", peers)
+    assert "x86-64-v3" in peers.engine_class("openvino_avx2", str(folder / "openvino_avx2.py")).limits
+    assert issubclass(peers.engine_class("one", str(folder / "one_thread.py")), peers.Megcc)
+    monkeypatch.delitem(sys.modules, "peers")
+    integers = runpy.run_path(str(folder / "integers.py"))
+    assert callable(integers["peers"].undisturbed)
+
+
 def test_one_model_without_peers(capsys):
     assert main(["bench", DIGITS, DIGITS]) == REFUSED
     assert "--against" in capsys.readouterr().err

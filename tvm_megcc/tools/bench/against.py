@@ -59,6 +59,17 @@ def against(models: Sequence[str | Path], args) -> dict:
         args: those of the command line: against, rounds, processor, python, inputs, seed, target, cc, and `options` of
             compiling, whose `threads` applies to every engine.
 
+    Returns:
+        machine, target, optimize, threads, rounds, engines: the conditions; rows: for each model its name, `macs`, the
+        best peer with our relative speed (`standing`), `absent` (engine -> reason), and `engines` with these figures:
+
+        * conversion, load, first: seconds to convert the model, to load it, and until its first result.
+        * rounds, seconds: the median seconds of an inference in each round, and their median.
+        * bare, peak: bytes of resident memory before loading, with the engine imported, and at most.
+        * error, share: the largest error relative to the largest magnitude; for integers the share that differs.
+        * held: whether the engine is limited to the target's x86 level.
+        * alone: whether all bursts ran in a real-time class, so that no other program interrupted them.
+
     Raises:
         MegccError: for an unknown engine, a model that is not an ONNX file, and options that peers lack. A failure of a
             single engine is not an error but a gap in the report, with its reason.
@@ -86,7 +97,7 @@ def against(models: Sequence[str | Path], args) -> dict:
 
 
 def parse_engines(text: str) -> dict[str, str]:
-    """Parses `"onnxruntime,mine=engine.py"` to {name: the file of a user's engine, or ""}.
+    """Parses `"onnxruntime,mine=engine.py"` to the engine's name -> the file of a user's engine, "" for a known one.
 
     Raises:
         MegccError: for an unknown engine, listing the known ones.
@@ -216,10 +227,7 @@ class Row:
     def inputs(self, ports: Sequence[Port]) -> dict[str, np.ndarray]:
         """Returns the inputs of --inputs, else of the file next to the model, else random ones by the seed."""
         archive = self.model.with_suffix(".npz")
-        path = self.args.inputs or (archive if archive.exists() else None)
-        if path:
-            return run.read_npz(path, [port.name for port in ports])
-        return run.seeded(ports, self.args.seed)
+        return run.inputs_of(ports, self.args.inputs or (archive if archive.exists() else None), self.args.seed)
 
     def start_engines(self, job: dict, processes: contextlib.ExitStack) -> dict[str, Process]:
         """Starts the engines. Returns those that loaded the model and ran it once with the right result; results are
@@ -276,7 +284,7 @@ def checked(result: np.ndarray, right: np.ndarray) -> dict:
         raise Gone(f"its output has {result.size} elements, not {right.size}")
     found = judge.difference(result.reshape(-1), right.reshape(-1), TOLERANCE)
     if not found["equal"]:
-        raise Gone(f"its output is another one: {judge.text(found)}")
+        raise Gone(f"its output differs: {judge.text(found)}")
     return found
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from ...runtime.device import DeviceSession
 from ...runtime.wasm.browser import WebSession
 from .. import layers
-from ..run import asking_for_inputs, read_npz, seeded
+from ..run import asking_for_inputs, inputs_of
 
 #: If no number of runs is given: the seconds to run, and the bounds of the number of runs.
 SECONDS, LEAST, MOST = 1.0, 10, 1000
@@ -30,8 +30,7 @@ def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat
     Returns:
         With `calls` in the order of execution, and `kinds`, as `layers` makes them.
     """
-    feeds = read_npz(inputs, [port.name for port in session.inputs]) if inputs else \
-        seeded(session.inputs, seed, shapes)
+    feeds = inputs_of(session.inputs, inputs, seed, shapes)
     with asking_for_inputs(session.inputs, inputs):
         if repeat is None:
             once = statistics.median(session.times(feeds, runs=3, watched=0).seconds)
@@ -40,7 +39,7 @@ def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat
         times = session.times(feeds, runs=runs, watched=min(runs, WATCHED))
     calls = layers.layers(session.calls, times.calls)
     median = statistics.median(times.seconds)
-    fast, slow = _percentile(times.seconds, 0.1), _percentile(times.seconds, 0.9)
+    fast, slow = quantile(times.seconds, 0.1), quantile(times.seconds, 0.9)
     macs = sum(call["macs"] for call in session.calls)
     return {"model": session.name, "target": str(session.target), "where": session.where,
             "threads": next(p["workers"] for p in session.programs if p["target"] == str(session.target)),
@@ -49,7 +48,8 @@ def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat
             "gflops": 2e-9 * macs / median if median else None, "calls": calls, "kinds": layers.kinds(calls)}
 
 
-def _percentile(values: Sequence[float], part: float) -> float:
+def quantile(values: Sequence[float], part: float) -> float:
+    """Returns the value below which this part of the values lies, from 0 (the least) to 1 (the greatest)."""
     ordered = sorted(values)
     return ordered[round(part * (len(ordered) - 1))]
 

@@ -189,9 +189,8 @@ class LiteRt(Engine):
             str(path), num_threads=self.job.threads)
         interpreter.allocate_tensors()
         for detail, array in zip(interpreter.get_input_details(), self.inputs.values(), strict=True):
-            last = np.moveaxis(array, 1, -1) if array.ndim > 2 else array
-            shape = tuple(detail["shape"])
-            given = array if shape == array.shape else last     # converters like channels last
+            channels_last = np.moveaxis(array, 1, -1) if array.ndim > 2 else array
+            given = array if tuple(detail["shape"]) == array.shape else channels_last  # most converters move channels
             interpreter.set_tensor(detail["index"], np.ascontiguousarray(given, detail["dtype"]))
         return interpreter.invoke
 

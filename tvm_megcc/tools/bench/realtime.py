@@ -18,7 +18,8 @@ from ...codegen.bundle import read_manifest
 from ...errors import MegccError
 from ...ir.streams import Streamed
 from ...runtime.device import DeviceSession
-from ..run import asking_for_inputs, read_npz, seeded
+from ..run import asking_for_inputs, inputs_of
+from .bench import quantile
 
 #: The seconds of blocks without a pause, and those of the pause, since Linux throttles real-time threads that never
 #: sleep.
@@ -52,7 +53,7 @@ def realtime(session: DeviceSession, blocks: int, processor: int | None = None, 
     processor = max(allowed) if processor is None else processor
     if processor not in allowed:
         raise MegccError(f"processor {processor} is none that this process may run on: {sorted(allowed)}")
-    feeds = read_npz(inputs, [port.name for port in session.inputs]) if inputs else seeded(session.inputs, seed)
+    feeds = inputs_of(session.inputs, inputs, seed)
     with asking_for_inputs(session.inputs, inputs), ExitStack() as stack:
         stack.enter_context(_bound(processor, allowed))
         scheduled = stack.enter_context(_scheduled())
@@ -79,14 +80,11 @@ def realtime(session: DeviceSession, blocks: int, processor: int | None = None, 
 
 def _summary(seconds: list[float]) -> dict:
     ordered = sorted(seconds)
-    median = ordered[len(ordered) // 2]
-
-    def at(quantile: float) -> float:
-        return ordered[round(quantile * (len(ordered) - 1))]
-
-    return {"seconds": {"median": median, "worst": ordered[-1],
-                        "p99": at(0.99), "p99.9": at(0.999), "p99.99": at(0.9999)},
-            "worst_over_median": ordered[-1] / median if median else None,
+    median, worst = quantile(ordered, 0.5), ordered[-1]
+    parts = {"p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
+    return {"seconds": {"median": median, "worst": worst,
+                        **{name: quantile(ordered, part) for name, part in parts.items()}},
+            "worst_over_median": worst / median if median else None,
             "over": sum(value > GOAL * median for value in ordered)}
 
 

@@ -12,7 +12,7 @@ from ...runtime.emulator import firmware
 from ...runtime.emulator.cycles import CORES
 from ...runtime.emulator.run import EmulatedSession
 from ..layers import KERNEL, NAME
-from ..run import asking_for_inputs, read_npz, seeded
+from ..run import asking_for_inputs, inputs_of
 
 #: The most files that the text lists.
 FILES = 8
@@ -24,8 +24,7 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
     Args:
         inputs: .npz file with arrays by tensor name; else seeded random numbers.
     """
-    names = [port.name for port in session.inputs]
-    feeds = read_npz(inputs, names) if inputs else seeded(session.inputs, seed)
+    feeds = inputs_of(session.inputs, inputs, seed)
     with asking_for_inputs(session.inputs, inputs):
         session.run(feeds)
     total = sum(session.instructions)
@@ -56,7 +55,7 @@ def stack_of(image: Path) -> calls.Deepest | None:
 
 def _cycles_text(report: dict) -> str:
     if "uncounted" in report:
-        return f", some 40 more or less a call, and no cycles: {report['uncounted']}"
+        return f" (each call within about 40), no cycles: {report['uncounted']}"
     if "cycles" not in report:
         return ""
     return f", about {report['cycles']:,} cycles by a model without wait states ({report['cycle_model']})"

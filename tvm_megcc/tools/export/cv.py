@@ -7,27 +7,22 @@ from pathlib import Path
 
 from ... import folders
 from ...codegen.packages import image_library
-from ...errors import MegccError, refused_by_system
+from ...errors import MegccError
 from ...target import parse_targets
 
 
 def write(target: str, output: str | Path, force: bool = False) -> dict:
-    """Writes the library for one target and says what it is.
+    """Writes the library for one target and returns a report: folder, target, number of files, C sources.
 
     Raises:
-        MegccError: for several targets, or where something else stands that should be written.
+        MegccError: for several targets, and as `folders.write_new`.
     """
     targets, output = parse_targets(target), Path(output)
     if len(targets) != 1:
         raise MegccError("one target a folder; write one for each CPU")
     folders.refuse_precious(output)
-    if output.exists() and not force and not (output.is_dir() and not any(output.iterdir())):
-        raise MegccError(f"{output} exists already; choose another --output, or replace it with --force")
     rendered = image_library.files(targets[0])
-    try:
-        folders.replace(output, rendered, keep="build")
-    except OSError as error:
-        raise refused_by_system(error, f"{output} cannot be written") from None
+    folders.write_new(output, rendered, force)
     return {"folder": str(output), "target": targets[0].name, "files": len(rendered),
             "sources": sorted(name for name in rendered if name.endswith(".c"))}
 

@@ -10,14 +10,13 @@ from ...codegen.embedding import AUTO, TEXT
 from ...codegen.manifest import read_manifest
 from ...codegen.packages import base as sources
 from ...codegen.packages.systems import SYSTEMS
-from ...errors import MegccError, refused_by_system
+from ...errors import MegccError
 from ...target import machine
 from . import npm, tvm_ffi, wheel
 
 
 def default_target(system: str) -> str:
-    """Returns the targets that a model is compiled for where none is given; portable C if the system supports many
-    CPUs."""
+    """Returns the default targets of a package: those of the system or, for wheels, of this machine."""
     return SYSTEMS[system].target or wheel.TARGETS_OF.get(machine(), "native")
 
 
@@ -31,30 +30,34 @@ def embedding(system: str, asked: str | None) -> bool | str:
 
 def export(folder: Path, system: str, output: str | Path | None, version: str = "1.0.0", url: str = "",
            force: bool = False, name: str | None = None, cc: str | None = None) -> dict:
-    """Writes the package (`codegen.package.package`, `npm.package`) and returns what it is.
+    """Writes the package and returns a report: its folder, system, version, number of files and bytes.
 
     Args:
-        output: its folder, by default the models' names and the system's.
+        folder: as `megcc compile` writes it.
+        system: a row of `SYSTEMS`.
+        output: the package's folder, by default the models' names and the system's.
+        url: home page, for registries that require one.
         force: replace an existing folder whatever is in it.
         name: name of the package, by default the models'.
-        cc: the compiler, where something is built.
+        cc: the C compiler, for packages that contain a library.
 
     Raises:
-        MegccError: if the folder cannot be packed, or something else stands where it should be written.
+        MegccError: if there is no package of such a folder for the system, and as `folders.write_new`.
         ToolError: if there is no compiler, or it fails.
     """
-    if "program" in read_manifest(folder):
+    manifest = read_manifest(folder)
+    if "program" in manifest:
         raise MegccError(f"{folder} is a program of several networks: packages are of models; take the folder as it is")
-    bound = [model["name"] for model in read_manifest(folder)["models"] if model["options"].get("caller_inputs")]
+    models = manifest["models"]
+    bound = [model["name"] for model in models if model["options"].get("caller_inputs")]
     if bound:
         raise MegccError(f"{', '.join(bound)}: examples of packages write inputs into a session's memory; compile "
                          "without --caller-inputs, or take the folder as it is")
-    split = [model["name"] for model in read_manifest(folder)["models"] if "regions" in model["options"]]
+    split = [model["name"] for model in models if "regions" in model["options"]]
     if split:
         raise MegccError(f"{', '.join(split)}: examples of packages have one block of memory; compile without "
                          "--region, or take the folder as it is")
-    names = [model["name"] for model in read_manifest(folder)["models"]]
-    output = Path(output or "_".join([*names, system.replace("-", "_")]))
+    output = Path(output or "_".join([*(model["name"] for model in models), system.replace("-", "_")]))
     folders.refuse_precious(output)
     folder_name = output.resolve().name
     if system == "npm":
@@ -63,12 +66,7 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
         files = {"wheel": wheel, "tvm-ffi": tvm_ffi}[system].package(folder, name, version, cc)
     else:
         files = sources.package(folder, system, version, url, name, folder_name)
-    if output.exists() and not force and not (output.is_dir() and not any(output.iterdir())):
-        raise MegccError(f"{output} exists already; choose another --output, or replace it with --force")
-    try:
-        folders.replace(output, files, keep="build")
-    except OSError as error:
-        raise refused_by_system(error, f"{output} cannot be written") from None
+    folders.write_new(output, files, force)
     return {"package": str(output), "system": system, "what": SYSTEMS[system].what, "version": version,
             "files": len(files), "bytes": sum(map(len, files.values()))}
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of characters, found by asking the package tokenizers: tables have its version of Unicode."""
+"""Properties of characters as the package tokenizers has them, found by calling it on every character, so that our
+tables have its version of Unicode."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from typing import Any
 
 from .tokenizer import required
 
-#: Characters by which the others are known: in planes without assignments, these begin those of one kind.
+#: The code points that are examined. In the ranges that are left out no character is assigned, and all have the
+#: properties of the examined one before them.
 CODES = [code for code in range(0x110000) if not 0xd800 <= code < 0xe000
          and (code < 0x33500 or 0xe0000 <= code < 0xe1000 or code & 0xffff in (0, 0x1000, 0xfffe))]
 HANGUL = range(0xac00, 0xd7a4)
-#: A letter (of Yi) that stands between others when all characters are normalized at once: no rule changes or joins it,
-#: and nothing else becomes it.
+#: The separator of characters that are normalized in one call: a letter of Yi, which no rule changes or joins to
+#: another, and which no other character becomes.
 _BORDER = "\ua015"
 
 #: Classes of characters in clusters, as in megcc_normalizer.c, where those of the syllables of Hangul are computed.
@@ -25,7 +27,7 @@ _BORDER = "\ua015"
 
 
 def normalized(normalize: Callable[[str], str]) -> Iterator[tuple[int, str]]:
-    """Yields what each character becomes by itself."""
+    """Yields each code point of `CODES` with its normalized text."""
     for begin in range(0, len(CODES), 1 << 14):
         codes = [code for code in CODES[begin:begin + (1 << 14)] if code != ord(_BORDER)]
         yield from zip(codes, normalize(_BORDER.join(map(chr, codes))).split(_BORDER), strict=True)
@@ -39,12 +41,14 @@ def rows(classes: Iterable[tuple[int, int]], shift: int) -> list[int]:
 
 @cache
 def order_of_marks() -> dict[int, int]:
-    """Returns a number for each mark that canonical decomposition sorts: lower ones come first, equal ones stay."""
+    """Returns a number for each mark that canonical decomposition reorders: marks are sorted by it, and equal ones keep
+    their order. It is found by decomposing pairs: every mark with a mark of each combining class that Python knows.
+    """
     sort = required().normalizers.NFD().normalize_str
     single = [chr(code) for code, text in normalized(sort) if text == chr(code) and code != ord(_BORDER)]
 
     def before(pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        """Returns of pairs of characters whether the second one comes before the first one."""
+        """Returns for each pair of characters whether decomposition swaps them."""
         found = sort(_BORDER.join(f"{left}{right}" for left, right in pairs)).split(_BORDER)
         return [text == right + left and left != right for (left, right), text in zip(pairs, found, strict=True)]
 
@@ -64,7 +68,7 @@ def order_of_marks() -> dict[int, int]:
 
 @cache
 def compositions() -> list[tuple[int, int, int]]:
-    """Returns pairs of characters, in order, and what they compose, without syllables of Hangul."""
+    """Returns (first, second, composed) for each pair of characters that composes, sorted, without Hangul syllables."""
     normalizers = required().normalizers
     compose, decompose = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
     split = [(code, text) for code, text in normalized(decompose) if len(text) > 1 and code not in HANGUL]
@@ -81,8 +85,9 @@ def compositions() -> list[tuple[int, int, int]]:
 def clusters() -> list[int]:
     """Returns the classes of characters in extended grapheme clusters, as `rows` with 8 bits.
 
-    A cluster of less than 6 bytes becomes what Precompiled has for its beginning. So a mark behind a character is gone
-    if the cluster begins with that character, and shows itself if it begins before.
+    The package does not tell clusters, but its normalizer Precompiled replaces a whole cluster of fewer than 6 bytes by
+    the replacement of its beginning. So a mark after a character disappears if the cluster begins with that character,
+    and stays if it begins earlier.
     """
     precompiled = required().normalizers.Precompiled
     mark = "\u0301"
@@ -125,16 +130,17 @@ def clusters() -> list[int]:
 
 
 def charsmap(strings: dict[str, str]) -> bytes:
-    """Returns replacements of strings as SentencePiece's models have them (precompiled_charsmap).
+    """Returns replacements of strings as SentencePiece's models have them (precompiled_charsmap): the bytes of a
+    double-array trie in the format of Darts-clone, and the replacements, each with a zero byte after it.
 
     Args:
-        strings: few of them; each of their beginnings takes 1 KB.
+        strings: string -> its replacement. Few of them, since each prefix of a string takes 1 KB.
     """
     texts, where = b"", {}
     for text in dict.fromkeys(strings.values()):
         where[text] = len(texts)
         texts += text.encode() + b"\0"
-    blocks = {b"": 1}  # a beginning -> its block of 256 units
+    blocks = {b"": 1}  # prefix -> its block of 256 units
     for key in strings:
         data = key.encode()
         for size in range(1, len(data) + 1):
@@ -142,12 +148,12 @@ def charsmap(strings: dict[str, str]) -> bytes:
     units = [0] * (256 * (len(blocks) + 1))
     units[0] = 256 << 10
     ends = {key.encode(): where[text] for key, text in strings.items()}
-    for beginning, block in blocks.items():
-        if not beginning:
+    for prefix, block in blocks.items():
+        if not prefix:
             continue
-        row = 256 * blocks[beginning[:-1]] + beginning[-1]
-        units[row] = (row ^ 256 * block) << 10 | (beginning in ends) << 8 | beginning[-1]
-        if beginning in ends:
-            units[256 * block] = 1 << 31 | ends[beginning]
+        row = 256 * blocks[prefix[:-1]] + prefix[-1]
+        units[row] = (row ^ 256 * block) << 10 | (prefix in ends) << 8 | prefix[-1]
+        if prefix in ends:
+            units[256 * block] = 1 << 31 | ends[prefix]
     trie = b"".join(unit.to_bytes(4, "little") for unit in units)
     return len(trie).to_bytes(4, "little") + trie + texts

@@ -126,14 +126,16 @@ def _pooled(rows: np.ndarray, pooling: str) -> np.ndarray:
 
 
 def _of_length_1(vector: np.ndarray) -> np.ndarray:
-    """Returns a float32 vector divided by its length, which is that of c_runtime/lm/megcc_embedding.c."""
+    """Returns a float32 vector divided by its Euclidean length. The length has the bits of
+    c_runtime/lm/megcc_embedding.c, since both take the root of an integer. As in PyTorch's normalize, it is at least
+    1e-12."""
     squares = float(np.cumsum(np.square(vector.astype(np.float64)))[-1])
     length = squares
     if squares < 1e-24:
         length = 1e-12
     elif math.isfinite(squares):
-        halves = (62 - math.frexp(squares)[1]) // 2  # squares * 4 ** halves is in [2 ** 60, 2 ** 62)
-        length = math.ldexp(math.isqrt(int(math.ldexp(squares, 2 * halves))), -halves)
+        exponent = (62 - math.frexp(squares)[1]) // 2  # squares * 4 ** exponent is in [2 ** 60, 2 ** 62)
+        length = math.ldexp(math.isqrt(int(math.ldexp(squares, 2 * exponent))), -exponent)
     return (vector / np.float64(length)).astype(np.float32)
 
 

@@ -19,7 +19,7 @@ from .wordpiece import WordPieces
 
 #: Inputs in the order of MEGCC_INPUT_IDS and so on in megcc_embedding.h.
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-#: Bytes of a text for each token of the context.
+#: The capacity of the example's text buffer in bytes, for each token of the context.
 _BYTES = 16
 
 

@@ -88,15 +88,15 @@ class LanguageModel:
         self.tokens = []
 
     def save(self) -> bytes:
-        """Returns everything read so far as bytes: the tokens, and their keys and values. With `load`, strings that
-        begin alike need their beginning read once."""
+        """Returns everything read so far as bytes: the tokens, and their keys and values. With `load`, prompts with a
+        common prefix need it read only once."""
         states, written = self.session.states, io.BytesIO()
         parts = {port.name: states[port.name][_read_part(port, len(self.tokens))] for port in self.session.state_ports}
         np.savez(written, **{_TOKENS: np.array(self.tokens, np.int64)}, **parts)
         return written.getvalue()
 
     def load(self, saved: bytes) -> None:
-        """Forgets everything read, and goes on behind a beginning that `save` returned for the same model.
+        """Replaces everything read by a beginning of a text that `save` returned for the same model.
 
         Raises:
             MegccError: if the bytes are damaged, or of a model with other keys and values, another context or fewer
@@ -207,7 +207,7 @@ class LanguageModel:
 
 
 def _read_part(port: Port, count: int) -> tuple[slice, ...]:
-    """Returns where a state has something of `count` tokens."""
+    """Returns the index of the part of a state that `count` tokens have filled; all of it, if it is no KV cache."""
     if port.cache_input is None:
         return ()
     return (slice(None),) * port.cache_input.axis + (slice(count),)

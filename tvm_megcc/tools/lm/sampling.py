@@ -49,8 +49,8 @@ class Sampling:
 
 
 class Draws:
-    """Random numbers of a seed: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), of
-    whose blocks the first 64 bits are used."""
+    """Counter-based random numbers of a seed: the first 64 bits of each block of Philox 4x32-10 (Salmon et al.,
+    "Parallel random numbers: as easy as 1, 2, 3", 2011)."""
 
     def __init__(self, seed: int):
         self.seed, self.count = seed, 0
@@ -129,7 +129,7 @@ def log_probability(logits: np.ndarray, token: int) -> float:
     """
     fixed, total = _fixed(logits), int(weights(logits, np.float32(1)).sum())
     found, x = total.bit_length() - 1, total >> total.bit_length() - 32
-    for _ in range(24):  # bits of log2 behind the point, by squaring
+    for _ in range(24):  # bits of log2 after the point: squaring x in [1, 2) doubles its logarithm
         x = x * x >> 31
         found = 2 * found + (x >> 32)
         x >>= x >> 32
@@ -149,10 +149,13 @@ def weights(logits: np.ndarray, temperature: float | np.float32) -> np.ndarray:
     2^-23 of the highest one. NaN is the lowest logit."""
     fixed = _fixed(logits)
     with np.errstate(over="ignore"):
+        # log2(e) in units of 2^-24; so x below is the binary logarithm of the weight in units of 2^-48.
         slope = int(min(np.float32(24204406) / np.float32(temperature), np.float32(1 << 40)))
     below = fixed.max() - fixed
     in_range = below <= (33 << 48) // max(slope, 1)
     x = below[in_range] * slope
+    # 2^-x: its whole part is a shift, the next 4 bits are in _COARSE, 4 more in _FINE, and 2^-r = 1 - s + s^2 / 2 with
+    # s = r * ln(2) for the rest.
     rest = (x >> 8 & _MASK) * _LN2 >> 40
     table = _COARSE[x >> 44 & 15] * _FINE[x >> 40 & 15] >> 31
     integers = np.zeros(len(logits), np.int64)

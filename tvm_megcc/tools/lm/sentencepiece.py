@@ -29,9 +29,9 @@ class SentencePiece:
     tokens: strings; all differ among those that are found in a text.
     scores: float32 values.
     types: `NORMAL` to `BYTE`.
-    unigram: whether the likeliest tokens are found; otherwise pairs are merged.
+    unigram: whether the most likely sequence of tokens is found; otherwise pairs are merged.
     bytes_known: whether characters that are no tokens become tokens of their bytes.
-    prefix, suffix: whether a space is added before or behind a text.
+    prefix, suffix: whether a space is added before or after a text.
     single_spaces: whether several spaces are one, and none where a text begins and ends.
     escape: whether spaces are U+2581 in tokens.
     trie, replaced: a double array of what normalization replaces, and strings that end with 0; empty for none.
@@ -203,7 +203,12 @@ def _check(tokens: Sequence[str], types: Sequence[int], bytes_known: bool) -> No
 
 
 def charsmap(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Returns the double array of a normalization and its strings, which all walks of the C code stay in."""
+    """Reads a normalization (precompiled_charsmap): a double-array trie and the replacement strings. Checks that no
+    walk of the C code leaves them.
+
+    Raises:
+        MegccError: if it is damaged.
+    """
     if not data:
         return (), b""
     size = int.from_bytes(data[:4], "little")

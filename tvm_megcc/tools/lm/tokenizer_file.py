@@ -24,7 +24,7 @@ from .wordpiece import WordPieces
 
 #: Names of a tokenizer's file in a folder.
 NAMES = ("tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
-#: The most numbers of tokens that have no token.
+#: The most token numbers that may be unused.
 _MOST_GAPS = 1 << 16
 
 

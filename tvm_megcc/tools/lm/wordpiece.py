@@ -169,8 +169,9 @@ def _split_classes() -> Iterator[tuple[int, int]]:
 
 
 def _order(normalize, kinds: Mapping[int, int]) -> dict[int, int]:
-    """Returns the classes of marks by which canonical decomposition sorts them, and of those that no other passes and
-    that are removed after sorting. Candidates are those of Python's Unicode; the package tells what they do."""
+    """Returns the classes of two kinds of marks: those that canonical decomposition reorders, by combining class, and
+    those that others do not pass and that are removed afterwards (`BARRIER`). Python's Unicode tables give the
+    candidates, and the package tokenizers decides."""
     class_216, class_224 = "\U0001d165", "\u302e"  # of classes 216 and 224
     marks = {code: unicodedata.combining(chr(code)) for code in CODES if kinds[code] == LETTER
              and unicodedata.category(chr(code)) == "Mc" and any(

@@ -10,11 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import MegccError
-from ...ir.graph import Attrs, Graph, Op
-from ...ir.types import TensorType
-from ...passes.canonicalize.preprocess import Input, convert_inputs
-from ...runtime import reference
-from ..run import read_npz
+from ...passes.canonicalize.preprocess import Input
+from ..run import network_input, read_npz
 
 #: Suffixes of images.
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
@@ -60,7 +57,7 @@ def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[
                    for name, steps in counts.items()} for index in chosen)
     for name in counts:
         for feed in feeds:
-            _fits(name, feed[name].shape, shapes[name])
+            _require_fit(name, feed[name].shape, shapes[name])
         if not all(np.isfinite(feed[name].astype(np.float64)).all() for feed in feeds):
             raise MegccError(f"samples of {name} have numbers that are infinite or none")
     labels = _labels(source, number)
@@ -68,7 +65,8 @@ def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[
 
 
 def _split(name: str, array: np.ndarray, shape: Sequence) -> list[np.ndarray]:
-    """Returns the samples of an array, each of the rank of the input."""
+    """Returns the samples of an array, each of the rank of the input: the elements of an additional first axis or, if
+    the array has the input's rank, batches of as many rows as the input has."""
     if array.ndim == len(shape) + 1:
         return list(array)
     if array.ndim != len(shape):
@@ -80,7 +78,7 @@ def _split(name: str, array: np.ndarray, shape: Sequence) -> list[np.ndarray]:
     return [array[first:first + step] for first in range(0, array.shape[0], step)]
 
 
-def _fits(name: str, sample: tuple[int, ...], shape: Sequence) -> None:
+def _require_fit(name: str, sample: tuple[int, ...], shape: Sequence) -> None:
     """Raises MegccError if a sample does not fit the network's input."""
     if len(sample) != len(shape) or any(isinstance(extent, int) and size != extent
                                         for size, extent in zip(sample, shape, strict=True)):
@@ -104,10 +102,7 @@ def _converted(name: str, array: np.ndarray, given: Input | None, shape: Sequenc
     """Converts a sample from the form that the caller gives to the network's own input."""
     if given is None:
         return array
-    type_ = TensorType("float32", given.network_shape(array.shape))
-    copy = Op("copy", Attrs(), (name,), ("made",))  # what it reads is the network's input
-    graph = Graph(name, (name,), ("made",), (copy,), {name: type_, "made": type_}, {})
-    return reference.run(convert_inputs(graph, {name: given}), {name: array})["made"]
+    return network_input(name, array, given, "float32")
 
 
 def _images(folder: Path, shapes: Mapping[str, Sequence], given: Mapping[str, Input], most: int) -> Arrays:

@@ -26,6 +26,7 @@ def folder(path: Path) -> dict:
 
 
 def _begin(state: dict) -> str:
+    """Returns a text on the initial value of a state; "" for zeros."""
     first = state.get("begins", ())
     return f", {first[0]} at first" if len(first) == 1 else ", at first as the model says" if first else ""
 

@@ -244,7 +244,7 @@ def _microkernel(path: Path, parameters: type[Parameters]) -> list[str]:
         raise Unexplained(f"{parameters.__name__}.microkernel needs a docstring, or a class as its type")
     file = Path(inspect.getfile(cls)).relative_to(KERNELS)
     file_name = file.name if file.parent == path.parent.relative_to(KERNELS) else file.as_posix()
-    lines = [f"  microkernel: {cls.__name__} ({file_name}). {first_sentence(cls)}"]
+    lines = [f"  microkernel ({cls.__name__}, {file_name}): {first_sentence(cls)}"]
     for member in _members(path, "microkernel"):
         lines.append(f"  microkernel.{_member(cls, member)}")
     return lines

@@ -75,7 +75,8 @@ class DirectConv(Tiled):
         tiling = Tiling.of(site.isa, site.isa.lane_fma and x != PLAIN, self.vectors, assembler=by_assembler)
         if x == NHWC and not site.compact:
             tiling = tiling.for_rows(4 * s.ic * s.window[3], site.target)
-        return TaskGrid.of(tiling, s.ic * s.taps, s.oc, s.n * s.g, s.oh, s.ow, s.is_pointwise, site.context)
+        return TaskGrid.of(tiling, depth=s.ic * s.taps, channels=s.oc, images=s.n * s.g, rows=s.oh, pixels=s.ow,
+                           any_rows=s.is_pointwise, context=site.context)
 
     def lower(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes

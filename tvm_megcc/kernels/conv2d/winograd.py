@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels `winograd` and `winograd_raw`: convolution of floats by 3x3 windows of stride 1 with fewer products, on
-transformed tiles (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015).
+transformed tiles (Lavin and Gray, "Fast algorithms for convolutional neural networks", CVPR 2016).
 
 The points of interpolation are 0, ±2/3, ±3/2 and infinity. Because 2/3 * 3/2 = 1, the transforms are short. Rounding
 loses half a decimal digit more than the direct sum; with the usual points 0, ±1, ±2 it loses a whole digit.
@@ -79,7 +79,7 @@ class WinogradParameters(Parameters):
 
 
 class WinogradConv(Kernel):
-    """Winograd's F(4x4, 3x3) (Lavin and Gray, 2015): 36 products for 16 outputs, where direct convolution takes 144.
+    """Winograd's F(4x4, 3x3) (Lavin and Gray, 2016): 36 products for 16 outputs, where direct convolution takes 144.
 
     Transformed 6x6 tiles of inputs are multiplied by transformed weights. At each of the 36 positions, that is a matrix
     product: tiles × input channels × output channels. A task is a group of tiles of one image with a part of the
@@ -166,7 +166,7 @@ class Blocking:
     depth: the number of input channels whose weights are transformed and multiplied at a time; all if weights are
         packed transformed.
     chunks: the number of parts that output channels are divided into.
-    raw: whether weights are packed untransformed.
+    raw: whether weights are packed as they are, and each task transforms them; else they are packed transformed.
     scratch: the size of the scratch in bytes.
     l2: the size of the L2 cache in bytes.
     weight_bytes: the size of the whole model's weights in bytes.

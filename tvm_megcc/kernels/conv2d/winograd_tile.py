@@ -1,5 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the transforms of `conv2d/winograd`, and its products, which are register tiles of `conv2d/direct`."""
+"""Prints the transforms of `conv2d/winograd`, and its products, which are register tiles of `conv2d/direct`.
+
+A tile of x, d (6x6), and a kernel g (3x3) give size x size outputs (Lavin and Gray, "Fast algorithms for convolutional
+neural networks", CVPR 2016; Toom-Cook at the points 0, ±a, ±b and infinity, where a is `near`, b is `far`, and ab = 1):
+
+    y = A' [(G g G') * (B' d B)] A        * multiplies elementwise, at 36 positions
+
+With s = a² + b²,
+
+         | 1    0   -s    0   1   0 |        | 1  1   1   1   1   0 |
+         | 0  -ab²  -b²   a   1   0 |        | 0  a  -a   b  -b   0 |
+    B' = | 0   ab²  -b²  -a   1   0 |   A' = | 0  a²  a²  b²  b²  0 |
+         | 0  -a²b  -a²   b   1   0 |        | 0  a³ -a³  b³ -b³  1 |
+         | 0   a²b  -a²  -b   1   0 |
+         | 0    1    0   -s   0   1 |
+
+where A' has its first `size` rows, and the 1 of infinity in the last of them. A row of G belongs to a finite point p:
+1, p and p², each over the product of the differences of p to the other finite points. The last row is 0, 0, 1.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +47,8 @@ class WinogradTile(Reduction):
 
     def __init__(self, params: WinogradParameters, scope: Scope):
         p, L = params, scope.isa.lanes
+        # A position is a tap. Raw weights are transformed for one row of six positions at a time, in scratch, where
+        # each position has one row more than `depth`, so that positions lie in different cache sets.
         window = Window(Taps(1 if p.raw else WINDOW, 1, 1), Taps(WINDOW, 1, 1))
         super().__init__(scope, p.tiling, window, p.depth + 1 if p.raw else p.ic, "nchwc" if L > 1 else "plain",
                          weights_in_l1=p.raw)
@@ -81,8 +101,11 @@ class WinogradTile(Reduction):
 
     def weights(self, width: int) -> str:
         """Prints the transform of the 3x3 weights at `tap` to one row of six positions: first along columns, with
-        factors p0 to p2 for the three rows, then along the row. The first and the last position are the first and the
-        last of the three weights."""
+        factors p0 to p2 for the three rows, then along the row.
+
+        The factors are a row of G, from the C array `points`. The rows of G for 0 and infinity have one element: they
+        give the first and the last position. Those for p and -p differ in the sign of the middle element, so both
+        positions share the terms of the other two, `near_even` and `far_even`. kernel: G."""
         c, kernel = Printer(), self.p.kernel
         for j in range(3):
             first, second, third = (f"mgc_load({offset('tap', (i + j) * width)})" for i in (0, 3, 6))

@@ -44,14 +44,17 @@ class PlanesParameters(ConvParameters):
     """Parameters of `planes.c.j2`.
 
     unit, result: the C types of an element of x and of y.
-    short: suffix of x's type in mgc functions.
+    short: suffix of x's type in mgc functions, such as "i8".
     x_zero: the zero point of x.
-    pairs: neighbouring weights of a row of the window that form one operand; the second may be missing (-1).
-    steps: the products of a row of the window.
-    words: words of x in a row that these read.
-    in_registers: all weights stay in variables.
-    has_weight_zero: packed weights have a zero point.
-    requantization: the epilogue.
+    pairs: taps (a, b) of a row of the window whose weights form one operand, two int16 in a word; b is -1 if there is
+        none.
+    steps: the products of a row of the window, for two neighbouring outputs: (output, instruction, word of x, index in
+        `pairs`), as in `Step`.
+    words: the words of a row of a plane that these read, counted from the window's first column; a word has two
+        columns.
+    in_registers: the window is unrolled, and its weights are in variables; else a loop goes over its rows.
+    has_weight_zero: packed weights have a zero point, the operand `zero`, which is subtracted from each.
+    requantization: prints the requantization of a sum (integer/requantize.py): factors(c), store(…).
     """
 
     unit: str

@@ -25,7 +25,11 @@ _JOINED_LIMIT = 1 << 23
 
 @dataclass(frozen=True)
 class TriplesParameters(WindowsParameters):
-    """Parameters of `triples.c.j2`. joined: an int16 holds two weights, and sums are 256 times as large."""
+    """Parameters of `triples.c.j2`.
+
+    joined: an int16 holds two weights, the second 256 times as large, so that one instruction unpacks four
+        (simd/dsp_integer.h). Sums are 256 times as large until they are requantized.
+    """
 
     joined: bool
 

@@ -25,11 +25,11 @@ class WindowsParameters(ConvParameters):
     short: suffix of x's type in mgc functions, such as "i8".
     x_zero: the zero point of x.
     single: the kernel multiplies one pixel at a time, for inputs of one or two pixels.
-    flat: 1x1 windows without padding.
+    flat: windows are 1x1 without padding, so pixels of x and y correspond.
     descending: C condition for running from the last pixel to the first, so that y can begin where x does; "1" always,
         "" never.
-    has_weight_zero: packed weights have a zero point.
-    requantization: the epilogue.
+    has_weight_zero: packed weights have a zero point, the operand `zero`.
+    requantization: prints the requantization of a sum (integer/requantize.py): factors(c), store(…).
     """
 
     unit: str

@@ -29,10 +29,11 @@ CHUNK = 2048
 class LoopParameters(Parameters):
     """Parameters of `loops.c.j2` and `vector.c.j2`.
 
-    names: names of the operands.
-    varies: for each axis, outermost first, which operands vary along it.
+    names: names of the operands in C, such as ("x0", "x1"); operand i is `names[i]`.
+    varies: varies[axis][i] says whether operand i varies along an axis of the result, the outermost first; else it is
+        broadcast. varies[-1] is for a row, the innermost axis.
     chunk: elements of a task, if there is one axis only.
-    formula: C expression over a0, a1, …
+    formula: C expression of the result over a0, a1, …, an element of each operand or a vector of elements.
     """
 
     names: tuple[str, ...]
@@ -43,7 +44,7 @@ class LoopParameters(Parameters):
 
 @dataclass(frozen=True)
 class TypedParameters(LoopParameters):
-    """types, result: C types of the operands' elements and of the result's."""
+    """types, result: the C types of an element of each operand, and of the result."""
 
     types: tuple[str, ...]
     result: str

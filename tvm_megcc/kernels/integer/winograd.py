@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Winograd convolution F(2x2, 3x3) of 8-bit operands in int16 (Lavin and Gray, "Fast algorithms for convolutional
-neural networks", 2015). It takes 16 products per channel for four pixels; direct convolution takes 36. The result is
-exact.
+neural networks", CVPR 2016). It takes 16 products per channel for four pixels; direct convolution takes 36. The result
+is exact.
 
 With x minus its zero point (|x| <= 255), weights g minus theirs, and the matrices
 
@@ -56,13 +56,13 @@ class WinogradBytesParameters(Parameters):
     x_short: the suffix of mgc functions for the dtype of x.
     x_zero: the zero point of x.
     bias: whether there is a bias.
-    depth: the number of input channels, rounded up.
-    step: the number of products that are added in a lane.
+    depth: the number of input channels, rounded up to a multiple of 8.
+    step: the number of products of neighbouring input channels that one instruction adds to a lane, 1 or 2.
     pixels: the number of tiles that are multiplied at a time.
-    vectors: the number of vectors of output channels in a block.
-    rest: the number of vectors of output channels after the last full block.
-    by_lane: whether weights are multiplied by a lane of a vector.
-    padding: the number of elements of padding after each position.
+    vectors: the number of vectors (of int32) of output channels in a block.
+    rest: the number of vectors in the last block, if it has fewer; 0 if all blocks are full.
+    by_lane: whether a vector of weights is multiplied by one lane of a vector of x, as Arm's instructions do.
+    padding: the number of int16 after each of the 16 positions, so that they lie in different cache sets.
     """
 
     unit: str

@@ -215,7 +215,7 @@ class NBitsInt8Parameters(Parameters):
 
     bits: the bits of a weight.
     block: the number of elements of a row that share a scale.
-    part: the number of elements of a row that share a sum of x.
+    part: the number of elements of x that share a scale and a sum: 32, or `block` if that is less.
     block_sums: whether integers are summed over a block, because x has no scales; else over a part of it.
     offset: "real" if offsets are stored as floats, "zero" if they are stored as zero points, "" without offsets.
     bias: whether there is a bias.

@@ -18,8 +18,8 @@ from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import Tiling
 
+#: Rows of a panel of b that `panel` copies to scratch at a time: 32 KB with 16 columns, as much as L1 holds.
 _PANEL_ROWS = 512
-"""Rows of a panel of b that `panel` copies to scratch at a time."""
 
 
 class PackedMatMul(Tiled):
@@ -44,11 +44,14 @@ class PackedMatMul(Tiled):
         tiling = Tiling.of(site.isa, site.isa.lane_fma, self.vectors)
         if not site.compact:
             tiling = tiling.for_rows(4 * depth, site.target)
-        return TaskGrid.of(tiling, depth, columns, 1, rows, 1, True, site.context)
+        return TaskGrid.of(tiling, depth=depth, channels=columns, images=1, rows=rows, pixels=1, any_rows=True,
+                           context=site.context)
 
     def lower(self, site):
         lanes = site.isa.lanes
         _, depth, columns = _sizes(site)
+        # The rows of a become an image of `oh` rows of `ow` pixels: the template computes a row in a task, and the grid
+        # of least cost has rows that tiles fill, and enough of them for several threads.
         grid = self._task_grid(site)
         tiling, oh, ow, chunks = grid.tiling, grid.rows, grid.pixels, grid.chunks
         row = ow if isinstance(ow, int) else None
@@ -123,6 +126,7 @@ class PanelMatMul(Kernel):
     def lower(self, site):
         trans_a, trans_b = bool(site.attrs.trans_a), bool(site.attrs.trans_b)
         tiling = Tiling.of(site.isa)
+        # Panels of 16 columns, of 32 on vectors of 16 lanes; of 4 without vectors.
         vectors = {16: 2, 8: 2}.get(site.isa.lanes, 4)
         rows = min(tiling.max_pixels(vectors), 8)
         m, n = site.y.shape[-2:]

@@ -21,9 +21,9 @@ class LogSoftmaxParameters(UnitParameters):
     sum_bits: integer bits of the sum of exponentials, Q12.19.
     bits: integer bits of the terms of the logarithm, Q6.25.
     quarter: 1/4 as such a term.
-    root, fourth_root, log_2: sqrt(1/2), sqrt(sqrt(1/2)) and log(2) in Q0.31.
-    numerator_cube, denominator_square, denominator_constant, denominator_linear: coefficients in Q0.31 of the
-        rational function that computes the logarithm.
+    root, fourth_root, log_2: 2^(-1/2), 2^(-1/4) and log(2) in Q0.31.
+    numerator_cube, denominator_square, denominator_constant, denominator_linear: the coefficients 0.0545, 0.0595,
+        0.4926 and 0.2973, in Q0.31, of the rational function that computes the logarithm (gemmlowp's).
     least, factor: the indices in `tables` of the smallest difference that counts, and of the multiplier from Q5.26 to
         differences.
     """

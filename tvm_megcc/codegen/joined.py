@@ -57,10 +57,11 @@ def join(models: Sequence[ContainerModel]) -> Joined:
 
 def with_shared_memory(model: ContainerModel) -> ContainerModel:
     """Returns the model with two regions of memory. The first one, the session's own, has the states. The second one
-    has everything that is dead between two runs, so that sessions that run one after the other can share it.
+    has everything that is dead between two runs, so that sessions that run one after the other can share it. A model
+    with a KV cache, of which a run decides how many rows it has, remains as it is: its session keeps all its memory.
 
     Raises:
-        MegccError: if extents are unknown, or the model has regions already.
+        MegccError: if the model has regions already.
     """
     return replace(model, programs=tuple(replace(program, device_models=tuple(
         _with_regions(model.name, program, device) for device in program.device_models)) for program in model.programs))
@@ -72,8 +73,10 @@ def shared_bytes(program: Program) -> int:
 
 
 def _with_regions(name: str, program: Program, device: DeviceModel) -> DeviceModel:
-    if program.symbols or program.values or device.regions:
-        raise MegccError(f"{name}: its shapes change, or it has memory regions; a network of a program has neither")
+    if device.regions:
+        raise MegccError(f"{name}: it has memory regions; a network of a program has none")
+    if program.symbols or program.values:
+        return device
     states = max((slot.offset + slot.bytes for row, slot in zip(program.tensors, device.tensors, strict=True)
                   if row.storage == Storage.state), default=0)
     states += -states % program.alignment

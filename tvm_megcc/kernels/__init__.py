@@ -75,6 +75,7 @@ from .softmax.log import LogSoftmaxFixedRows
 from .softmax.quantised import SoftmaxQuantisedRows
 from .softmax.softmax import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
 from .sort.counted import NonMaxSearch, NonZeroCount, NonZeroScan
+from .sort.db_boxes import DbBoxesComponents
 from .sort.detections import DetectionsSearch
 from .sort.grams import GramSearch
 from .sort.heap import TopKHeap
@@ -143,6 +144,7 @@ realise(ops.quantized.log_softmax.LogSoftmaxFixed, LogSoftmaxFixedRows())
 realise(ops.tensor.sort.TopK, TopKHeap())
 realise(ops.strings.ngrams.CountGrams, GramSearch())
 realise(ops.vision.detections.Detections, DetectionsSearch())
+realise(ops.vision.db_boxes.DbBoxes, DbBoxesComponents())
 realise(ops.search.ctc.CtcGreedy, CtcGreedySearch())
 realise(ops.search.ctc.CtcBeam, CtcBeamSearch())
 realise(ops.search.ctc.CtcAlign, CtcAlignment())

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An encoder and a decoder with a KV cache that grows, in a loop that the end token ends: greedy search with a prompt,
+beside the same loop over ONNX Runtime. Weights are random."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tests.onnx_models import model, node, saved
+from tvm_megcc.tools.program.program import Program
+from tvm_megcc.tools.program.steps import Carried, Loop, Network, Operator
+
+pytestmark = pytest.mark.slow
+FRAMES, SIZE, TOKENS, MOST = 6, 16, 24, 20
+PROMPT, END = [3, 7, 5], 0
+
+
+def networks(folder: Path) -> tuple[str, str]:
+    """Returns an encoder, and a decoder with the keys and values of its past, in the form of common exporters."""
+    random = np.random.default_rng(4)
+
+    def weights(*names: str) -> dict[str, np.ndarray]:
+        return {name: (random.standard_normal((SIZE, SIZE)) / 6).astype(np.float32) for name in names}
+
+    encoder = model([node("MatMul", "sound w", "h"), node("Tanh", "h", "memory")],
+                    {"sound": ("float32", [1, FRAMES, SIZE])}, {"memory": ("float32", [1, FRAMES, SIZE])}, weights("w"))
+    constants = weights("wq", "wk", "wv", "wc") | {
+        "table": random.standard_normal((TOKENS, SIZE)).astype(np.float32),
+        "places": (3 * random.standard_normal((MOST, SIZE))).astype(np.float32), "one": np.array([1]),
+        "back": np.ascontiguousarray(random.standard_normal((SIZE, TOKENS)).astype(np.float32))}
+    past = {name: ("float32", [1, "past", SIZE]) for name in ("past_k", "past_v")}
+    present = {name: ("float32", [1, "now", SIZE]) for name in ("present_k", "present_v")}
+    decoder = model([
+        node("Gather", "table token", "embedded"),
+        node("Shape", "past_k", "shape"), node("Gather", "shape one", "length"),
+        node("Gather", "places length", "place"), node("Add", "embedded place", "x"),
+        node("MatMul", "x wq", "q"), node("MatMul", "x wk", "k"), node("MatMul", "x wv", "v"),
+        node("Concat", "past_k k", "present_k", axis=1), node("Concat", "past_v v", "present_v", axis=1),
+        node("Transpose", "present_k", "keys", perm=[0, 2, 1]), node("MatMul", "q keys", "scores"),
+        node("Softmax", "scores", "shares", axis=-1), node("MatMul", "shares present_v", "attended"),
+        node("Add", "x attended", "y"), node("MatMul", "y wc", "asked"),
+        node("Transpose", "memory", "columns", perm=[0, 2, 1]), node("MatMul", "asked columns", "cross"),
+        node("Softmax", "cross", "parts", axis=-1), node("MatMul", "parts memory", "heard"),
+        node("Add", "y heard", "z"),
+        node("MatMul", "z back", "logits")],
+        {"token": ("int64", [1, 1]), "memory": ("float32", [1, FRAMES, SIZE]), **past},
+        {"logits": ("float32", [1, 1, TOKENS]), **present}, constants)
+    return saved(encoder, folder / "encoder.onnx"), saved(decoder, folder / "decoder.onnx")
+
+
+def program(encoder: str, decoder: str) -> Program:
+    body = [
+        # the prompt's tokens come first, after it each is the one that was found
+        Operator("Gather", [[*PROMPT, *[0] * (MOST - len(PROMPT))], "index"], ["given"]),
+        Operator("Less", ["index", [len(PROMPT)]], ["is_prompt"]),
+        Operator("Where", ["is_prompt", "given", "last"], ["token"]),
+        Network(decoder, {"token": "token", "memory": "encoded"}, {"logits": "logits"},
+                {"states": {"present_k": "past_k", "present_v": "past_v"}, "bounds": {"past": MOST}}),
+        Operator("ArgMax", ["logits"], ["best"], {"axis": 2, "keepdims": 0}),
+        Operator("Reshape", ["best", [1]], ["following"]),
+        Operator("Equal", ["following", [END]], ["is_end"]),
+        Operator("GreaterOrEqual", ["index", [len(PROMPT) - 1]], ["is_found"]),
+        Operator("And", ["is_end", "is_found"], ["ends"])]
+    loop = Loop("words", body, MOST, until="ends", index="index",
+                carried={"last": Carried("following", type="int64[1]")},
+                outputs={"tokens": "following", "all_logits": "logits"}, trip_count="count")
+    return Program("speech", {"sound": f"float32[1,{FRAMES},{SIZE}]"}, [
+        Network(encoder, {"sound": "sound"}, {"memory": "encoded"}), loop], ["tokens", "count", "all_logits"])
+
+
+def test_greedy_search_with_a_growing_cache(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    encoder, decoder = networks(tmp_path)
+    encode, decode = (onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+                      for path in (encoder, decoder))
+    random, lengths = np.random.default_rng(9), set()
+    with tvm_megcc.load(program(encoder, decoder).compile(tmp_path / "speech")) as session:
+        for _ in range(12):
+            sound = (2 * random.standard_normal((1, FRAMES, SIZE))).astype(np.float32)
+            (memory,), found, logits = encode.run(None, {"sound": sound}), [], []
+            keys = values = np.zeros((1, 0, SIZE), np.float32)
+            for index in range(MOST):
+                token = PROMPT[index] if index < len(PROMPT) else found[-1]
+                scores, keys, values = decode.run(["logits", "present_k", "present_v"], {
+                    "token": np.array([[token]]), "memory": memory, "past_k": keys, "past_v": values})
+                found.append(int(scores.argmax()))
+                logits.append(scores[0, 0])
+                if found[-1] == END and index >= len(PROMPT) - 1:
+                    break
+            result = session.run({"sound": sound})
+            count = result["count"].item()
+            lengths.add(count)
+            assert result["tokens"][:count].reshape(-1).tolist() == found
+            np.testing.assert_allclose(result["all_logits"][:count].reshape(count, -1), logits, atol=1e-4)
+            assert not result["tokens"][count:].any()
+    assert len(lengths) > 2, "the end token decides"

@@ -89,7 +89,7 @@ def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> d
         "text": max(text, 4 * max(len(token.encode()) for token in vocabulary.tokens)), "ends": settings.ends,
         "begin": "MEGCC_NO_TOKEN" if settings.bos < 0 else settings.bos,
         "chat": chat and ["NULL" if part is None else _literal(part) for part in astuple(chat)],
-        "next": bool(chat and chat.next), "input_ids": ports["inputs"].index(TOKENS),
+        "keeps_conversation": bool(chat and chat.next), "input_ids": ports["inputs"].index(TOKENS),
         "logits": ports["outputs"].index(LOGITS)}
     written = {file: environment().get_template(f"language_model/{template}.j2").render(context) for file, template in (
         (f"{name}_lm.h", "lm.h"), (f"{name}_lm.c", "lm.c"), ("main.c", "main.c"))}

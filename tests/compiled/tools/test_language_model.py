@@ -127,7 +127,9 @@ def test_what_is_no_language_model(folder, tmp_path, capsys):
     model = folder.parent / "small.gguf"
     assert main(["lm", "generate", str(model), "a"]) == 1
     assert f"{model} is not compiled yet: 'megcc lm compile {model} -o small_megcc' makes" in capsys.readouterr().err
-    assert main(["lm", "compile", "model.onnx"]) == 1
+    other = tmp_path / "model.onnx"
+    other.write_bytes(b"ONNX")
+    assert main(["lm", "compile", str(other)]) == 1
     assert "model.onnx is no GGUF file" in capsys.readouterr().err
     for name, text in ((SETTINGS, "{}"), (SETTINGS, "["), (TOKENIZER, "{}"),
                        (SETTINGS, json.dumps({"context": 0, "prompt": 1, "bos": 0, "ends": [], "chat_template": ""}))):

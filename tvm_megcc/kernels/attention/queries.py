@@ -23,11 +23,12 @@ MAX_KEYS = 256
 class AttentionParameters(Parameters):
     """Parameters of `few_queries.c.j2`.
 
-    q_axes, k_axes, v_axes, y_axes: the axes of operands and result in memory, a letter each, as in
-        ops/nn/fused_attention.py.
+    q_axes, k_axes, v_axes, y_axes: the axes of operands and result in memory, a letter each, such as "bsnh": b batch,
+        n head, s query, t key, h element of a query or key, v element of a value, c operand among several.
     q_index, k_index, v_index: the index of an operand along its axis "c", if it has one.
     scale: the factor of the scores, a float C literal.
-    mask: "" if there is none; else the mask row of query i: "shared" row 0, "rows" row i, "repeated" row i modulo P.
+    mask: "" if there is none; else which row of the mask query i has: "shared": row 0, "rows": row i, "repeated": row
+        i % P.
     mask_b, mask_n: whether the mask differs between batch elements, between heads.
     mask_row: C expression for the elements from one mask matrix to the next.
     causal: whether query s sees only the keys up to s + (keys - queries).

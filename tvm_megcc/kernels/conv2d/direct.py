@@ -22,12 +22,13 @@ from .register_tile import DirectTile
 class DirectParameters(ConvParameters):
     """Parameters of `direct.c.j2`, which also computes matrix products with constant weights, as 1x1 convolutions.
 
-    tiling: how the ISA tiles the convolution.
+    tiling: the register tiles that the ISA has for the shape (tiling.py).
     x_layout, y_layout: the kinds of the layouts of x and y: "nchwc", "nhwc" or "plain".
     block: the number of output channels in a block of packed weights.
     vpad, hpad: whether some window reaches beyond the input above or below, left or right.
     grouped: whether there are several groups.
-    cache_block: the block of weights that stays in the L1 cache while pixels pass, or None.
+    cache_block: the weights that stay in the L1 cache while pixels pass, `channels` output channels by `depth` input
+        channels, or None.
     chunks_first: whether a row of pixels is multiplied by all chunks of weights before the next row.
     """
 

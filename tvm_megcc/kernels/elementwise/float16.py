@@ -42,9 +42,10 @@ class Float16Loops(VectorKernel):
 
 @dataclass(frozen=True)
 class Float16BlocksParameters(Parameters):
-    """Parameters of `float16_blocks.c.j2`. narrow: converts to float16.
+    """Parameters of `float16_blocks.c.j2`.
 
-    float16_lanes: channels in a block of float16.
+    narrow: whether float32 is converted to float16; else float16 to float32.
+    float16_lanes: channels in a block of float16, a multiple of those in a block of float32.
     """
 
     narrow: bool

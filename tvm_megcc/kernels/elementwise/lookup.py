@@ -19,9 +19,9 @@ CHUNK = 4096
 class LookupParameters(UnitParameters):
     """Parameters of `lookup.c.j2`.
 
-    signed: indices are int8.
+    signed: indices are int8, so the table begins with the result for -128; else they are uint8.
     result: C type of the table's elements.
-    result_bytes: size of one.
+    result_bytes: bytes of an element of the table.
     chunk: elements of a task.
     """
 

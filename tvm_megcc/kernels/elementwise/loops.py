@@ -52,8 +52,11 @@ class TypedParameters(LoopParameters):
 
 @dataclass(frozen=True)
 class ScalarParameters(TypedParameters):
-    """Parameters of `scalar.c.j2`. unsigned: the type in which integers of the last operand's type are added. bits: of
-    that type."""
+    """Parameters of `scalar.c.j2`.
+
+    unsigned: the C type in which integers of the last operand's type are added, so that they wrap.
+    bits: the number of bits of that type.
+    """
 
     unsigned: str
     bits: int
@@ -66,7 +69,8 @@ class LaneParameters(TypedParameters):
     shorts, result_short: the suffixes of mgc functions for the dtypes of operands and result, such as "i8".
     before_store: the formula without the operations that the ISA's stores perform (`lanes.StoreTail`); "" if they
         perform none.
-    shift, zero, lower, upper: these operations: `down` and the other fields of `lanes.StoreTail`; 0 if there are none.
+    shift, zero, lower, upper: what these stores do: shift right by 16 + shift bits if shift is not 0, add `zero`, and
+        clip to [lower, upper]; all 0 if there are none.
     """
 
     shorts: tuple[str, ...]

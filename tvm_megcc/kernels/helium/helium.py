@@ -24,14 +24,14 @@ from ..site import Site
 class HeliumParameters(ConvParameters):
     """Parameters of `helium.c.j2`.
 
-    x_zero: zero point of x.
-    packed_zero: zero point that packed weights still have.
+    x_zero: zero point of x, as int8.
+    packed_zero: zero point that packed weights still have, because int8 cannot hold weights minus theirs; 0 for none.
     unsigned: both operands are uint8.
     to_unsigned: the result is uint8.
     single: one pixel and eight channels at a time.
     flat: 1x1 windows without padding or strides.
     direct: 1x1 windows without padding, with strides.
-    requantization: the requantization at the end.
+    requantization: prints the requantization of sums (integer/requantize.py): declare(…), call(…).
     """
 
     x_zero: int
@@ -121,10 +121,10 @@ class HeliumDepthwiseParameters(ConvParameters):
     to_unsigned: the result is uint8.
     by_rows: vectors of 16 bytes hold several neighbouring pixels, since there are few channels (helium_rows.c.j2).
     nine_taps: the window has nine taps, whose addresses stay in registers.
-    pairs: number of pairs of taps; of taps if `zero_paired` or `widened`.
+    pairs: number of pairs of taps, whose products are added in int16; of taps if `zero_paired` or `widened`.
     zero_paired: a weight may be -128, so each tap is paired with a zero weight: two products might overflow int16.
     widened: suffix of x's type in mgc functions if weights are int16, in blocks of eight channels; else "".
-    requantization: the epilogue.
+    requantization: prints the requantization of sums (integer/requantize.py): declare(…), call(…).
     """
 
     x_zero: int

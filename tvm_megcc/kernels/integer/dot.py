@@ -47,7 +47,7 @@ class DotParameters(ConvParameters):
     fill: the value of padding in packed x.
     packed_short, x_short: suffixes of types in mgc functions, such as "i8".
     vectors: vectors of output channels in a tile.
-    rest: vectors of output channels after the last whole tile, 0 if there are none.
+    rest: vectors of output channels in the last tile if it has fewer, 0 if all tiles are whole.
     heights, balanced: as in `Tile`.
     flat: windows are 1x1 without padding.
     packs_x: whether a task packs its part of x; if not (only if flat), products read x itself.

@@ -53,7 +53,7 @@ class _QuadParameters(ConvParameters):
 
     unit: the C type of an element of x.
     fill: the value of padding.
-    quads: groups of four rows of x that are packed for `rows_at_once` output rows.
+    quads: groups of four rows of x that are packed for `rows_at_once` output rows, in each lane four bytes of a column.
     rows_at_once: output rows that are computed from one packed copy of rows of x.
     in_registers, pixels_at_once: as in `DepthwiseParameters`.
     """
@@ -78,7 +78,11 @@ class Dot4Parameters(_QuadParameters):
 
 @dataclass(frozen=True)
 class QuadsParameters(_QuadParameters):
-    """Parameters of `depthwise_quads.c.j2`. x_short: suffix of x's type in mgc functions. x_zero: its zero point."""
+    """Parameters of `depthwise_quads.c.j2`.
+
+    x_short: suffix of x's type in mgc functions, such as "u8".
+    x_zero: the zero point of x.
+    """
 
     x_short: str
     x_zero: int
@@ -91,7 +95,7 @@ class QuadsParameters(_QuadParameters):
 class Int16Parameters(ByteParameters):
     """Parameters of `depthwise_int16.c.j2`.
 
-    result: C type of y.
+    result: the C type of an element of y.
     in_registers, pixels_at_once: as in `DepthwiseParameters`.
     """
 
@@ -105,8 +109,11 @@ class Int16Parameters(ByteParameters):
 
 @dataclass(frozen=True)
 class PaddedRowsParameters(ByteParameters):
-    """Parameters of `depthwise_rows.c.j2`. result: the C type of an element of y. requantization: the
-    epilogue."""
+    """Parameters of `depthwise_rows.c.j2`.
+
+    result: the C type of an element of y.
+    requantization: prints the requantization of a sum (integer/requantize.py): factors(c), store(…).
+    """
 
     result: str
     requantization: Requantization
@@ -117,7 +124,7 @@ class WideParameters(ConvParameters):
     """Parameters of `depthwise_wide.c.j2`.
 
     unit: the C type of an element of x.
-    flip: the highest bit of elements of x is inverted.
+    flip: the highest bit of elements of x is inverted when they are packed, so that uint8 becomes int8 minus 128.
     fill: the value of padding, with this bit inverted.
     int16_taps: taps whose products are added in int16.
     block: channels that are computed at once.

@@ -93,7 +93,9 @@ class MaxPoolBytes(PoolBytes):
 class ReduceSumParameters(Parameters):
     """Parameters of `reduce_sum.c.j2`.
 
-    unit, x_short, x_zero: as in `WindowPoolBytesParameters`, for a sum.
+    unit: the C type of an element of x.
+    x_short: the suffix of mgc functions for the dtype of x, such as "u8".
+    x_zero: the zero point of x.
     across: whether a vector holds neighbouring results, because the reduced axis is not the last one in memory;
         otherwise it holds neighbouring elements of one sum.
     """

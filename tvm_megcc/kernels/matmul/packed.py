@@ -88,9 +88,9 @@ class PackedMatMul(Tiled):
 class ProductParameters(Parameters):
     """Parameters of matrix products.
 
-    trans_a, trans_b: whether the operand is transposed.
-    bias: whether there is a bias.
-    batch: for each batch axis, whether a and b have it.
+    trans_a, trans_b: whether a is stored as [K][M], b as [N][K].
+    bias: whether there is a bias, an element for each column.
+    batch: for each batch axis, the outermost first, (whether a has it, whether b has it); else it is broadcast.
     """
 
     trans_a: bool
@@ -164,7 +164,11 @@ class PanelMatMul(Kernel):
 
 @dataclass(frozen=True)
 class DotsParameters(Parameters):
-    """Parameters of `dots.c.j2`. bias: whether there is a bias. columns: whether there is a column for each matrix."""
+    """Parameters of `dots.c.j2`.
+
+    bias: whether there is a bias.
+    columns: whether each matrix of a batch has a column b of its own; else there is one b.
+    """
 
     bias: bool
     columns: bool

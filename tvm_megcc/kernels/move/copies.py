@@ -20,7 +20,11 @@ CHUNK = 2048
 
 @dataclass(frozen=True)
 class ConcatParameters(UnitParameters):
-    """Parameters of `concat.c.j2`. names: names of the operands. parts: tasks that share a row."""
+    """Parameters of `concat.c.j2`.
+
+    names: names of the operands in C.
+    parts: tasks that share a row of the result, each of which copies a part of each operand's run.
+    """
 
     names: tuple[str, ...]
     parts: int

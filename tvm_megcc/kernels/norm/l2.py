@@ -20,7 +20,7 @@ class L2Parameters(UnitParameters):
 
     zero: the zero point of x.
     minimum, maximum: the limits of the element type.
-    steps, half_root: constants of 1 / sqrt (ops/quantized/rsqrt.py).
+    steps, half_root: the steps of Newton's method for 1 / sqrt, and sqrt(2) / 2 in Q0.31 (ops/quantized/rsqrt.py).
     """
 
     zero: int

@@ -21,8 +21,8 @@ from ..site import Site
 class LayerNormParameters(Parameters):
     """Parameters of `layer.c.j2`.
 
-    epsilon: C literal.
-    weight, bias: whether the operator has one.
+    epsilon: the number that is added to the variance, a C literal.
+    weight, bias: whether there is a factor, and a summand, for each element of a row.
     """
 
     epsilon: str

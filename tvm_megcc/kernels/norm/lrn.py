@@ -20,7 +20,7 @@ class LrnParameters(Parameters):
 
     size: the number of channels whose squares are summed.
     before: the number of these channels that precede the channel itself.
-    beta, bias: ONNX's attributes, as C literals.
+    beta, bias: ONNX's attributes, the exponent and the summand of the divisor, as C literals.
     scale: alpha / size, as a C literal.
     nhwc: whether the layout is nhwc; otherwise it is nchwc.
     """

@@ -18,14 +18,18 @@ from ..parameters import Parameters
 
 @dataclass(frozen=True)
 class GlobalParameters(Parameters):
-    """Parameters of `global.c.j2` and `global_plain.c.j2`. mode: max, avg or sum."""
+    """Parameters of `global.c.j2` and `global_plain.c.j2`. mode: "max", "avg" or "sum"."""
 
     mode: str
 
 
 @dataclass(frozen=True)
 class WindowPoolParameters(WindowParameters):
-    """Parameters of `window.c.j2`. mode: max, avg or sum. count_pads: an average counts elements of the pads, too."""
+    """Parameters of `window.c.j2`.
+
+    mode: "max", "avg" or "sum".
+    count_pads: whether an average divides by the taps in the pads, too.
+    """
 
     mode: str
     count_pads: bool
@@ -35,7 +39,7 @@ class WindowPoolParameters(WindowParameters):
 class PlainPoolParameters(GlobalParameters):
     """Parameters of `plain.c.j2`.
 
-    count_pads: an average counts elements of the pads, too.
+    count_pads: whether an average divides by the taps in the pads, too.
     windows: (letter of the axis, extent, stride and dilation of the window) for each axis.
     order: order in which the indices of maxima count elements, "row" or "column"; "" if indices are not a result.
     unit: C type of an element.

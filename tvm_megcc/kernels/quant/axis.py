@@ -32,7 +32,7 @@ class PerAxisParameters(UnitParameters):
 
     unit: the C type of a quantized element.
     short: its suffix in mgc functions, such as "u8".
-    zero: there are zero points.
+    zero: whether there are zero points.
     to_integers: whether the kernel quantizes; otherwise it dequantizes.
     lower, upper: the limits of the quantized type.
     """

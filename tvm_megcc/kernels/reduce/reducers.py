@@ -48,7 +48,11 @@ FLOAT32_REDUCERS = {
 
 @dataclass(frozen=True)
 class ReduceParameters(Parameters):
-    """reduced: for each axis, whether it is reduced. identity, combine, finish: as in `Reducer`."""
+    """The axes that neighbours in memory share have been joined, so that every other one is reduced.
+
+    reduced: for each axis, whether it is reduced.
+    identity, combine, finish: as in `Reducer`.
+    """
 
     reduced: tuple[bool, ...]
     identity: str = field(repr=False)

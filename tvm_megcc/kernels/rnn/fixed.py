@@ -20,12 +20,18 @@ class FixedLstmParameters(Parameters):
     """Parameters of `fixed.c.j2`.
 
     operands, results: the names of the operands and results that exist.
-    coupled, batch_major, cell_bits, cell_clip, projection_clip, zero, hidden_zero, guards: attributes of the operator.
-        cell_bits: integer bits of the cell state, in int16. guards: the least variances of layer-normalised gates.
-    gate_bits: integer bits of gates, in int16.
-    eighth, third, powers: constants of the series of exp: exp(-1/8), 1/3, exp(-2^k).
-    newton: constants of Newton's method for a reciprocal: 48/17 and -32/17.
-    steps, half_root: constants of 1 / sqrt (ops/quantized/rsqrt.py).
+    coupled: whether the input gate is 1 minus the forget gate.
+    batch_major: with a projection to P results, whether the first P units of each sequence have peepholes; else the
+        first N * P cells of all sequences (ops/recurrent/lstm_int8.py).
+    cell_bits: integer bits of the cell state, which is int16.
+    cell_clip, projection_clip: the bounds of the cell state and of the projection, in their units; 0 for none.
+    zero: the zero point of the results.
+    hidden_zero: the zero point of the operand of the projection.
+    guards: for each normalised gate, what replaces a variance below 1.
+    gate_bits: integer bits of gates, which are int16.
+    eighth, third, powers: exp(-1/8), 1/3, and exp(-2^k) for k from -2 on, in Q0.15: constants of the series of exp.
+    newton: 48/17 and -32/17 in Q2.13, with which Newton's method for a reciprocal begins.
+    steps, half_root: the steps of Newton's method for 1 / sqrt, and sqrt(2) / 2 in Q0.31 (ops/quantized/rsqrt.py).
     """
 
     operands: tuple[str, ...]

@@ -20,7 +20,7 @@ class HybridParameters(Parameters):
     operands, results: the names of the operands and results that exist.
     gates: the number of gates: 4, 3 without an input gate, or 1 for a layer without cells.
     weight: the C type of the recurrent weights, int8_t or float.
-    activation: of the cell and its gate: "tanh", "relu" or "affine".
+    activation: the function of the cell's new value and of its output: "tanh", "relu" or "affine".
     cell_clip, projection_clip: bounds of the cell state and of the projection, as C literals; "" for none.
     asymmetric: whether states are quantised with a zero point.
     epsilon: what is added to the variance of a normalised gate, as a C literal.

@@ -85,7 +85,7 @@ class StepsParameters(Parameters):
 
     cell: the kind of the operator: "lstm", "gru" or "rnn".
     gates: the number of gates of a unit.
-    products: as in `Cell`.
+    products: for each product with the recurrent weights, the number of gates that it computes.
     scratch_vectors: the number of arrays of H floats that a sequence needs for its states and within a step.
     packed: whether the recurrent weights are packed.
     weight: the C type of the recurrent weights.
@@ -98,9 +98,9 @@ class StepsParameters(Parameters):
     direction: ONNX's attribute: "forward", "reverse" or "bidirectional".
     input_forget: whether an LSTM's input gate is 1 minus its forget gate.
     operands, results: the names of the operands and results that exist.
-    f, g, h: ONNX's activations of these names, as C expressions of x; "" if the cell has fewer.
+    f, g, h: ONNX's activations of these names, as C expressions of a vector x; "" if the cell has fewer.
     cell_clip: the bound of an LSTM's cell state as a C literal; "" for none.
-    y, y_h, y_c: how the results are stored.
+    y, y_h, y_c: how the results are stored (`StoredResult`): C type `unit`, `formula` from float, `zero`.
     """
 
     cell: str

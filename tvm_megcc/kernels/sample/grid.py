@@ -18,8 +18,10 @@ class GridParameters(Parameters):
     """Parameters of `grid.c.j2`.
 
     axes: the letters of the image's axes, "HW" or "DHW".
-    mode, padding, align: attributes of the operator.
-    blocked: whether the image has a blocked layout.
+    mode: ONNX's: "nearest", "linear" or "cubic".
+    padding: ONNX's `padding_mode`, for neighbours outside the image: "zeros", "border" or "reflection".
+    align: ONNX's `align_corners`: -1 and 1 are the centres of the corner pixels, not their outer edges.
+    blocked: whether the image has layout nchwc; else it is plain.
     """
 
     axes: str

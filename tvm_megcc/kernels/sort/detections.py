@@ -15,8 +15,12 @@ from ..site import Site
 class DetectionsParameters(Parameters):
     """Parameters of `detections.c.j2`.
 
-    count, classes, per_class, background: attributes of the operator (ops/vision/detections.py).
-    score_threshold, overlap_threshold: the attributes `least` and `overlap` as C literals.
+    count: the number of boxes that are detected.
+    classes: the number of classes of a detected box.
+    per_class: the most boxes of a class if each class is suppressed by itself; 0 if all are together.
+    background: the number of first classes that are left out.
+    score_threshold, overlap_threshold: the lowest score of a result, and the intersection over union above which the
+        worse of two boxes is dropped; C literals.
     """
 
     count: int

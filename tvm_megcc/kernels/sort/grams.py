@@ -12,8 +12,11 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class GramParameters(Parameters):
-    """Parameters of `grams.c.j2`. sizes: for each size of n-gram: its words, offset of its n-grams, offset of their
-    words, number of n-grams, and the largest distance between neighbours."""
+    """Parameters of `grams.c.j2`.
+
+    sizes: for each n: (n, index of its first n-gram, offset of their words in the table, number of n-grams, largest
+        distance between neighbouring words of one).
+    """
 
     sizes: tuple[tuple[int, int, int, int, int], ...]
 

@@ -32,7 +32,7 @@ class AggregateParameters(Parameters):
 
     unit: the C type of a feature and of a weight.
     fold: how the weights of a target are aggregated: "sum", "min" or "max".
-    identity: the result of no weights, as a C literal.
+    identity: the result of no weights as a C literal: 0, or an infinity for "min" and "max".
     """
 
     unit: str
@@ -57,8 +57,8 @@ def tree_extents(site: Site) -> dict[str, Dim]:
 class WalkParameters(AggregateParameters):
     """Parameters of `walk.c.j2`.
 
-    words: the number of int32 words of a node.
-    walks: the number of walks that advance together.
+    words: the number of int32 words of a node: 4 with a threshold of float, 5 of double.
+    walks: the number of walks that advance together, so that loads of one hide behind those of others.
     """
 
     words: int

@@ -5,6 +5,7 @@
  * minimax fits over the stated intervals.
  *
  *   mgc_exp      1.5 ULP, subnormal results and overflow to infinity included
+ *   mgc_exp_nonpositive   1.5 ULP for x in [-87, 0]; below, 0 or less than 1.7e-38
  *   mgc_log      1.5 ULP; log(0) = -inf, log(x < 0) = NaN
  *   mgc_tanh     2 ULP
  *   mgc_sigmoid  3 ULP for x > -1, 3 + |x| / 4 below; below -87.3 the result stays at 1.2e-38
@@ -47,6 +48,21 @@ static MGC_INLINE mgc_v mgc_exp(mgc_v x)
     x = mgc_min(mgc_max(x, mgc_set1(-105.0f)), mgc_set1(89.5f));
     const mgc_v n = mgc_fma(x, mgc_set1(1.44269504f), rounder) - rounder;
     return mgc_ldexp(mgc_exp_fraction(mgc_exp_rest(x, n)), n);
+}
+
+/* Returns e^x for x <= 0, with the bits of mgc_exp from -87 on. Smaller results are 0, or subnormal with AVX-512. */
+static MGC_INLINE mgc_v mgc_exp_nonpositive(mgc_v x)
+{
+    const mgc_v rounder = mgc_set1(MGC_ROUNDER), log2_e = mgc_set1(1.44269504f);
+#if defined(MGC_SCALEF) && !defined(MEGCC_REPRODUCIBLE)
+    x = mgc_max(x, mgc_set1(-105.0f));
+    const mgc_v n = mgc_fma(x, log2_e, rounder) - rounder;
+    return mgc_ldexp(mgc_exp_fraction(mgc_exp_rest(x, n)), n);
+#else
+    const mgc_v shifted = mgc_fma(x, log2_e, rounder), power = mgc_float((mgc_bits(shifted) + 127u) << 23);
+    const mgc_v result = mgc_exp_fraction(mgc_exp_rest(x, shifted - rounder)) * power;
+    return mgc_if_lt(x, mgc_set1(-87.0f), mgc_zero(), result);
+#endif
 }
 
 /* Returns e^x + term for x in [-87.3, 87.3], if an error of (1 + |x| / 4) ULP in e^x is acceptable. The power of two is

@@ -24,7 +24,7 @@ UNDEFINED = [SANITIZE[0].replace("address,", ""), *SANITIZE[1:]]
 erf = np.vectorize(math.erf, otypes=[np.float64])
 NUMPY = {"asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
          "atanh": np.arctanh, "erf": erf, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "pow": np.power, "mod": np.mod,
-         "round": np.rint}
+         "round": np.rint, "exp_nonpositive": np.exp}
 
 #: Functions of doubles: stated error in ULP, and the interval of arguments beside those of WIDE.
 DOUBLES = {"sqrt": (0.5, (0, 1e300)), "exp": (1, (-745, 709)), "log": (1, (0.5, 2)), "log1p": (2, (-0.9, 3)),
@@ -36,7 +36,7 @@ DOUBLES = {"sqrt": (0.5, (0, 1e300)), "exp": (1, (-745, 709)), "log": (1, (0.5, 
 
 #: Functions of vectors: stated error in ULP where the CPU has fused products, and the interval of arguments.
 VECTORS = {"exp": (1.5, (-104, 89)), "log": (1.5, (0, 9)), "tanh": (2, (-12, 12)), "sigmoid": (3, (-1, 90)),
-           "erf": (2, (-5, 5)),
+           "erf": (2, (-5, 5)), "exp_nonpositive": (1.5, (-87, 0)),
            **{name: (0.51, DOUBLES[name][1]) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "asinh", "acosh",
                                                          "atanh")},
            "sinh": (0.51, (-89, 89)), "cosh": (0.51, (-89, 89))}
@@ -149,6 +149,14 @@ def test_erf_of_all_magnitudes(library):
     actual = call(library, "v_erf", np.float32, limits)
     np.testing.assert_array_equal(actual, np.resize(np.float32([0, -0.0, 1, -1, np.nan, 1, -1, -1]), 16))
     assert np.signbit(actual[1])
+
+
+def test_exponentials_below_the_normal_numbers(library):
+    x = np.resize(np.array([-87, -87.4, -103.9, -105, -1e4, -3e38, -np.inf, np.nan], np.float32), 16)
+    actual, full = (call(library, f"v_{name}", np.float32, x) for name in ("exp_nonpositive", "exp"))
+    assert actual[0] == full[0] > 0
+    assert (actual[1:4] >= 0).all() and (actual[1:4] <= full[1:4]).all() and (actual[4:7] == 0).all()
+    assert np.isnan(actual[7])
 
 
 SPECIAL = np.array([0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 1e300, -1e300, 5e-324, 33, -34])

@@ -88,6 +88,8 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
     return pairs[1] > pairs[0] ? pairs[1] : pairs[0];
 }
 
+/* mgc_ldexp is one instruction. */
+#define MGC_SCALEF 1
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n) { return _mm512_scalef_ps(v, n); }
 
 /* Returns 2^(n / 16) for n in [-2016, 2032). The table has the bits of 2^(i / 16) minus those of i in the shifted n. */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An encoder and a decoder with a KV cache that grows, in a loop that the end token ends: greedy search with a prompt,
-beside the same loop over ONNX Runtime. Weights are random."""
+"""Searches in loops, beside the same loops over ONNX Runtime: greedy search with a prompt over an encoder and a decoder
+with a KV cache that grows, until the end token, and over transducers (RNN-T, TDT). Weights are random."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import tvm_megcc
 from tests.onnx_models import model, node, saved
 from tvm_megcc.tools.program.program import Program
-from tvm_megcc.tools.program.steps import Carried, Loop, Network, Operator
+from tvm_megcc.tools.program.steps import Carried, Loop, Network, Operator, Search, Text
 
 pytestmark = pytest.mark.slow
 FRAMES, SIZE, TOKENS, MOST = 6, 16, 24, 20
@@ -98,3 +98,79 @@ def test_greedy_search_with_a_growing_cache(tmp_path):
             np.testing.assert_allclose(result["all_logits"][:count].reshape(count, -1), logits, atol=1e-4)
             assert not result["tokens"][count:].any()
     assert len(lengths) > 2, "the end token decides"
+
+
+LONG, CLASSES, BLANK, MAX_SYMBOLS = 30, 9, 8, 3
+
+
+def transducer(folder: Path, durations: list[int]) -> tuple[str, str]:
+    """Returns a prediction network, a recurrent one, and a joint network with scores of classes and of durations."""
+    random = np.random.default_rng(6)
+    prediction = model([
+        node("Gather", "table token", "embedded"), node("MatMul", "hidden w", "past"),
+        node("Add", "embedded past", "sum"),
+        node("Tanh", "sum", "next")], {"token": ("int64", [1]), "hidden": ("float32", [1, SIZE])},
+        {"next": ("float32", [1, SIZE])},
+        {"table": (2 * random.standard_normal((CLASSES, SIZE))).astype(np.float32),
+         "w": (random.standard_normal((SIZE, SIZE)) / 3).astype(np.float32)})
+    scale = np.concatenate([np.ones(CLASSES), np.full(len(durations), 0.3)])
+    joint = model([node("Add", "frame hidden", "both"), node("Tanh", "both", "h"), node("MatMul", "h w", "p"),
+                   node("Add", "p bias", "scores")],
+                  {"frame": ("float32", [1, SIZE]), "hidden": ("float32", [1, SIZE])},
+                  {"scores": ("float32", [1, CLASSES + len(durations)])},
+                  {"w": (random.standard_normal((SIZE, len(scale))) * scale).astype(np.float32),
+                   "bias": np.eye(len(scale), dtype=np.float32)[BLANK] * np.float32(3)})
+    return saved(prediction, folder / "prediction.onnx"), saved(joint, folder / "joint.onnx")
+
+
+def transducer_program(prediction: str, joint: str, durations: list[int]) -> Program:
+    settings = {"blank": -1, "max_symbols": MAX_SYMBOLS, **({"durations": durations} if durations else {})}
+    after_token = Loop("update", [Network(prediction, {"token": "token", "hidden": "old"}, {"next": "updated"})], 1,
+                       count="is_token", carried={"old": Carried("updated", "hidden")}, final={"following": "old"})
+    loop = Loop("search", [
+        Operator("Identity", ["frame"], ["frame_of"]), Operator("Gather", ["sound", "frame"], ["row"]),
+        Network(joint, {"frame": "row", "hidden": "hidden"}, {"scores": "scores"}),
+        Search("transducer", {"scores": "scores", "frame": "frame", "symbols": "symbols", "length": "length"},
+               {"token": "token", "frame": "next_frame", "symbols": "more", "is_token": "is_token", "ends": "ends"},
+               settings), after_token],
+        LONG * (MAX_SYMBOLS + 1), until="ends", outputs={"tokens": "token", "frames": "frame_of"}, trip_count="count",
+        carried={"hidden": Carried("following", "first"), "frame": Carried("next_frame", type="int64[1]"),
+                 "symbols": Carried("more", type="int64[1]")})
+    return Program("transducer", {"sound": f"float32[{LONG},{SIZE}]", "length": "int64[1]", "start": "int64[1]",
+                                  "silence": f"float32[1,{SIZE}]"}, [
+        Network(prediction, {"token": "start", "hidden": "silence"}, {"next": "first"}), loop,
+        Text("labels", {"tokens": "tokens", "count": "count"}, {"text": "text"}, {"labels": list("abcdefgh")})],
+        ["tokens", "frames", "count", "text"])
+
+
+@pytest.mark.parametrize("durations", [[], [0, 1, 2, 4]], ids=["rnnt", "tdt"])
+def test_greedy_search_over_a_transducer(tmp_path, durations):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    paths = transducer(tmp_path, durations)
+    predict, join = (onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]) for path in paths)
+    random, total = np.random.default_rng(2), 0
+    silence, start = np.zeros((1, SIZE), np.float32), np.array([BLANK])
+    with tvm_megcc.load(transducer_program(*paths, durations).compile(tmp_path / "transducer")) as session:
+        for length in (LONG, 17, 1):
+            sound = (2 * random.standard_normal((LONG, SIZE))).astype(np.float32)
+            (hidden,) = predict.run(None, {"token": start, "hidden": silence})
+            frame, emitted, expected = 0, 0, []
+            while frame < length:
+                (scores,) = join.run(None, {"frame": sound[frame:frame + 1], "hidden": hidden})
+                token = int(scores[0, :CLASSES].argmax())
+                step = durations[int(scores[0, CLASSES:].argmax())] if durations else 0
+                if token != BLANK:
+                    (hidden,) = predict.run(None, {"token": np.array([token]), "hidden": hidden})
+                    expected.append((token, frame))
+                    emitted += 1
+                if step:
+                    frame, emitted = frame + step, 0
+                elif token == BLANK or emitted == MAX_SYMBOLS:
+                    frame, emitted = frame + 1, 0
+            found = session.run({"sound": sound, "length": np.array([length]), "start": start, "silence": silence})
+            count = found["count"].item()
+            tokens, frames = (found[name][:count].reshape(-1) for name in ("tokens", "frames"))
+            assert [(token, frame) for token, frame in zip(tokens, frames, strict=True) if token >= 0] == expected
+            assert bytes(found["text"]).rstrip(b"\0").decode() == "".join("abcdefgh"[token] for token, _ in expected)
+            total += len(expected)
+    assert total > 15

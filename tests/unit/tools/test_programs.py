@@ -433,6 +433,11 @@ def test_settings_of_other_features_are_checked(function, settings, message):
     ("ctc_beam", {"scores": [9, 5]}, {"beam": 2, "results": 3}, "'results' is a number from 1 to 2"),
     ("ctc_beam", {"scores": [9, 5]}, {"probabilities": 1}, "'probabilities' is true or false"),
     ("ctc_align", {"scores": [9, 5]}, {}, "its input 'tokens' gets no value"),
+    ("transducer", {"scores": [1, 5], "frame": [1], "symbols": [1]}, {}, "it gets an input 'length' or a key 'frames'"),
+    ("transducer", {"scores": [2, 5], "frame": [1], "symbols": [1]}, {}, "its input 'scores' is float32[classes]"),
+    ("transducer", {"scores": [5], "frame": [2], "symbols": [1]}, {}, "its input 'frame' is int64[1], not int64[2]"),
+    ("transducer", {"scores": [5], "frame": [1], "symbols": [1]}, {"durations": [-1]}, "list of numbers from 0 to"),
+    ("transducer", {"scores": [5], "frame": [1], "symbols": [1]}, {"durations": [0, 1, 2, 3, 4]}, "float32[classes]"),
     ("ctc_align", {"scores": [2, 9, 5], "tokens": [3, 4]}, {}, "its input 'tokens' is int64[2,tokens], not int64[3,4]"),
     ("ctc_align", {"scores": [9, 5], "tokens": [4], "count": [2]}, {}, "its input 'count' is int64[1], not int64[2]"),
 ])

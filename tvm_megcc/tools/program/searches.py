@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps from what a network says of each frame to tokens: greedy CTC, prefix beam search, forced alignment. Each is a
-network of ONNX operators, of which those of the domain `megcc` search (ops/search/ctc.py).
+"""Steps from what a network says of each frame to tokens: greedy CTC, prefix beam search, forced alignment, and one
+step of greedy search over a transducer. Each is a network of ONNX operators; for CTC they include those of the domain
+`megcc` (ops/search/ctc.py).
 
 Scores are float32[frames, classes], or of a batch [batch, frames, classes]; then results have the batch in front, too.
 """
@@ -18,6 +19,9 @@ from .functions import Function
 from .nodes import Nodes
 from .settings import Settings
 from .steps import ValueType
+
+#: The largest number of frames of a transducer, and of tokens of a frame.
+_MOST_FRAMES = 1 << 20
 
 
 def _scores(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> tuple[str, list[str], tuple[int, ...]]:
@@ -103,6 +107,46 @@ def _ctc_align(graph: Nodes, settings: Settings, given: Mapping[str, ValueType])
         "frames": ("int64", (most,)), "score": ("float32", ())})
 
 
+def _transducer(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """One step of greedy search: the token of a frame and of the tokens so far, and which frame is next.
+
+    Sources: Graves, "Sequence Transduction with Recurrent Neural Networks" (2012); with `durations` Xu et al.,
+    "Efficient Sequence Transduction by Jointly Predicting Tokens and Durations" (2023), algorithm 2.
+    """
+    durations = settings.integers("durations", _MOST_FRAMES, minimum=0) if "durations" in settings else ()
+    classes = given["scores"].elements - len(durations)
+    if classes < 1 or not given["scores"].shape or given["scores"].shape[-1] != given["scores"].elements:
+        raise MegccError(f"its input 'scores' is float32[classes] with the scores of {len(durations)} durations, not "
+                         f"{given['scores']}")
+    for name in ("frame", "symbols", "length"):
+        if name in given and given[name].elements != 1:
+            raise MegccError(f"its input '{name}' is int64[1], not {given[name]}")
+    if "length" not in given and "frames" not in settings:
+        raise MegccError("it gets an input 'length' or a key 'frames', the number of frames")
+    length = graph.add("Reshape", ["length", [1]]) if "length" in given else \
+        np.array([settings.integer("frames", 1, _MOST_FRAMES)])
+    most = settings.integer("max_symbols", 1, _MOST_FRAMES, 10)
+    scores = graph.add("Reshape", ["scores", [1, classes + len(durations)]])
+    best = graph.add("ArgMax", [graph.add("Slice", [scores, [0], [classes], [1]])], axis=1, keepdims=0)
+    is_blank = graph.add("Equal", [best, [_blank(settings, classes)]])
+    is_token = graph.add("Cast", [graph.add("Not", [is_blank])], to=7)
+    emitted = graph.add("Add", [graph.add("Reshape", ["symbols", [1]]), is_token])
+    # a frame is left after a blank, or after too many tokens
+    leaves = graph.add("Or", [is_blank, graph.add("GreaterOrEqual", [emitted, [most]])])
+    step = graph.add("Cast", [leaves], to=7)
+    if durations:
+        likely = graph.add("ArgMax", [graph.add("Slice", [scores, [classes], [classes + len(durations)], [1]])], axis=1,
+                           keepdims=0)
+        step = graph.add("Max", [graph.add("Gather", [list(durations), likely]), step])
+    following = graph.add("Add", [graph.add("Reshape", ["frame", [1]]), step], "out_frame")
+    graph.add("Where", [graph.add("Greater", [step, [0]]), [0], emitted], "out_symbols")
+    graph.add("Where", [is_blank, [-1], best], "out_token")
+    graph.add("Identity", [is_token], "out_is_token")
+    graph.add("GreaterOrEqual", [following, length], "out_ends")
+    return {**{name: ValueType("int64", (1,)) for name in ("token", "frame", "symbols", "is_token")},
+            "ends": ValueType("bool", (1,))}
+
+
 #: The functions: their keys, inputs, outputs, and what makes them.
 FUNCTIONS = {
     "ctc_greedy": Function(("blank", "most"), ("scores", "length"), ("tokens", "count", "frames", "scores"),
@@ -110,4 +154,7 @@ FUNCTIONS = {
     "ctc_beam": Function(("blank", "beam", "results", "most", "probabilities"), ("scores", "length"),
                          ("tokens", "count", "scores", "frames"), _ctc_beam, ("length",), ("length",)),
     "ctc_align": Function(("blank", "probabilities"), ("scores", "tokens", "count", "length"), ("frames", "score"),
-                          _ctc_align, ("tokens", "count", "length"), ("count", "length"))}
+                          _ctc_align, ("tokens", "count", "length"), ("count", "length")),
+    "transducer": Function(("blank", "durations", "max_symbols", "frames"), ("scores", "frame", "symbols", "length"),
+                           ("token", "frame", "symbols", "is_token", "ends"), _transducer,
+                           ("frame", "symbols", "length"), ("length",))}

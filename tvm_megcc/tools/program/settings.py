@@ -59,12 +59,13 @@ class Settings:
             raise MegccError(f"'{key}' is a list of {count} numbers")
         return tuple(map(float, found))
 
-    def integers(self, key: str, maximum: int, default: Sequence[int] | None = None) -> tuple[int, ...]:
-        """Returns 1 to 16 integers from 1 to `maximum`."""
+    def integers(self, key: str, maximum: int, default: Sequence[int] | None = None, minimum: int = 1
+                 ) -> tuple[int, ...]:
+        """Returns 1 to 16 integers from `minimum` to `maximum`."""
         found = self._values.get(key, default)
         if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= 16 or not all(
-                type(element) is int and 1 <= element <= maximum for element in found):
-            raise MegccError(f"'{key}' is a list of numbers from 1 to {maximum}")
+                type(element) is int and minimum <= element <= maximum for element in found):
+            raise MegccError(f"'{key}' is a list of numbers from {minimum} to {maximum}")
         return tuple(found)
 
     def table(self, key: str, columns: int) -> list[tuple[float, ...]]:

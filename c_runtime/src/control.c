@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Executes jumps, loops and copies. Jump targets were checked when the container was opened. That loops end is ensured
- * by the session's limit of iterations.
+ * Executes the instructions branch, loop and move (Opcode in schema/megcc.fbs). verify.c has checked jump targets and the
+ * types of operands. The session's limit of iterations makes every loop end.
  */
 #include "internal.h"
 
@@ -9,7 +9,8 @@
 
 #define MOST_ITERATIONS 0xFFFFFFFFu /* in a run, unless the session sets another limit */
 
-/* The address of an operand of the instruction; allocates memory for an unbounded tensor. */
+/* The address of an operand of the instruction; NULL if it has no memory yet. If the operand is `written`, memory of an
+ * unbounded tensor is allocated first. */
 static uint8_t *operand_of(megcc_session *session, const instruction_row *row, uint32_t index, bool written)
 {
     const megcc_program *p = &session->model->program;
@@ -27,6 +28,7 @@ static int32_t go_to(megcc_session *session, uint32_t target, megcc_error *error
     return megcc_session_verify(session, target, error);
 }
 
+/* Copies operand 0 to operand 1, or to an element of it that operand 2 says. */
 static int32_t move(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads Flatbuffers, as far as a container needs it. Tables and fields are read only after a check that they are inside
- * the file. After an error the reader stays invalid and returns zeros.
+ * Reads FlatBuffers (flatbuffers.dev, "FlatBuffer internals"), as far as a container needs it, for verify.c. Tables and
+ * fields are read only after a check that they are inside the file. After an error the reader stays invalid (`ok` is
+ * false) and returns zeros, so callers test `ok` once after several reads.
+ *
+ * A table begins with the distance to its vtable: the sizes of both in bytes, then the offset in the table of each field,
+ * 0 if it is absent. A string, vector or table in a field, or in a vector, is the distance to it from there; a vector
+ * begins with its number of elements.
  *
  * Vectors may overlap, but their total size is limited to the file's: so visiting each row once takes time proportional
  * to the file's size, even if many offsets lead to the same rows.
@@ -21,9 +26,9 @@
 typedef struct fb_reader {
     const uint8_t *data;
     uint32_t size;
-    uint32_t table, table_bytes;    /* of the table being read */
-    uint32_t fields, fields_bytes;  /* its list of field offsets */
-    uint32_t left;                  /* bytes that further vectors may have */
+    uint32_t table, table_bytes;    /* offset in the file and size of the table being read */
+    uint32_t vtable, vtable_bytes;  /* the same of its vtable */
+    uint32_t budget;                /* bytes that further vectors may have */
     bool ok;
 } fb_reader;
 
@@ -43,7 +48,8 @@ static inline uint32_t fb_32(const fb_reader *r, uint32_t at)
     return *(const row_u32 *)(const void *)(r->data + at);
 }
 
-/* Follows the offset at `at`, which is inside the file; what it leads to begins with a 32-bit number. */
+/* Follows the distance at offset `at`, which is inside the file. Its target begins with a 32-bit number, which is inside,
+ * too. */
 static inline uint32_t fb_follow(fb_reader *r, uint32_t at)
 {
     const uint32_t distance = fb_32(r, at);
@@ -54,37 +60,37 @@ static inline uint32_t fb_follow(fb_reader *r, uint32_t at)
     return at + distance;
 }
 
-/* Makes the table that the offset at `at` leads to the one being read. */
+/* Makes the table to which the distance at `at` leads the one being read. */
 FB_ONCE void fb_enter(fb_reader *r, uint32_t at)
 {
-    r->table_bytes = r->fields_bytes = 0;
+    r->table_bytes = r->vtable_bytes = 0;
     r->table = fb_follow(r, at);
     if (!r->ok) {
         return;
     }
-    const uint32_t fields = r->table - fb_32(r, r->table); /* the distance is signed: wrap-around is intended */
-    if (fields % 2u != 0u || fields >= r->size || r->size - fields < 4u) {
+    const uint32_t vtable = r->table - fb_32(r, r->table); /* the distance is signed: wrap-around is intended */
+    if (vtable % 2u != 0u || vtable >= r->size || r->size - vtable < 4u) {
         r->ok = false;
         return;
     }
-    const uint32_t fields_bytes = fb_16(r, fields), table_bytes = fb_16(r, fields + 2u);
-    if (fields_bytes < 4u || fields_bytes > r->size - fields || table_bytes > r->size - r->table) {
+    const uint32_t vtable_bytes = fb_16(r, vtable), table_bytes = fb_16(r, vtable + 2u);
+    if (vtable_bytes < 4u || vtable_bytes > r->size - vtable || table_bytes > r->size - r->table) {
         r->ok = false;
         return;
     }
-    r->fields = fields;
-    r->fields_bytes = fields_bytes;
+    r->vtable = vtable;
+    r->vtable_bytes = vtable_bytes;
     r->table_bytes = table_bytes;
 }
 
-/* Position of a field of `bytes` bytes; 0 if the table does not have it. */
+/* The offset in the file of field number `slot`, which has `bytes` bytes; 0 if the table does not have it. */
 FB_ONCE uint32_t fb_field(fb_reader *r, uint32_t slot, uint32_t bytes)
 {
     const uint32_t entry = 4u + 2u * slot;
-    if (!r->ok || entry + 2u > r->fields_bytes) {
+    if (!r->ok || entry + 2u > r->vtable_bytes) {
         return 0;
     }
-    const uint32_t offset = fb_16(r, r->fields + entry);
+    const uint32_t offset = fb_16(r, r->vtable + entry);
     if (offset == 0u) {
         return 0;
     }
@@ -107,7 +113,7 @@ static inline uint64_t fb_long(fb_reader *r, uint32_t slot)
     return at == 0u ? 0u : ((uint64_t)fb_32(r, at + 4u) << 32) | fb_32(r, at);
 }
 
-/* The vector that the offset at `at` leads to. */
+/* The vector to which the distance at `at` leads, with elements of `row_bytes` bytes. */
 FB_ONCE megcc_rows fb_rows(fb_reader *r, uint32_t at, uint32_t row_bytes)
 {
     megcc_rows rows = { r->data, 0 };
@@ -116,11 +122,11 @@ FB_ONCE megcc_rows fb_rows(fb_reader *r, uint32_t at, uint32_t row_bytes)
         return rows;
     }
     const uint32_t count = fb_32(r, begin);
-    if (count > (r->size - begin - 4u) / row_bytes || count * row_bytes > r->left) {
+    if (count > (r->size - begin - 4u) / row_bytes || count * row_bytes > r->budget) {
         r->ok = false;
         return rows;
     }
-    r->left -= count * row_bytes;
+    r->budget -= count * row_bytes;
     rows.data = r->data + begin + 4u;
     rows.count = count;
     return rows;
@@ -134,14 +140,14 @@ FB_ONCE megcc_rows fb_vector(fb_reader *r, uint32_t slot, uint32_t row_bytes)
     return at == 0u ? none : fb_rows(r, at, row_bytes);
 }
 
-/* Returns the offset of a byte in the container. */
+/* The offset in the file of a byte of it. */
 static inline uint32_t fb_place(const fb_reader *r, const uint8_t *byte)
 {
     const ptrdiff_t distance = byte - r->data;
     return (uint32_t)distance;
 }
 
-/* The string that the offset at `at` leads to; it ends with '\0'. */
+/* The string to which the distance at `at` leads; it ends with '\0'. */
 static inline const char *fb_string(fb_reader *r, uint32_t at)
 {
     const megcc_rows text = fb_rows(r, at, 1);

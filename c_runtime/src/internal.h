@@ -20,13 +20,14 @@ int memcmp(const void *a, const void *b, size_t size);
 #error "containers are little-endian"
 #endif
 
-/* The container may be an array of any type; this attribute lets structs alias it. */
+/* For structs through which bytes of the container are read: it may be an array of any type. */
 #if defined(__GNUC__)
 #define MEGCC_ROW __attribute__((__may_alias__))
 #else
 #define MEGCC_ROW
 #endif
 
+/* megcc_error.where: a string, or NULL in a build without strings. */
 #ifndef MEGCC_NO_STRINGS
 #define AT(where) (where)
 #else
@@ -35,8 +36,9 @@ int memcmp(const void *a, const void *b, size_t size);
 
 #define MEGCC_ALLOCATED 0xFFFFFFFFu /* call_slot.workspace: allocated when the call runs */
 #define MEGCC_MAX_WORKERS 256u
-#define MEGCC_MAX_BYTES 2147418112u /* of a tensor: kernels use int32_t indices, up to a few vectors beyond its end */
+#define MEGCC_MAX_BYTES 2147418112u /* of a tensor, 2^31 - 2^16: kernels use int32_t indices, up to a few vectors beyond its end */
 
+/* Storage and Opcode of the schema. */
 enum { STORAGE_ARENA, STORAGE_WEIGHT, STORAGE_VIEW, STORAGE_UNBOUNDED, STORAGE_STATE, STORAGE_CALLER };
 enum { OP_CALL, OP_RELEASE, OP_BRANCH, OP_LOOP, OP_EXTENT, OP_MOVE };
 
@@ -83,6 +85,7 @@ typedef struct device_model {
     uint32_t arena_bytes;
 } device_model;
 
+/* The accessors take indices that verify.c has checked; `size` is that of a row. */
 static inline const void *row_at(megcc_rows rows, uint32_t index, size_t size)
 {
     return rows.data + (size_t)index * size;
@@ -119,8 +122,8 @@ static inline bool is_port(const megcc_program *program, uint32_t tensor)
     return tensor < program->rows[MEGCC_INPUTS].count + program->rows[MEGCC_OUTPUTS].count;
 }
 
-/* The number of tensors, from the first on, whose addresses a session keeps: inputs and outputs, which may be bound,
- * and all tensors if some are allocated. Addresses of the others follow from their offsets in the arena or the
+/* The number of tensors, from the first on, whose addresses a session stores in `base`: inputs and outputs, which may be
+ * bound, and all tensors if some are allocated. Addresses of the others follow from their offsets in the arena or the
  * container. */
 static inline uint32_t bases_of(const megcc_program *program)
 {
@@ -135,6 +138,7 @@ static inline uint32_t root_of(const megcc_program *program, uint32_t tensor)
     return row->storage == STORAGE_VIEW ? row->root : tensor;
 }
 
+/* Program.extents as the container has it; a negative extent is an index in the table of symbols and values. */
 static inline const int32_t *extents_of(const megcc_program *program)
 {
     return (const void *)program->rows[MEGCC_EXTENTS].data;
@@ -145,12 +149,13 @@ static inline bool is_dynamic(const megcc_program *program)
     return program->symbols != 0u;
 }
 
-/* The symbols that follow from the shapes of inputs; the run computes the others, which come after them. */
+/* The number of symbols that follow from the shapes of inputs; the run computes the others, which come after them. */
 static inline uint32_t given_symbols(const megcc_program *program)
 {
     return program->symbols - program->counts;
 }
 
+/* Rounds up to a multiple of a power of two. */
 static inline uint64_t align_up(uint64_t value, uint32_t alignment)
 {
     const uint64_t mask = (uint64_t)alignment - 1u;
@@ -175,43 +180,48 @@ static inline size_t weight_begin(const megcc_model *model, const tensor_row *ro
 
 /* --- status.c -------------------------------------------------------------------------------------------------- */
 
-/* Fills `error`, which may be NULL, and returns `status`. */
+/* Fills `error`, which may be NULL, and returns `status`. `where` must live as long as the program. */
 int32_t megcc_fail(megcc_error *error, int32_t status, const char *where, uint32_t instruction, int64_t detail,
                    uint64_t needed);
 
 /* --- verify.c -------------------------------------------------------------------------------------------------- */
 
-/* Checks the container, of `size` bytes, and finds the program for `cpu`. */
+/* Checks the container at model->data, of `size` bytes, which may have any contents, against the code in `module`, finds
+ * the first program that runs on `cpu` (MEGCC_ISA_*), and fills the other fields of `model`. */
 int32_t megcc_verify(megcc_model *model, size_t size, const megcc_module *module, uint32_t cpu, megcc_error *error);
 
-/* Finds the bucket `index` of a program that is verified. */
+/* Finds bucket `index`, which exists, of a program that is verified. */
 void megcc_device_model(const megcc_model *model, uint32_t index, device_model *result);
 
 /* --- signature.c ----------------------------------------------------------------------------------------------- */
 
-/* The demands of one call. */
+/* The workspace of one call in bytes, rounded up to the program's alignment, and its number of tasks. */
 typedef struct call_need {
-    uint64_t shared, scratch;   /* rounded up to the alignment */
+    uint64_t shared, scratch;   /* of all workers together, and of each */
     int32_t tasks;
 } call_need;
 
+/* The most numbers that a megcc_need_fn writes: sizes of the operands, shared workspace, scratch, tasks. */
 #define MEGCC_MAX_NEED ((uint32_t)MEGCC_MAX_OPERANDS + 3u)
 
-/* The bytes of a tensor by its dimensions, saturated at MEGCC_SIZE_LIMIT. `extents`: the program's, resolved. */
+/* The size in bytes of a tensor by its dimensions, saturated at MEGCC_SIZE_LIMIT; 0 if one is not known yet. `extents`: all
+ * those of the program, resolved: numbers instead of indices of symbols and values. */
 uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents);
 
+/* The size of an element in bytes; `dtype` is at most MEGCC_UINT2. */
 uint32_t megcc_dtype_bytes(uint32_t dtype);
 
 /* Whether a range of the arena is within one of its memory regions. */
 bool megcc_in_region(const device_model *bucket, uint64_t offset, uint64_t bytes);
 
-/* The demands of a call that is verified; its extents begin at `first` of the program's. */
+/* Computes what a call needs, with extents that megcc_verify_sizes has accepted; the call's begin at extents[first]. */
 void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, const int32_t *extents, uint32_t first,
                      call_need *need);
 
-/* Checks the sizes of a bucket with these extents: every tensor against its slot, and the calls from instruction
- * `first` up to the next extent that the run computes, each against its kernel's signature. An extent that is not known
- * yet is negative, and no call may depend on it. A failure has `status`. */
+/* Checks the sizes of a bucket with resolved extents: every tensor against its slot, and the calls from instruction `first`
+ * up to the next extent that the run computes, each against its kernel's signature. An extent that is not known yet is
+ * negative, and no call may depend on it. Returns MEGCC_OK, or after a failure `status`: MEGCC_E_SIGNATURE if the container
+ * is to blame, MEGCC_E_SHAPE if the shapes are. */
 int32_t megcc_verify_sizes(const megcc_program *program, const device_model *bucket, const int32_t *extents,
                            uint32_t first, int32_t status, megcc_error *error);
 
@@ -222,6 +232,8 @@ uint32_t megcc_cpu(void);
 
 /* --- model.c --------------------------------------------------------------------------------------------------- */
 
+/* Fills `result` for a tensor of a verified program. `extents`: the program's, resolved or not; those that are negative are
+ * unknown. */
 void megcc_describe(const megcc_program *program, uint32_t tensor, const int32_t *extents, megcc_tensor *result);
 
 /* --- a session ------------------------------------------------------------------------------------------------- */
@@ -229,46 +241,48 @@ void megcc_describe(const megcc_program *program, uint32_t tensor, const int32_t
 struct megcc_session {
     const megcc_model *model;
     megcc_session_options options;
-    device_model bucket;
+    device_model bucket;        /* for the current shapes */
     uint8_t *arena;
     uint8_t **base;             /* addresses of `bases_of` tensors; NULL for views and unallocated ones */
-    void *operands;             /* addresses of the running call's inputs, then outputs */
+    void *operands;             /* array of pointers: addresses of the running call's inputs, then outputs */
     int32_t *status;            /* of each worker */
     const int32_t *extents;     /* of the program, resolved; NULL: no shapes yet */
     uint32_t next;              /* instruction of the next step */
 #ifndef MEGCC_NO_DYNAMIC
-    size_t *capacity;           /* of each tensor that the allocator gave memory for */
+    size_t *capacity;           /* bytes that each tensor has from the allocator, 0: none; NULL: no tensor is unbounded */
     int32_t *table[2];          /* symbols, values, resolved extents: in use, and being tried */
     uint8_t *workspace;         /* of calls that allocate it */
     size_t workspace_bytes;
     uint64_t allocated;         /* bytes from the allocator that are not freed yet */
     uint64_t iterations;        /* iterations of loops, in this run */
-    uint32_t checked[2];        /* instructions from [0] to before [1] are checked with the current extents */
+    uint32_t checked[2];        /* instructions from [0] up to, not including, [1] are checked with the current extents */
 #endif
 };
 
 /* --- memory.c -------------------------------------------------------------------------------------------------- */
 
 #ifndef MEGCC_NO_DYNAMIC
-/* Makes an allocated block at least this large; its contents are lost. 0 frees it. */
+/* Makes an allocated block, at *memory with *capacity bytes, at least `bytes` large; if it grows, its contents are lost. 0
+ * frees it. MEGCC_E_MEMORY: more than options.memory_limit; MEGCC_E_ALLOCATION: the allocator failed. */
 int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, uint64_t bytes);
 
-/* Allocates memory for a tensor of STORAGE_UNBOUNDED, unless it has some. */
+/* Allocates memory for a tensor of STORAGE_UNBOUNDED, as much as its extents say, unless it has some. Fails as megcc_grow. */
 int32_t megcc_materialise(megcc_session *session, uint32_t tensor);
 
-/* Frees the memory of a tensor, unless it is the caller's. */
+/* Frees the memory that a tensor has from the allocator, if any. */
 void megcc_release(megcc_session *session, uint32_t tensor);
 
-/* Frees the memory of a tensor if it has become too small. */
+/* The same if it is smaller than the tensor is with the current extents. */
 void megcc_release_small(megcc_session *session, uint32_t tensor);
 #endif
 
 /* --- place.c --------------------------------------------------------------------------------------------------- */
 
-/* The address of an offset in the arena. */
+/* The address of an offset in the arena, in whichever of its memory regions that is. */
 uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset);
 
-/* The address of a tensor that is not bound. */
+/* The address of a tensor that is not bound and no view: in the arena or in the container; NULL if it has none before it
+ * is allocated or bound. */
 uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor);
 
 /* The address of a tensor; NULL if it has no memory yet. */
@@ -284,8 +298,8 @@ static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
 /* Copies weights that have an offset in the arena to it. */
 void megcc_session_copy_weights(megcc_session *session);
 
-/* Sets every tensor to its place in the bucket. Removes bindings, ends a run in progress and, unless states are kept,
- * resets them to their initial values. */
+/* Sets `base` of every tensor to its address in the current bucket. Removes bindings, ends a run in progress and, unless
+ * `keep`, resets states to their initial values. */
 void megcc_session_place(megcc_session *session, bool keep);
 
 /* After a complete run, copies outputs to the states that they replace. */
@@ -294,11 +308,11 @@ void megcc_session_keep_states(megcc_session *session);
 /* --- shape.c --------------------------------------------------------------------------------------------------- */
 
 #ifndef MEGCC_NO_DYNAMIC
-/* Sets the shapes of a session if all inputs have static shapes. */
+/* Chooses the bucket of a session whose inputs all have static shapes, but whose run computes extents. */
 int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error);
 
-/* Called when the run has computed the symbol of an instruction: computes the extents that depend on it, and checks the
- * calls up to the next such instruction. */
+/* Executes an instruction `extent`: reads the value of its symbol, computes the extents that depend on it, and checks the
+ * calls up to the next such instruction. MEGCC_E_SHAPE: the value is outside the bucket's bounds, or a call does not fit. */
 int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_error *error);
 
 /* Checks the calls from an instruction up to the next one that computes a symbol, unless they are checked already. */

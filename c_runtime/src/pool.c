@@ -32,13 +32,13 @@
 #define STORE(variable, value) __atomic_store_n(&(variable), (value), __ATOMIC_SEQ_CST)
 #define ADD(variable, value) __atomic_add_fetch(&(variable), (value), __ATOMIC_SEQ_CST)
 
-/* A worker, on cache lines of its own. */
+/* A worker. Padding keeps two workers from sharing a cache line, of which some CPUs fetch two at a time. */
 typedef struct worker {
     int32_t untaken, end;       /* tasks [end - untaken, end) of its share have not begun */
     int32_t index;
     megcc_pool *pool;
     pthread_t thread;
-    uint8_t apart[128];
+    uint8_t padding[128];
 } worker;
 
 /* Fields that are read by LOAD() change without the lock, which only protects sleeping and waking. The others change
@@ -46,7 +46,7 @@ typedef struct worker {
 struct megcc_pool {
     megcc_body body;
     void *context;
-    int32_t left;               /* tasks that are not reported as finished */
+    int32_t unfinished;         /* tasks that are not reported as finished */
     uint32_t round;             /* counts calls of run() */
     int32_t asleep;             /* threads that sleep, or are about to */
     int32_t waits;              /* whether run() sleeps */
@@ -70,7 +70,8 @@ static int32_t take(worker *from)
     return -1;
 }
 
-/* Runs tasks, first those of the own share, until none is left. Shared counters are written once, at the end. */
+/* Runs tasks as worker `self`, first those of its own share, until none is left. Shared counters are written once, at the
+ * end. */
 static void run_share(megcc_pool *pool, int32_t self)
 {
     int32_t ended = 0;
@@ -79,13 +80,14 @@ static void run_share(megcc_pool *pool, int32_t self)
             pool->body(pool->context, task, self);
         }
     }
-    if (ended > 0 && ADD(pool->left, -ended) == 0 && LOAD(pool->waits)) {
+    if (ended > 0 && ADD(pool->unfinished, -ended) == 0 && LOAD(pool->waits)) {
         pthread_mutex_lock(&pool->lock);
         pthread_cond_signal(&pool->end);
         pthread_mutex_unlock(&pool->lock);
     }
 }
 
+/* The main function of a thread: waits for a round, takes part in it, until the pool is closed. */
 static void *help(void *argument)
 {
     const worker *self = argument;
@@ -121,13 +123,14 @@ static void wake(megcc_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
+/* megcc_parallel.run: divides the tasks into shares of equal size, takes part, and waits for the last one. */
 static void run(void *user, megcc_body body, void *context, int32_t tasks)
 {
     megcc_pool *pool = user;
     __atomic_store_n(&pool->waits, 0, __ATOMIC_RELAXED); /* already 0, except in a child forked during run() */
     pool->body = body;
     pool->context = context;
-    STORE(pool->left, tasks);
+    STORE(pool->unfinished, tasks);
     for (int32_t i = 0; i < pool->workers; i++) {
         const int32_t first = (int32_t)((int64_t)tasks * i / pool->workers);
         pool->worker[i].end = (int32_t)((int64_t)tasks * (i + 1) / pool->workers);
@@ -138,13 +141,13 @@ static void run(void *user, megcc_body body, void *context, int32_t tasks)
         wake(pool);
     }
     run_share(pool, 0);
-    for (int32_t i = 0; i < SPINS && LOAD(pool->left) != 0; i++) {
+    for (int32_t i = 0; i < SPINS && LOAD(pool->unfinished) != 0; i++) {
         RELAX();
     }
-    if (LOAD(pool->left) != 0) {
+    if (LOAD(pool->unfinished) != 0) {
         pthread_mutex_lock(&pool->lock);
         STORE(pool->waits, 1);
-        while (LOAD(pool->left) != 0) {
+        while (LOAD(pool->unfinished) != 0) {
             pthread_cond_wait(&pool->end, &pool->lock);
         }
         STORE(pool->waits, 0);

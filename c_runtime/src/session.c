@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A session is one block of the caller's memory with, in this order: the struct, pointers, 32-bit words, and the arena.
+ * Opens and closes sessions, and gives access to their inputs and outputs. A session is one block of the caller's memory
+ * with, in this order: the struct, pointers, 32-bit words, and the arena. megcc_model_memory() computes its size.
  */
 #include "internal.h"
 
+/* Fails to compile if MEGCC_SESSION_BYTES, which callers use for arrays, is too small. */
 typedef char session_fits[sizeof(struct megcc_session) <= MEGCC_SESSION_BYTES ? 1 : -1];
 
 static int32_t check_options(const megcc_model *model, const megcc_session_options *options, megcc_error *error)
@@ -154,7 +156,7 @@ static const int32_t *known_extents(const megcc_session *session)
 }
 
 #ifndef MEGCC_NO_DYNAMIC
-/* Allocates memory for an unbounded input that is not bound to the caller's memory. */
+/* Whether a tensor is not bound to the caller's memory and has its own; allocates that for an unbounded input. */
 static bool has_own_memory(megcc_session *session, uint32_t tensor)
 {
     if (tensor_at(&session->model->program, tensor)->storage != STORAGE_UNBOUNDED) {
@@ -198,8 +200,9 @@ const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_t
     return session->base[output];
 }
 
-/* The size in bytes of an input or output in the next run. */
-static uint64_t room_of_port(const megcc_session *session, uint32_t tensor)
+/* The bytes that memory bound to an input or output must have. An output whose extents the next run computes can get as
+ * large as its slot; without a bound, it cannot be bound. */
+static uint64_t capacity_of_port(const megcc_session *session, uint32_t tensor)
 {
     const megcc_program *p = &session->model->program;
     const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
@@ -209,7 +212,7 @@ static uint64_t room_of_port(const megcc_session *session, uint32_t tensor)
     return tensor_at(p, tensor)->storage == STORAGE_UNBOUNDED ? UINT64_MAX : slot->bytes;
 }
 
-/* Binds a tensor to `data`, or, if that is NULL, to its own place again. */
+/* Binds a tensor to `data`, or, if that is NULL, to its own memory again. */
 static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, uint8_t *data, size_t bytes)
 {
     const megcc_program *p = &session->model->program;
@@ -224,7 +227,7 @@ static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, ui
     if (row->storage == STORAGE_STATE) {
         return MEGCC_E_ARGUMENT;
     }
-    if (data != NULL && (bytes < room_of_port(session, tensor) || !is_aligned(data, megcc_dtype_bytes(row->dtype)))) {
+    if (data != NULL && (bytes < capacity_of_port(session, tensor) || !is_aligned(data, megcc_dtype_bytes(row->dtype)))) {
         return MEGCC_E_ARGUMENT;
     }
 #ifndef MEGCC_NO_DYNAMIC

@@ -5,6 +5,7 @@
  */
 #include "internal.h"
 
+/* Checks that the shapes are those that the model was compiled for. */
 static int32_t set_static_shapes(megcc_session *session, const megcc_shape *shapes, bool keep, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
@@ -27,6 +28,7 @@ static int32_t *resolved(const megcc_program *p, int32_t *table)
     return table + p->symbols + p->values;
 }
 
+/* Makes the symbols from `first` on unknown. */
 static void forget(const megcc_program *p, int32_t *table, uint32_t first)
 {
     for (uint32_t s = first; s < p->symbols; s++) {
@@ -53,6 +55,7 @@ static int32_t find_symbols(const megcc_program *p, const megcc_shape *shapes, i
     return MEGCC_OK;
 }
 
+/* Computes the values from the symbols, and then the extents; those that depend on an unknown symbol get negative. */
 static int32_t resolve_extents(const megcc_program *p, int32_t *table, megcc_error *error)
 {
     const char *why = AT("megcc_code.shapes");
@@ -85,6 +88,7 @@ static int32_t compare_inputs(const megcc_program *p, const megcc_shape *shapes,
     return MEGCC_OK;
 }
 
+/* Whether a value of a symbol is within the bucket's bounds. */
 static bool holds(const device_model *bucket, uint32_t symbol, int32_t value)
 {
     const bound_row *b = row_at(bucket->bounds, symbol, sizeof *b);
@@ -144,7 +148,8 @@ static bool states_stay(const megcc_session *session, const device_model *other,
     return stay;
 }
 
-/* keep: fail if the states would move or change their size. */
+/* Sets the shapes; NULL: all inputs have static shapes. Everything is computed and checked in the second table, which
+ * becomes the current one only after success. keep: fail if the states would move or change their size. */
 static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *shapes, bool keep, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;

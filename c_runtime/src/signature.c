@@ -34,8 +34,9 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
     return (uint64_t)bytes;
 }
 
-/* The sizes that a call needs: of its operands, shared workspace, scratch, and tasks, in the order of megcc_need_fn.
- * Resolved extents are after the table of symbols and values. */
+/* Writes what a call needs, in the order of megcc_need_fn: the size of each operand, shared workspace, scratch, tasks. Its
+ * extents begin at extents[first]. If there are symbols, the table of symbols and values lies before `extents`. Returns
+ * MEGCC_OK, or the status of a kernel that refuses the extents. */
 static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const int32_t *extents, uint32_t first,
                        int64_t need[MEGCC_MAX_NEED])
 {
@@ -55,6 +56,7 @@ static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const
     return MEGCC_OK;
 }
 
+/* last: workspace, scratch and tasks, the last three numbers of `demands`. */
 static void round_demands(const megcc_program *p, const int64_t *last, call_need *result)
 {
     result->shared = align_up((uint64_t)last[0], p->alignment);
@@ -82,7 +84,8 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
 
 /* --- memory ---------------------------------------------------------------------------------------------------- */
 
-/* The end of the memory region that contains an offset; offsets beyond all regions count to the last one. */
+/* The end, as an offset in the arena, of the memory region that contains an offset; offsets beyond all regions count to the
+ * last one. */
 static uint64_t end_of_region(const device_model *bucket, uint64_t offset)
 {
     uint64_t end = 0;
@@ -100,18 +103,19 @@ bool megcc_in_region(const device_model *bucket, uint64_t offset, uint64_t bytes
 
 /* The memory that a call accesses: bytes [begin, end) of one of the memories below. */
 typedef struct range {
-    uint32_t memory;            /* ARENA, OTHER, or an unbounded tensor */
+    uint32_t memory;            /* ARENA, OTHER, or the number of a tensor that has memory of its own */
     uint64_t begin, end;
 } range;
 
 #define ARENA 0xFFFFFFFFu
-#define OTHER 0xFFFFFFFEu
+#define OTHER 0xFFFFFFFEu       /* read only, or allocated for the call: overlaps nothing */
 
 static bool overlap(const range *a, const range *b)
 {
     return a->memory == b->memory && a->memory != OTHER && a->begin < b->end && b->begin < a->end;
 }
 
+/* Whether both begin at the same address and, unless `any_size`, have the same size. */
 static bool same(const range *a, const range *b, bool any_size)
 {
     return a->begin == b->begin && (any_size || a->end == b->end);
@@ -119,7 +123,7 @@ static bool same(const range *a, const range *b, bool any_size)
 
 /* The bytes available at a tensor with memory of its own. Inputs and outputs may be bound to memory that is only as
  * large as their dimensions, so no call may access more. */
-static uint64_t room_at_root(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t root)
+static uint64_t capacity_of_root(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t root)
 {
     const tensor_row *row = tensor_at(p, root);
     const tensor_slot *slot = row_at(bucket->tensors, root, sizeof *slot);
@@ -132,20 +136,21 @@ static uint64_t room_at_root(const megcc_program *p, const device_model *bucket,
     return slot->bytes;
 }
 
-/* The bytes available at any tensor. */
-static uint64_t room_at(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t tensor)
+/* The bytes available at any tensor: of a view, those of its root that it covers; 0 if it exceeds its root. */
+static uint64_t capacity_of(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t tensor)
 {
     const tensor_row *row = tensor_at(p, tensor);
-    const uint64_t room = room_at_root(p, bucket, extents, root_of(p, tensor));
+    const uint64_t capacity = capacity_of_root(p, bucket, extents, root_of(p, tensor));
     if (row->storage != STORAGE_VIEW) {
-        return room;
+        return capacity;
     }
-    if (row->data > room || row->bytes > room - row->data) {
+    if (row->data > capacity || row->bytes > capacity - row->data) {
         return 0;
     }
-    return row->bytes != 0u ? row->bytes : room - row->data;
+    return row->bytes != 0u ? row->bytes : capacity - row->data;
 }
 
+/* The first `bytes` bytes of a tensor. */
 static range range_of(const megcc_program *p, const device_model *bucket, uint32_t tensor, uint64_t bytes)
 {
     const uint32_t root = root_of(p, tensor);
@@ -166,6 +171,8 @@ static range range_of(const megcc_program *p, const device_model *bucket, uint32
 
 /* --- one call -------------------------------------------------------------------------------------------------- */
 
+/* Checks one call: its kernel accepts the extents, its workspace is in one region, each operand is large enough, and its
+ * outputs overlap nothing that they must not. */
 static int32_t verify_call_sizes(const megcc_program *p, const device_model *bucket, const int32_t *extents,
                                  uint32_t index, int32_t status, megcc_error *error)
 {
@@ -203,7 +210,7 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
 
     for (uint32_t i = 0; i < operands; i++) {
         const uint32_t tensor = operand_at(p, row, i);
-        if (need[i] < 0 || (uint64_t)need[i] > room_at(p, bucket, extents, tensor)) {
+        if (need[i] < 0 || (uint64_t)need[i] > capacity_of(p, bucket, extents, tensor)) {
             return megcc_fail(error, status, AT("TensorSlot.bytes"), index, tensor, (uint64_t)need[i]);
         }
         const range r = range_of(p, bucket, tensor, (uint64_t)need[i]);
@@ -214,8 +221,8 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
         for (uint32_t k = 0; i >= inputs && k < i; k++) {
             const range other = range_of(p, bucket, operand_at(p, row, k), (uint64_t)need[k]);
             const uint32_t alias = kernel->operand[i].alias;
-            const bool may = k < inputs && k < 31u && (alias >> k & 1u) != 0u;
-            if (overlap(&r, &other) && !(may && same(&r, &other, (alias & MEGCC_ALIAS_ANY_SIZE) != 0u))) {
+            const bool may_alias = k < inputs && k < 31u && (alias >> k & 1u) != 0u; /* bit 31 is MEGCC_ALIAS_ANY_SIZE */
+            if (overlap(&r, &other) && !(may_alias && same(&r, &other, (alias & MEGCC_ALIAS_ANY_SIZE) != 0u))) {
                 return megcc_fail(error, status, AT("TensorSlot.offset"), index, tensor, 0);
             }
         }
@@ -241,9 +248,9 @@ static int32_t verify_move(const megcc_program *p, const device_model *bucket, c
     const instruction_row *row = instruction_at(p, index);
     const uint32_t source = operand_at(p, row, 0), target = operand_at(p, row, 1);
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, source), extents);
-    const uint64_t room = megcc_tensor_bytes(tensor_at(p, target), extents);
-    const range from = range_of(p, bucket, source, bytes), to = range_of(p, bucket, target, room);
-    if (bytes > room && row->inputs == 2u) {
+    const uint64_t capacity = megcc_tensor_bytes(tensor_at(p, target), extents);
+    const range from = range_of(p, bucket, source, bytes), to = range_of(p, bucket, target, capacity);
+    if (bytes > capacity && row->inputs == 2u) {
         return megcc_fail(error, status, AT("Tensor.dims"), index, target, bytes);
     }
     if (overlap(&from, &to)) {
@@ -266,9 +273,9 @@ int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, c
         const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, i), extents);
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
         const uint8_t storage = tensor_at(p, i)->storage;
-        const uint64_t room = is_port(p, i) && storage != STORAGE_UNBOUNDED && storage != STORAGE_CALLER
-                                  ? slot->bytes : room_at(p, bucket, extents, i);
-        if (bytes > room || bytes > MEGCC_MAX_BYTES) {
+        const uint64_t capacity = is_port(p, i) && storage != STORAGE_UNBOUNDED && storage != STORAGE_CALLER
+                                  ? slot->bytes : capacity_of(p, bucket, extents, i);
+        if (bytes > capacity || bytes > MEGCC_MAX_BYTES) {
             return megcc_fail(error, status, AT("Tensor.dims"), MEGCC_NONE, i, bytes);
         }
     }

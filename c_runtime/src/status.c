@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Errors: how every file of the runtime reports one, and its text.
+ */
 #include "internal.h"
 
 int32_t megcc_fail(megcc_error *error, int32_t status, const char *where, uint32_t instruction, int64_t detail,
@@ -42,6 +45,7 @@ static const char *meaning(int32_t status)
     }
 }
 
+/* A string that is written piece by piece; what does not fit in `size` bytes with its '\0' is cut. */
 typedef struct line {
     char *text;
     size_t used, size;
@@ -56,7 +60,7 @@ static void put(line *l, const char *text)
 
 static void put_number(line *l, const char *label, uint64_t value)
 {
-    char digits[21];
+    char digits[21]; /* 2^64 - 1 has 20 digits */
     size_t at = sizeof digits;
     digits[--at] = '\0';
     do {

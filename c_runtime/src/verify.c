@@ -14,12 +14,13 @@ enum { FORMAT = 2, WEIGHT_UNIT = 64 };
 enum { FORMAT = 1 };
 #endif
 
-/* Slots of the tables in the schema. */
+/* The fields of the tables in the schema, in their order there; PROGRAM_VECTOR is the first vector. */
 enum { MODEL_FORMAT, MODEL_FLAGS, MODEL_ID, MODEL_CRC, MODEL_NAME, MODEL_PROGRAMS, MODEL_WEIGHTS, MODEL_BEGIN };
 enum { PROGRAM_ISA, PROGRAM_CODE_ID, PROGRAM_ALIGNMENT, PROGRAM_WORKERS, PROGRAM_SYMBOLS, PROGRAM_VALUES,
        PROGRAM_VECTOR };
 enum { BUCKET_BOUNDS, BUCKET_TENSORS, BUCKET_CALLS, BUCKET_ARENA_BYTES, BUCKET_REGIONS };
 
+/* The size of an element of each vector of a program. */
 static const uint8_t row_bytes[MEGCC_PROGRAM_VECTORS] = {
     sizeof(tensor_row), 4, 4, sizeof(instruction_row), 4, 4, sizeof(state_row), sizeof(quant_row), 4, 4, 4,
 };
@@ -45,6 +46,7 @@ enum { IS_TRUSTED = 1 };
 enum { IS_TRUSTED = 0 };
 #endif
 
+/* Returns MEGCC_E_CORRUPT from the calling function, with the schema's name of the field and the row, unless it holds. */
 #define REQUIRE(condition, where, row) \
     do { \
         if (!IS_TRUSTED && !(condition)) { \
@@ -341,6 +343,7 @@ static int32_t verify_regions(const megcc_program *p, const device_model *bucket
     return MEGCC_OK;
 }
 
+/* Checks that slots are aligned and inside the arena and, except for those of states, after the end of the states. */
 static int32_t verify_slots(const megcc_program *p, const device_model *bucket, uint64_t states, megcc_error *error)
 {
     for (uint32_t i = 0; i < bucket->tensors.count; i++) {
@@ -375,7 +378,7 @@ static int32_t verify_updates(const megcc_program *p, const device_model *bucket
     return MEGCC_OK;
 }
 
-/* Checks the parts of a call that do not depend on extents. */
+/* Checks the parts of call `i` that do not depend on extents. `states`: where the bucket's states end. */
 static int32_t verify_call(const megcc_program *p, const device_model *bucket, uint64_t states, uint32_t i,
                            megcc_error *error)
 {

@@ -16,6 +16,7 @@ typedef struct job {
     bool misused;               /* the hook called for a piece or worker that does not exist */
 } job;
 
+/* megcc_body: runs the tasks of a piece. The caller's hook calls it, so the numbers are checked. */
 static void run_piece(void *context, int32_t piece, int32_t worker)
 {
     job *j = context;
@@ -39,7 +40,8 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
     }
 }
 
-/* Runs all tasks, in several pieces for each worker for a better balance. */
+/* Runs all tasks, with several workers in four pieces for each, so that a slow one gets fewer. Returns the first status
+ * that is not MEGCC_OK. */
 static int32_t run_tasks(megcc_session *session, job *j)
 {
     j->pieces = 1;
@@ -65,7 +67,7 @@ static int32_t run_tasks(megcc_session *session, job *j)
     return j->status[0];
 }
 
-/* Workspace of a call: in the arena, or allocated. */
+/* Finds the workspace of a call, in the arena or allocated; *result is NULL if an allocated one has no bytes. */
 static int32_t workspace(megcc_session *session, const call_slot *slot, const call_need *need, uint8_t **result)
 {
 #ifndef MEGCC_NO_DYNAMIC
@@ -86,6 +88,7 @@ static int32_t workspace(megcc_session *session, const call_slot *slot, const ca
     return MEGCC_OK;
 }
 
+/* Executes an instruction `call`: finds the addresses of its operands and its workspace, and runs its kernel. */
 static int32_t run_call(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;

@@ -1,50 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vectors of integers besides the floats of megcc_simd.h: the arithmetic of quantized networks. Every function gives
- * the same bits on every CPU.
+ * Vectors of integers beside the floats of megcc_simd.h: the arithmetic of quantized networks. Kernels include this header;
+ * it includes those of simd/ whose names end with _integer.h. Every function gives the same bits on every CPU. p is an
+ * address, which need not be aligned; n is a number of elements.
  *
+ * Vectors of int32
  *   mgc_i                          MGC_LANES int32
  *   mgc_iset1(s)                   all lanes
- *   mgc_iload_<type>(p)            lanes from elements of type i8, u8, i16, u16 or i32, at any address
+ *   mgc_iload_<type>(p)            lanes from elements of type i8, u8, i16, u16 or i32
  *   mgc_iload_<type>_n(p,n)        the first n lanes, 0 <= n <= MGC_LANES; touches exactly n elements, other lanes are 0
  *   mgc_istore_<type>(p,v)         saturates to the type; mgc_istore_<type>_n(p,v,n) stores the first n lanes
  *   mgc_istore4_<type>(p,q,r,s,a,b,c,d)    stores four vectors to four addresses, as i8 or u8
- *   mgc_iadd mgc_isub mgc_imul     wrap
+ *   mgc_iadd mgc_isub mgc_imul     wrap around
  *   mgc_imin mgc_imax
+ *   mgc_isum(v)                    the sum of the lanes
+ *   mgc_iquarter(v)                v / 4 for multiples of four
+ *
+ * Conversions of floats; rounding is to the nearest integer, ties to even
  *   mgc_to_float(v)                converts to floats, rounded to the nearest
  *   mgc_to_int(f)                  converts floats that are integers within int32
- *   mgc_nearest(f)                 the nearest int32, ties to even, saturated; NaN gives 0
+ *   mgc_nearest(f)                 rounds and saturates to int32; NaN gives 0
  *   mgc_nearest_within(f)          the same for floats within int32
  *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_to_float(x) * f), in integers if there is no FPU
  *   mgc_nearest_fused(x,f,a)       mgc_to_float(x) * f + a, rounded once, minus a, for an integer a around 1.5 * 2^23.
- *                                  With AVX2 and AVX-512, for results of less than 2^22
- *   mgc_nearest_odd(x,c,f,a)       the same for |x| + c, with the sign of x; it must be 0 for x = 0
- *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0 and s in [-31, 30], rounded as in TFLite:
- *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
+ *                                  AVX2 and AVX-512, for results of less than 2^22
+ *   mgc_nearest_odd(x,c,f,a)       mgc_nearest_fused(|x| + c, f, a) with the sign of x, an odd function of x; it must be 0
+ *                                  for x = 0
+ *
+ * Requantization: x times a fixed-point multiplier m * 2^-31, 0 <= m < 2^31, times 2^s. Vectors x, m and s
+ *   mgc_rescale_fixed(x,m,s)       s in [-31, 30], rounded twice as in TFLite: MultiplyByQuantizedMultiplier of
+ *                                  tensorflow/lite/kernels/internal/common.h
  *   mgc_rescale_positive(x,m,s)    the same if that is positive; otherwise any number that is not
  *   mgc_rescale_down(x,m,s)        mgc_rescale_fixed for s in [-31, -1]; mgc_rescale_down_positive(x,m,s) likewise
- *   mgc_rescale_once(x,m,s)        x * m * 2^(s - 31) to the nearest integer, ties up
- *   mgc_shift_down(x,s)            x / 2^s to the nearest integer, ties up, for s >= 1 and |x| < 2^31 - 2^(s - 1)
- *   mgc_dot_<form>(c,x,w)          c plus, in each lane, the sum of the products that one instruction adds (target.py)
- *   mgc_dot_x_<form>(p)            loads its first operand: that many elements, repeated in all lanes
- *   mgc_dot_w_<form>_i8(p)         loads its second operand: that many weights for each lane
- *   mgc_interleave4_<type>(p,q,r,s)    packs, for mgc_dot_u8, one byte of each into each lane;
- *   mgc_interleave4_<type>_n(p,q,r,s,n)    the first n lanes
- *   mgc_zero_point_sums_<form>(…)  for each of some pixels, minus the sum of its window's elements times the zero point
- *                                  of the weights
- *   mgc_isum(v)                    the sum of the lanes
- *   mgc_pack_<form>_<type>(to,p,n,z)   packs n elements of i8, u8 or i16 for the products; mgc_fill_<form>(to,n,v)
- *   mgc_dot_twice(c,x,w)           c plus, in each lane, the products of four bytes of x, 0 to 255, with w. Sums of two
- *                                  neighbouring products must fit in int16. AVX2 and AVX-512
- *   mgc_pack_twice_<type>(to,p,n,z)    packs n bytes for it, n a multiple of four: each four bytes, and then the same
- *                                  with every second byte inverted; mgc_fill_twice(to,n,v)
- *   mgc_dot_w_i16_i16(p)           loads int16 weights for mgc_dot_i16
- *   mgc_h                          MGC_INT16_LANES int16 without overflow: mgc_hset1(s) mgc_hload_<type>(p) of i8, u8, i16,
- *                                  mgc_hstore(p,v) mgc_hadd mgc_hsub
- *   mgc_iquarter(v)                v / 4 for multiples of four
+ *   mgc_rescale_once(x,m,s)        rounded once, ties up
+ *   mgc_shift_down(x,s)            x / 2^s rounded, ties up, for s >= 1 and |x| < 2^31 - 2^(s - 1)
  *
- * <form> is the packed form: i16, elements minus their zero point z; with VNNI also u8, bytes of which those of i8 have
- * the sign bit inverted, so that all are 0 to 255.
+ * Dot products of elements of x, packed in a form, with int8 weights. <form> is i16: elements minus their zero point z; with
+ * VNNI also u8: elements of u8, and of i8 with their sign bits inverted; with AVX2 and AVX-512 also twice (x86_integer.h)
+ *   mgc_pack_<form>_<type>(to,p,n,z)   packs n elements of i8, u8 or i16; mgc_fill_<form>(to,n,v) packs n times v
+ *   mgc_dot_x_<form>(p)            loads as many packed elements as one instruction multiplies, repeated in all lanes
+ *   mgc_dot_w_<form>_i8(p)         loads as many weights for each lane; mgc_dot_w_i16_i16(p): int16 weights
+ *   mgc_dot_<form>(c,x,w)          c plus, in each lane, the sum of the products of x and w
+ *   mgc_interleave4_<type>(p,q,r,s)    packs, for mgc_dot_u8, one byte of each of four rows into each lane;
+ *                                  mgc_interleave4_<type>_n(p,q,r,s,n) at least the first n lanes
+ *   mgc_zero_point_sums_<form>(to,x,count,pixel,rows,row_stride,runs,run_stride,length,zero)
+ *                                  to[i], 0 <= i < count: minus `zero` times the sum of a window, which has `rows` rows of
+ *                                  `runs` runs of `length` packed elements, from x + i * pixel + row * row_stride +
+ *                                  run * run_stride on. `zero` is the zero point of the weights
+ *
+ * Vectors of int16
+ *   mgc_h                          MGC_INT16_LANES int16; results must fit
+ *   mgc_hset1(s) mgc_hload_<type>(p) of i8, u8 or i16, mgc_hstore(p,v) mgc_hadd mgc_hsub
  */
 #ifndef MEGCC_INTEGER_H
 #define MEGCC_INTEGER_H
@@ -65,6 +71,7 @@ static MGC_INLINE mgc_i mgc_to_int(mgc_v v) { return (int32_t)v; }
 typedef int32_t mgc_i __attribute__((vector_size(4 * MGC_LANES)));
 
 static MGC_INLINE mgc_i mgc_iset1(int32_t s) { return s - (mgc_i){ 0 }; }
+/* mask: each lane is -1, for a, or 0, for b. */
 static MGC_INLINE mgc_i mgc_iselect(mgc_i mask, mgc_i a, mgc_i b) { return (a & mask) | (b & ~mask); }
 #if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)vminq_s32((int32x4_t)a, (int32x4_t)b); }
@@ -115,7 +122,7 @@ static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_to_int(v); }
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_to_int(mgc_round(v)); }
 #endif
 
-/* The first comparison is false for NaN; floats above 2^31 - 128 are at least 2^31. */
+/* The first comparison is false for NaN. 2^31 - 128 is the largest float below 2^31; larger ones saturate. */
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 {
     const mgc_v low = mgc_set1(-2147483648.0f), high = mgc_set1(2147483520.0f);
@@ -142,7 +149,8 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
         } \
     }
 #elif MGC_HELIUM
-/* Loads widen and stores narrow. gcc 12 compiles the intrinsics with predicates to several instructions. */
+/* Loads widen and stores narrow; MGC_FIRST_…: predicated ones, for the first n lanes, in assembler because gcc 12 compiles
+ * their intrinsics to several instructions. */
 #define MGC_LOAD_i8(p) vldrbq_s32(p)
 #define MGC_LOAD_u8(p) vldrbq_u32(p)
 #define MGC_LOAD_i16(p) vldrhq_s32(p)
@@ -263,7 +271,7 @@ MGC_ISTORE4(i8, int8_t)
 MGC_ISTORE4(u8, uint8_t)
 #endif
 
-/* Limits shifts, which are data: C does not define shifts by as many bits as an integer has, or more. */
+/* Limits shifts, which are tensor data: C does not define shifts by as many bits as an integer has, or more. */
 static MGC_INLINE mgc_i mgc_shift(mgc_i shift) { return mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30)); }
 
 #if !defined(MEGCC_SIMD_NEON_INTEGER_H)
@@ -317,8 +325,8 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 #endif
 
 #if defined(MGC_ISA_RVV) && __clang_major__ >= 20 && MGC_LANES == 16
-/* Each of the two roundings is one instruction. Subtracting 1 first makes ties go away from 0. Assembler, which accepts
- * clang's own vectors since version 20. */
+/* Each of the two roundings is one instruction (VSMUL, VSSRA); subtracting 1 from negative numbers before the second one
+ * makes ties go away from 0. Assembler accepts clang's own vectors as operands since version 20. */
 #if defined(MGC_ISA_RVV512)
 #define MGC_E32 "vsetivli zero, 16, e32, m1, ta, ma\n\t"
 #elif defined(MGC_ISA_RVV256)
@@ -328,11 +336,11 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 #endif
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    const mgc_i zero = mgc_iset1(0), by = mgc_shift(shift), less = mgc_imin(by, zero);
+    const mgc_i zero = mgc_iset1(0), by = mgc_shift(shift), down = mgc_imin(by, zero);
     mgc_i v = (mgc_i)((mgc_u)x << (mgc_u)mgc_imax(by, zero)), sign;
     __asm__(MGC_E32 "csrwi vxrm, 0\n\tvsmul.vv %0, %0, %2\n\tvand.vv %1, %0, %3\n\tvsra.vi %1, %1, 31\n\t"
             "vsadd.vv %0, %0, %1\n\tvssra.vv %0, %0, %4"
-            : "+&vr"(v), "=&vr"(sign) : "vr"(multiplier), "vr"(less), "vr"(zero - less) : "vl", "vtype", "vxrm", "vxsat");
+            : "+&vr"(v), "=&vr"(sign) : "vr"(multiplier), "vr"(down), "vr"(zero - down) : "vl", "vtype", "vxrm", "vxsat");
     return v;
 }
 static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
@@ -411,14 +419,14 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 #endif
-/* mgc_nearest_by_integers: the same in integers, for most x up to 2^24 and f from 2^-32 to 2^-1. If the product is so
- * near to a half that the rounding of the float product decides, and for all other x and f, it computes in float. */
+/* mgc_nearest_by_integers is mgc_nearest_product in integers, for |x| up to 2^24 and f from 2^-32 to 2^-1. If the product is
+ * so near to a tie that the rounding of the float product decides, and for all other x and f, it computes in float. */
 #if MGC_LANES == 1
 #if MGC_GNU
 __attribute__((noinline, unused))
 #endif
 static int32_t mgc_nearest_by_float(int32_t x, float f) { return mgc_nearest_within(mgc_to_float(x) * f); }
-/* Returns a * m / 2^32, rounded down by less than 1, for a <= 2^24. */
+/* Returns a * m / 2^32, too small by less than 1, for a <= 2^24. */
 static MGC_INLINE uint32_t mgc_upper(uint32_t a, uint32_t m)
 {
 #if defined(MGC_ISA_CORTEX_M0)
@@ -431,17 +439,18 @@ static MGC_INLINE uint32_t mgc_upper(uint32_t a, uint32_t m)
 }
 static MGC_INLINE int32_t mgc_nearest_by_integers(int32_t x, float f)
 {
-    const uint32_t bits = mgc_lane_bits(f), below = 126u - (bits >> 23), a = x < 0 ? 0u - (uint32_t)x : (uint32_t)x;
-    if (below - 1u >= 31u || a > 1u << 24) {
+    const uint32_t bits = mgc_lane_bits(f), point = 126u - (bits >> 23), a = x < 0 ? 0u - (uint32_t)x : (uint32_t)x;
+    if (point - 1u >= 31u || a > 1u << 24) {
         return mgc_nearest_by_float(x, f);
     }
-    /* The magnitude with `below` fractional bits. It is too small by less than one unit of these; the float product's
-     * rounding error, half a unit in its last place, is less than one unit, too. */
-    const uint32_t sum = mgc_upper(a, bits << 8 | 0x80000000u) + (1u << (below - 1u));
-    if ((sum + 1u) << (32u - below) <= 1u << (32u - below)) {
+    /* The magnitude plus a half, with `point` fractional bits; `bits << 8 | 2^31` is the significand of f. The sum is too
+     * small by less than one unit in the last place, and the rounding error of a float product is less than that, too. So
+     * the result is not certain if the fractional bits are all 0, or all 1. */
+    const uint32_t sum = mgc_upper(a, bits << 8 | 0x80000000u) + (1u << (point - 1u));
+    if ((sum + 1u) << (32u - point) <= 1u << (32u - point)) {
         return mgc_nearest_by_float(x, f);
     }
-    const int32_t whole = (int32_t)(sum >> below);
+    const int32_t whole = (int32_t)(sum >> point);
     return x < 0 ? -whole : whole;
 }
 #endif
@@ -477,7 +486,8 @@ static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc
 }
 #endif
 
-/* Vectors of int16, and elements packed for products: int16 minus a zero point. */
+/* --- vectors of int16, and the packed form i16 ------------------------------------------------------------------ */
+
 #if MGC_LANES == 1
 #define MGC_INT16_LANES 1
 typedef int16_t mgc_h;
@@ -534,10 +544,10 @@ static MGC_INLINE mgc_h mgc_hsub(mgc_h a, mgc_h b) { return (mgc_h)(a - b); }
 #define MGC_PACK(name, type) \
     static MGC_INLINE void mgc_pack_i16_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
     { \
-        const mgc_h less = mgc_hset1(zero); \
+        const mgc_h zeros = mgc_hset1(zero); \
         int32_t i = 0; \
         for (; i + MGC_INT16_LANES <= n; i += MGC_INT16_LANES) { \
-            mgc_hstore(to + i, mgc_hsub(mgc_hload_##name(from + i), less)); \
+            mgc_hstore(to + i, mgc_hsub(mgc_hload_##name(from + i), zeros)); \
         } \
         for (; i < n; i++) { \
             to[i] = (int16_t)((int32_t)from[i] - zero); \
@@ -558,7 +568,8 @@ static MGC_INLINE void mgc_fill_i16(int16_t *to, int32_t n, int32_t value)
     }
 }
 
-/* Sums of lanes and of elements. */
+/* --- sums of lanes and of elements ----------------------------------------------------------------------------- */
+
 #if MGC_LANES == 1
 static MGC_INLINE int32_t mgc_isum(mgc_i v) { return v; }
 #elif MGC_HELIUM
@@ -575,6 +586,7 @@ static MGC_INLINE int32_t mgc_isum(mgc_i v)
     return (int32_t)sum;
 }
 #endif
+/* mgc_total_<form>(c,p,n): c plus the sum of n packed elements, spread over the lanes. */
 #if defined(MGC_ISA_SSE2) || (defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512))
 static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
 {
@@ -610,6 +622,7 @@ static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
 }
 #endif
 
+/* function: the name to define; name: the packed form; type: the type of its elements. */
 #define MGC_ZERO_POINT_SUMS(function, name, type) \
     static MGC_INLINE void function(int32_t *to, const type *x, int32_t count, ptrdiff_t pixel, int32_t rows, \
         ptrdiff_t row_stride, int32_t runs, ptrdiff_t run_stride, int32_t length, int32_t zero) \
@@ -630,6 +643,8 @@ MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_i8, i8, int8_t)
 MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_twice, twice, uint16_t)
 #endif
 
+/* --- dot products ---------------------------------------------------------------------------------------------- */
+
 /* An instruction of AVX-VNNI; with MGC_AVX512_ENCODING in its AVX-512 encoding, for tests on CPUs with only that. */
 #if defined(MGC_AVX512_ENCODING)
 #define MGC_AVX_VNNI(name) name " %2, %1, %0"
@@ -637,16 +652,16 @@ MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_twice, twice, uint16_t)
 #define MGC_AVX_VNNI(name) "%{vex%} " name " %2, %1, %0"
 #endif
 
-/* Makes the compiler forget what it has loaded through p. If the pixels of a tile overlap, several iterations load the
- * same element. On x86, one instruction loads it into all lanes; keeping it in a register between the iterations would
- * take two more. */
+/* Makes the compiler load again what it has loaded through p. If the windows of a tile's pixels overlap, several iterations
+ * load the same element. On x86, one instruction loads it into all lanes; keeping it in a register between the iterations
+ * would take two more. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define MGC_LOAD_AGAIN(p) __asm__("" : "+r"(p))
 #else
 #define MGC_LOAD_AGAIN(p) ((void)(p))
 #endif
 
-/* Products of int16, in pairs on x86 and WebAssembly. */
+/* Products of int16. On x86 and WebAssembly, an instruction adds two in each lane. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2) || defined(MGC_ISA_SIMD128) \
     || defined(MGC_ISA_RELAXED_SIMD)
 static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p)
@@ -715,180 +730,8 @@ static MGC_INLINE mgc_i mgc_dot_w_i16_i16(const int16_t *p) { return mgc_iload_i
 static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w) { return mgc_iadd(c, mgc_imul(x, w)); }
 #endif
 
-/* 8-bit products, four in each lane. */
-#if defined(MGC_ISA_AVX2_VNNI)
-static MGC_INLINE void mgc_flipped(uint8_t *to, const uint8_t *from, int32_t n, int32_t flip)
-{
-    const __m256i bits = _mm256_set1_epi8((char)flip);
-    int32_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)(from + i)), bits));
-    }
-    for (; i + 8 <= n; i += 8) {
-        _mm_storel_epi64((__m128i *)(void *)(to + i), _mm_xor_si128(_mm_loadl_epi64((const __m128i *)(const void *)(from + i)), _mm256_castsi256_si128(bits)));
-    }
-    for (; i < n; i++) {
-        to[i] = (uint8_t)(from[i] ^ flip);
-    }
-}
-static MGC_INLINE void mgc_fill_u8(uint8_t *to, int32_t n, int32_t value)
-{
-    const __m256i bytes = _mm256_set1_epi8((char)value);
-    int32_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        _mm256_storeu_si256((__m256i *)(void *)(to + i), bytes);
-    }
-    for (; i < n; i++) {
-        to[i] = (uint8_t)value;
-    }
-}
-static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
-{
-    __m256i sum = (__m256i)c;
-    int32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(p + i));
-        sum = _mm256_add_epi32(sum, _mm256_inserti128_si256(_mm256_setzero_si256(), _mm_sad_epu8(bytes, _mm_setzero_si128()), 0));
-    }
-    uint32_t rest = 0;
-    for (; i < n; i++) {
-        rest += p[i];
-    }
-    return (mgc_i)_mm256_add_epi32(sum, _mm256_inserti128_si256(_mm256_setzero_si256(), _mm_cvtsi32_si128((int32_t)rest), 0));
-}
-MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_u8, u8, uint8_t)
-static MGC_INLINE mgc_i mgc_dot_w_u8_i8(const int8_t *p) { return (mgc_i)_mm256_loadu_si256((const __m256i *)(const void *)p); }
-static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
-{
-    __asm__(MGC_AVX_VNNI("vpdpbusd") : "+x"(c) : "x"(x), "x"(w));
-    return c;
-}
-#elif defined(MGC_ISA_AVX512_VNNI)
-static MGC_INLINE void mgc_flipped(uint8_t *to, const uint8_t *from, int32_t n, int32_t flip)
-{
-    const __m512i bits = _mm512_set1_epi8((char)flip);
-    int32_t i = 0;
-    for (; i + 64 <= n; i += 64) {
-        _mm512_storeu_si512(to + i, _mm512_xor_si512(_mm512_loadu_si512(from + i), bits));
-    }
-    if (i < n) {
-        const __mmask64 rest = ((__mmask64)1 << (n - i)) - 1u;
-        _mm512_mask_storeu_epi8(to + i, rest, _mm512_xor_si512(_mm512_maskz_loadu_epi8(rest, from + i), bits));
-    }
-}
-static MGC_INLINE void mgc_fill_u8(uint8_t *to, int32_t n, int32_t value)
-{
-    const __m512i bytes = _mm512_set1_epi8((char)value);
-    int32_t i = 0;
-    for (; i + 64 <= n; i += 64) {
-        _mm512_storeu_si512(to + i, bytes);
-    }
-    if (i < n) {
-        _mm512_mask_storeu_epi8(to + i, ((__mmask64)1 << (n - i)) - 1u, bytes);
-    }
-}
-static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
-{
-    const __m512i ones = _mm512_set1_epi8(1);
-    __m512i sum = (__m512i)c;
-    int32_t i = 0;
-    for (; i + 64 <= n; i += 64) {
-        sum = _mm512_dpbusd_epi32(sum, _mm512_loadu_si512(p + i), ones);
-    }
-    return (mgc_i)(i < n ? _mm512_dpbusd_epi32(sum, _mm512_maskz_loadu_epi8(((__mmask64)1 << (n - i)) - 1u, p + i), ones) : sum);
-}
-MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_each, u8, uint8_t)
-/* Sums a window of runs of up to 16 bytes, in four lanes. */
-static MGC_INLINE __m128i mgc_total_short(const uint8_t *x, int32_t rows, ptrdiff_t row_stride, int32_t runs, ptrdiff_t run_stride, __mmask16 first)
-{
-    __m128i total = _mm_setzero_si128();
-    for (int32_t j = 0; j < rows; j++) {
-        for (int32_t k = 0; k < runs; k++) {
-            total = _mm_dpbusd_epi32(total, _mm_maskz_loadu_epi8(first, x + j * row_stride + k * run_stride), _mm_set1_epi8(1));
-        }
-    }
-    return total;
-}
-static MGC_INLINE void mgc_zero_point_sums_u8(int32_t *to, const uint8_t *x, int32_t count, ptrdiff_t pixel, int32_t rows, ptrdiff_t row_stride,
-    int32_t runs, ptrdiff_t run_stride, int32_t length, int32_t zero)
-{
-    int32_t i = 0;
-    if (length <= 16) {
-        const __mmask16 first = (__mmask16)((1u << length) - 1u);
-        const __m128i factor = _mm_set1_epi32((int32_t)(0u - (uint32_t)zero));
-        for (; i + 4 <= count; i += 4) {
-            __m128i t[4];
-            for (int32_t p = 0; p < 4; p++) {
-                t[p] = mgc_total_short(x + (i + p) * pixel, rows, row_stride, runs, run_stride, first);
-            }
-            const __m128i totals = _mm_hadd_epi32(_mm_hadd_epi32(t[0], t[1]), _mm_hadd_epi32(t[2], t[3]));
-            _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_mullo_epi32(totals, factor));
-        }
-    }
-    mgc_zero_point_sums_each(to + i, x + i * pixel, count - i, pixel, rows, row_stride, runs, run_stride, length, zero);
-}
-static MGC_INLINE mgc_i mgc_dot_w_u8_i8(const int8_t *p) { return (mgc_i)_mm512_loadu_si512(p); }
-static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
-{
-#if defined(__clang__)
-    return (mgc_i)_mm512_dpbusd_epi32((__m512i)c, (__m512i)x, (__m512i)w);
-#else
-    /* With the intrinsic, gcc 12 copies the sums, which takes three times as long. */
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(x), "v"(w));
-    return c;
-#endif
-}
-#endif
 #if defined(MGC_ISA_AVX512_VNNI) || defined(MGC_ISA_AVX2_VNNI)
-static MGC_INLINE void mgc_pack_u8_u8(uint8_t *to, const uint8_t *from, int32_t n, int32_t zero)
-{
-    (void)zero;
-    mgc_flipped(to, from, n, 0);
-}
-static MGC_INLINE void mgc_pack_u8_i8(uint8_t *to, const int8_t *from, int32_t n, int32_t zero)
-{
-    (void)zero;
-    mgc_flipped(to, (const uint8_t *)from, n, 0x80);
-}
-static MGC_INLINE mgc_i mgc_dot_x_u8(const uint8_t *p)
-{
-    int32_t four;
-    memcpy(&four, p, sizeof four);
-    return mgc_iset1(four);
-}
-/* Packs one byte of each of four rows into each lane, as u8; at least in the first n lanes. */
-#define MGC_FOURS(name, type, flip) \
-    static MGC_INLINE mgc_i mgc_interleave4_##name(const type *p, const type *q, const type *r, const type *s) \
-    { \
-        return mgc_imixed(p, q, r, s) ^ mgc_iset1(flip); \
-    } \
-    static MGC_INLINE mgc_i mgc_interleave4_##name##_n(const type *p, const type *q, const type *r, const type *s, int32_t n) \
-    { \
-        const mgc_u low = (mgc_u)mgc_iset1(255), a = (mgc_u)mgc_iload_##name##_n(p, n) & low; \
-        const mgc_u b = (mgc_u)mgc_iload_##name##_n(q, n) & low, c = (mgc_u)mgc_iload_##name##_n(r, n) & low; \
-        return (mgc_i)(a | b << 8 | c << 16 | (mgc_u)mgc_iload_##name##_n(s, n) << 24) ^ mgc_iset1(flip); \
-    }
-#if defined(MGC_ISA_AVX512_VNNI)
-static MGC_INLINE mgc_i mgc_imixed(const void *p, const void *q, const void *r, const void *s)
-{
-    __m512i rows = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p));
-    rows = _mm512_inserti32x4(rows, _mm_loadu_si128((const __m128i *)q), 1);
-    rows = _mm512_inserti32x4(rows, _mm_loadu_si128((const __m128i *)r), 2);
-    rows = _mm512_inserti32x4(rows, _mm_loadu_si128((const __m128i *)s), 3);
-    /* Gathers four channels of all rows in 128 bits, then the rows of each channel in 32. */
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m128i transpose = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return (mgc_i)_mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, rows), _mm512_broadcast_i32x4(transpose));
-}
-#else
-static MGC_INLINE mgc_i mgc_imixed(const void *p, const void *q, const void *r, const void *s)
-{
-    const __m128i a = _mm_unpacklo_epi8(MGC_LOAD_64(p), MGC_LOAD_64(q)), b = _mm_unpacklo_epi8(MGC_LOAD_64(r), MGC_LOAD_64(s));
-    return (mgc_i)_mm256_set_m128i(_mm_unpackhi_epi16(a, b), _mm_unpacklo_epi16(a, b));
-}
-#endif
-MGC_FOURS(u8, uint8_t, 0)
-MGC_FOURS(i8, int8_t, (int32_t)0x80808080)
+#include "simd/vnni_integer.h"
 #endif
 
 #endif

@@ -32,10 +32,10 @@ _TEXT = """\
 INCLUDE = "runtime/include/"
 _PUBLIC = ("megcc.h", "megcc_kernel.h", "megcc_realtime.h")
 #: ISA, as megcc_simd.h calls it -> the headers in simd/ that it and megcc_integer.h include for it.
-_NEON, _X86, _SCALAR = "neon_integer.h", "x86_integer.h", ("scalar.h", "lane.h")
+_NEON, _X86, _VNNI, _SCALAR = "neon_integer.h", "x86_integer.h", "vnni_integer.h", ("scalar.h", "lane.h")
 _SIMD = {
-    "sse2": ("sse2.h", _X86), **dict.fromkeys(("avx2", "avx2_vnni"), ("avx2.h", _X86)),
-    **dict.fromkeys(("avx512", "avx512_vnni"), ("avx512.h", _X86)),
+    "sse2": ("sse2.h", _X86), "avx2": ("avx2.h", _X86), "avx2_vnni": ("avx2.h", _X86, _VNNI),
+    "avx512": ("avx512.h", _X86), "avx512_vnni": ("avx512.h", _X86, _VNNI),
     **dict.fromkeys(("neon", "neon_v82", "neon_v86", "neon_armv7"), ("neon.h", _NEON)),
     **dict.fromkeys(("simd128", "relaxed_simd"), ("simd128.h", "simd128_integer.h")),
     **dict.fromkeys(("rvv", "rvv256", "rvv512"), ("rvv.h",)), "cortex_m55": ("helium.h", "lane.h", "helium_integer.h"),

@@ -100,7 +100,7 @@ def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "",
 
 
 def to_int32x4(expr: Expr, names: Sequence[str], kinds: Sequence[str], floor: int | None) -> str:
-    """Returns an expression of integers in C over `mgc_four` (simd/helium_integer.h). Arguments: as those of `to_c`."""
+    """Returns an expression of integers in C over `mgc_int32x4` (simd/helium_integer.h); arguments as those of `to_c`."""
     return _int32x4(_relaxed_below(_without_zero_points(expr, kinds), kinds, floor), names).text
 
 
@@ -108,12 +108,12 @@ def _int32x4(expr: Expr, names: Sequence[str]) -> Text:
     if isinstance(expr, Arg):
         return Text(names[expr.index])
     if isinstance(expr, Const):
-        return Text(f"mgc_four_dup({_c_int(int(expr.value))})")
+        return Text(f"mgc_int32x4_dup({_c_int(int(expr.value))})")
     first, *others = expr.args
     if expr.fn in ("min", "max") or not all(isinstance(other, Const) for other in others):
-        return called(f"mgc_four_{expr.fn}", *(_int32x4(argument, names) for argument in expr.args))
+        return called(f"mgc_int32x4_{expr.fn}", *(_int32x4(argument, names) for argument in expr.args))
     constants = (Text(_c_int(int(other.value))) for other in others if isinstance(other, Const))
-    return called(f"mgc_four_{expr.fn}_by", _int32x4(first, names), *constants)
+    return called(f"mgc_int32x4_{expr.fn}_by", _int32x4(first, names), *constants)
 
 
 def lower_limit(dtype: str) -> int | None:

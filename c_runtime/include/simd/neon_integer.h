@@ -126,7 +126,7 @@ static MGC_INLINE mgc_i mgc_lanes_u8(uint32_t bytes)
 static MGC_INLINE mgc_i mgc_lanes_i16(uint64_t bytes) { return (mgc_i)vmovl_s16(vcreate_s16(bytes)); }
 static MGC_INLINE mgc_i mgc_lanes_u16(uint64_t bytes) { return (mgc_i)vmovl_u16(vcreate_u16(bytes)); }
 
-/* Eight or sixteen elements of 8 bits, as two or four vectors. */
+/* mgc_iload2_<type>(p), mgc_iload4_<type>(p): load eight or sixteen elements of i8 or u8 as two or four vectors. */
 typedef struct mgc_i2 {
     mgc_i v[2];
 } mgc_i2;
@@ -217,11 +217,11 @@ static MGC_INLINE int32x4_t mgc_mlal_high(int32x4_t c, int16x8_t a, int16x8_t b)
 }
 
 #if defined(__aarch64__)
-/* The lower halves of two vectors, and their upper halves. */
+/* Two lanes each of a and b: the lower ones, and the upper ones. */
 static MGC_INLINE mgc_i mgc_ilower(mgc_i a, mgc_i b) { return (mgc_i)vzip1q_s64((int64x2_t)a, (int64x2_t)b); }
 static MGC_INLINE mgc_i mgc_iupper(mgc_i a, mgc_i b) { return (mgc_i)vzip2q_s64((int64x2_t)a, (int64x2_t)b); }
 #endif
-/* Returns the sums of the lanes of four vectors. */
+/* Returns a vector of four sums, each of the lanes of one vector. */
 static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)
 {
 #if defined(__aarch64__)
@@ -234,10 +234,13 @@ static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)
 #endif
 }
 
-/* Narrows two or four vectors, adds `zero`, and limits the result, to the type or closer. With `down`, 3 to 6, it
- * rounds multiples of 2^(16 + down), ties up: it takes the high halves of the vectors and shifts them right by `down`
- * while narrowing to bytes. */
-static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t down, int32_t zero)
+/* mgc_requantize_store2_<type>(p,a,b,down,zero,low,high) and mgc_requantize_store4_<type>(p,a,b,c,d,down,zero,low,high) store
+ * two or four vectors plus `zero` as i8 or u8, limited to [low, high]. With down = 0, vectors are saturated. With `down` from
+ * 3 to 6, each lane is x * 2^(16 + down) with a fraction, and x is rounded, ties up: only the upper int16 of lanes are taken,
+ * and narrowing to bytes shifts them right by `down`. Constants are known when these are inlined.
+ *
+ * mgc_narrow_shifted: the int16 of two vectors, plus zero * 2^down. */
+static MGC_INLINE int16x8_t mgc_narrow_shifted(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
 #if defined(__aarch64__)
     const int16x8_t v = down ? vuzp2q_s16((int16x8_t)a, (int16x8_t)b) : vqmovn_high_s32(vqmovn_s32((int32x4_t)a), (int32x4_t)b);
@@ -272,25 +275,25 @@ MGC_NARROWED(u8, uint8x, vqmovun, vqrshrun)
 static MGC_INLINE int8x8_t mgc_narrow_i8(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
     if (zero == -128) {
-        return vreinterpret_s8_u8(veor_u8(mgc_saturated_u8(mgc_shifted(a, b, down, 0), down), vdup_n_u8(0x80)));
+        return vreinterpret_s8_u8(veor_u8(mgc_saturated_u8(mgc_narrow_shifted(a, b, down, 0), down), vdup_n_u8(0x80)));
     }
-    return mgc_saturated_s8(mgc_shifted(a, b, down, zero), down);
+    return mgc_saturated_s8(mgc_narrow_shifted(a, b, down, zero), down);
 }
 static MGC_INLINE int8x16_t mgc_narrow4_i8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t down, int32_t zero)
 {
     if (zero == -128) {
-        const uint8x16_t v = mgc_saturated2_u8(mgc_shifted(a, b, down, 0), mgc_shifted(c, d, down, 0), down);
+        const uint8x16_t v = mgc_saturated2_u8(mgc_narrow_shifted(a, b, down, 0), mgc_narrow_shifted(c, d, down, 0), down);
         return vreinterpretq_s8_u8(veorq_u8(v, vdupq_n_u8(0x80)));
     }
-    return mgc_saturated2_s8(mgc_shifted(a, b, down, zero), mgc_shifted(c, d, down, zero), down);
+    return mgc_saturated2_s8(mgc_narrow_shifted(a, b, down, zero), mgc_narrow_shifted(c, d, down, zero), down);
 }
 static MGC_INLINE uint8x8_t mgc_narrow_u8(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
-    return mgc_saturated_u8(mgc_shifted(a, b, down, zero), down);
+    return mgc_saturated_u8(mgc_narrow_shifted(a, b, down, zero), down);
 }
 static MGC_INLINE uint8x16_t mgc_narrow4_u8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t down, int32_t zero)
 {
-    return mgc_saturated2_u8(mgc_shifted(a, b, down, zero), mgc_shifted(c, d, down, zero), down);
+    return mgc_saturated2_u8(mgc_narrow_shifted(a, b, down, zero), mgc_narrow_shifted(c, d, down, zero), down);
 }
 #define MGC_REQUANTIZE_STORE(name, type, vector, kind, least, most) \
     static MGC_INLINE void mgc_requantize_store2_##name(type *p, mgc_i a, mgc_i b, int32_t down, int32_t zero, int32_t low, int32_t high) \
@@ -309,34 +312,35 @@ static MGC_INLINE uint8x16_t mgc_narrow4_u8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, 
 MGC_REQUANTIZE_STORE(i8, int8_t, int8x, s8, -128, 127)
 MGC_REQUANTIZE_STORE(u8, uint8_t, uint8x, u8, 0, 255)
 
-/* Packs bytes for products as int8: the highest bit of uint8 is inverted. */
-static MGC_INLINE void mgc_flipped(int8_t *to, const uint8_t *from, int32_t n, uint8_t flip)
+/* The packed form i8 of NEON: int8, and uint8 with its highest bit inverted. mgc_xor_bytes copies n bytes, each "exclusive
+ * or" `bits`. */
+static MGC_INLINE void mgc_xor_bytes(int8_t *to, const uint8_t *from, int32_t n, uint8_t bits)
 {
-    const uint8x16_t bits = vdupq_n_u8(flip);
+    const uint8x16_t vector = vdupq_n_u8(bits);
     int32_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        vst1q_s8(to + i, vreinterpretq_s8_u8(veorq_u8(vld1q_u8(from + i), bits)));
+        vst1q_s8(to + i, vreinterpretq_s8_u8(veorq_u8(vld1q_u8(from + i), vector)));
     }
     if (i + 8 <= n) {
-        vst1_s8(to + i, vreinterpret_s8_u8(veor_u8(vld1_u8(from + i), vget_low_u8(bits))));
+        vst1_s8(to + i, vreinterpret_s8_u8(veor_u8(vld1_u8(from + i), vget_low_u8(vector))));
         i += 8;
     }
     for (; i + 4 <= n; i += 4) {
-        mgc_put_4(to + i, mgc_take_4(from + i) ^ flip * 0x01010101u);
+        mgc_put_4(to + i, mgc_take_4(from + i) ^ bits * 0x01010101u);
     }
     for (; i < n; i++) {
-        to[i] = (int8_t)(from[i] ^ flip);
+        to[i] = (int8_t)(from[i] ^ bits);
     }
 }
 static MGC_INLINE void mgc_pack_i8_i8(int8_t *to, const int8_t *from, int32_t n, int32_t zero)
 {
     (void)zero;
-    mgc_flipped(to, (const uint8_t *)from, n, 0);
+    mgc_xor_bytes(to, (const uint8_t *)from, n, 0);
 }
 static MGC_INLINE void mgc_pack_i8_u8(int8_t *to, const uint8_t *from, int32_t n, int32_t zero)
 {
     (void)zero;
-    mgc_flipped(to, from, n, 0x80);
+    mgc_xor_bytes(to, from, n, 0x80);
 }
 static MGC_INLINE mgc_i mgc_total_i8(mgc_i c, const int8_t *p, int32_t n)
 {
@@ -361,8 +365,8 @@ static MGC_INLINE void mgc_fill_i8(int8_t *to, int32_t n, int32_t value)
     }
 }
 
-/* NEON shifts left or right by the sign of the shift. It rounds ties up; subtracting 1 from negative numbers before a
- * right shift makes ties round away from zero. */
+/* VRSHL shifts left, or right by a negative shift. It rounds ties up; subtracting 1 from negative numbers before a right
+ * shift makes ties round away from zero. */
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const int32x4_t by = vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31));

@@ -54,13 +54,13 @@ static MGC_INLINE mgc_i mgc_iload_i32(const int32_t *p) { return (mgc_i)wasm_v12
 /* Narrows int32 to int16 to 8 bits: saturating twice gives the same as once. */
 static MGC_INLINE void mgc_istore_i8(int8_t *p, mgc_i v)
 {
-    const v128_t halves = wasm_i16x8_narrow_i32x4((v128_t)v, (v128_t)v);
-    wasm_v128_store32_lane(p, wasm_i8x16_narrow_i16x8(halves, halves), 0);
+    const v128_t words = wasm_i16x8_narrow_i32x4((v128_t)v, (v128_t)v);
+    wasm_v128_store32_lane(p, wasm_i8x16_narrow_i16x8(words, words), 0);
 }
 static MGC_INLINE void mgc_istore_u8(uint8_t *p, mgc_i v)
 {
-    const v128_t halves = wasm_i16x8_narrow_i32x4((v128_t)v, (v128_t)v);
-    wasm_v128_store32_lane(p, wasm_u8x16_narrow_i16x8(halves, halves), 0);
+    const v128_t words = wasm_i16x8_narrow_i32x4((v128_t)v, (v128_t)v);
+    wasm_v128_store32_lane(p, wasm_u8x16_narrow_i16x8(words, words), 0);
 }
 static MGC_INLINE void mgc_istore_i16(int16_t *p, mgc_i v)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_integer.h for x86: functions for which compilers do not find the best instructions. AVX-512 has masks for the
- * tail of a vector; all levels have saturating instructions.
+ * megcc_integer.h for x86 (SSE2, AVX2, AVX-512): functions for which compilers do not find the best instructions. AVX-512
+ * has masks for the tail of a vector; all levels have saturating instructions.
  */
 #ifndef MEGCC_SIMD_X86_INTEGER_H
 #define MEGCC_SIMD_X86_INTEGER_H
 
-/* NaN is unordered and not equal to itself. The conversion gives INT32_MIN for numbers outside int32; its complement is
- * INT32_MAX. */
+/* The conversion gives INT32_MIN for NaN and for numbers outside int32. mgc_nearest must give 0 for NaN, which is not equal
+ * to itself, and INT32_MAX, the complement of INT32_MIN, for 2^31 and more. */
 #if defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)_mm512_min_epi32((__m512i)a, (__m512i)b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)_mm512_max_epi32((__m512i)a, (__m512i)b); }
@@ -36,16 +36,17 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 }
 #endif
 
-/* Floats from 2^23 to 2^24 are the integers: the sum is rounded to one, which is in its low bits. */
+/* All floats from 2^23 to 2^24 are integers. So the sum with a, which is near 1.5 * 2^23, is rounded to an integer, whose
+ * bits are the lowest bits of the float; 0x4b400000 are the bits of 1.5 * 2^23. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
 #if defined(MGC_ISA_AVX512)
-#define MGC_SUM_OF(x, f, a) _mm512_fmadd_ps(x, f, a)
+#define MGC_FMA(x, f, a) _mm512_fmadd_ps(x, f, a)
 #else
-#define MGC_SUM_OF(x, f, a) _mm256_fmadd_ps(x, f, a)
+#define MGC_FMA(x, f, a) _mm256_fmadd_ps(x, f, a)
 #endif
 static MGC_INLINE mgc_i mgc_nearest_fused(mgc_i x, mgc_v f, mgc_v a)
 {
-    return mgc_isub((mgc_i)MGC_SUM_OF(mgc_to_float(x), f, a), mgc_iset1(0x4b400000));
+    return mgc_isub((mgc_i)MGC_FMA(mgc_to_float(x), f, a), mgc_iset1(0x4b400000));
 }
 static MGC_INLINE mgc_i mgc_nearest_odd(mgc_i x, mgc_i c, mgc_v f, mgc_v a)
 {
@@ -87,7 +88,7 @@ MGC_ELEMENTS(i16, int16_t, 16, 256, _mm512_cvtepi16_epi32, MGC_TO_I16)
 MGC_ELEMENTS(u16, uint16_t, 16, 256, _mm512_cvtepu16_epi32, MGC_TO_U16)
 MGC_ELEMENTS(i32, int32_t, 32, 512, MGC_SAME, MGC_SAME)
 #else
-/* Loads and stores the first n bytes of a word, n < 8. */
+/* Load and store the first n bytes of a 64-bit word, 0 <= n < 8. */
 static MGC_INLINE uint64_t mgc_bytes_n(const void *p, int32_t n)
 {
     const uint8_t *from = (const uint8_t *)p;
@@ -122,11 +123,11 @@ static MGC_INLINE __m128i mgc_narrow_i16(mgc_i v)
 #else
 static MGC_INLINE __m128i mgc_narrow_i16(mgc_i v) { return _mm_packs_epi32((__m128i)v, (__m128i)v); }
 #endif
-/* Narrows int32 to int16 to 8 bits: saturating twice gives the same as once. */
-#define MGC_BYTES(name, type, packed) \
+/* int32 is narrowed to int16, and that to 8 bits: saturating twice gives the same as once. */
+#define MGC_BYTE_ELEMENTS(name, type, packed) \
     static MGC_INLINE void mgc_istore_##name(type *p, mgc_i v) \
     { \
-        const __m128i halves = mgc_narrow_i16(v), bytes = packed(halves, halves); \
+        const __m128i words = mgc_narrow_i16(v), bytes = packed(words, words); \
         memcpy(p, &bytes, MGC_LANES); \
     } \
     static MGC_INLINE void mgc_istore_##name##_n(type *p, mgc_i v, int32_t n) \
@@ -134,8 +135,8 @@ static MGC_INLINE __m128i mgc_narrow_i16(mgc_i v) { return _mm_packs_epi32((__m1
         if (n >= MGC_LANES) { \
             mgc_istore_##name(p, v); \
         } else { \
-            const __m128i halves = mgc_narrow_i16(v); \
-            mgc_put_bytes_n(p, (uint64_t)_mm_cvtsi128_si64(packed(halves, halves)), n); \
+            const __m128i words = mgc_narrow_i16(v); \
+            mgc_put_bytes_n(p, (uint64_t)_mm_cvtsi128_si64(packed(words, words)), n); \
         } \
     } \
     static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
@@ -149,7 +150,7 @@ static MGC_INLINE __m128i mgc_narrow_i16(mgc_i v) { return _mm_packs_epi32((__m1
         return mgc_iload_##name(lanes); \
     }
 /* Loads and stores of 16-bit elements, and without masks of 32-bit ones. */
-#define MGC_PARTS(name, type) \
+#define MGC_FIRST_ELEMENTS(name, type) \
     static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
     { \
         if (n >= MGC_LANES) { \
@@ -175,11 +176,11 @@ static MGC_INLINE __m128i mgc_narrow_i16(mgc_i v) { return _mm_packs_epi32((__m1
     }
 #if defined(MGC_ISA_AVX2)
 #define MGC_LOAD_64(p) _mm_loadl_epi64((const __m128i *)(const void *)(p))
-#define MGC_FULL(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
+#define MGC_LOAD_128(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
 static MGC_INLINE mgc_i mgc_iload_i8(const int8_t *p) { return (mgc_i)_mm256_cvtepi8_epi32(MGC_LOAD_64(p)); }
 static MGC_INLINE mgc_i mgc_iload_u8(const uint8_t *p) { return (mgc_i)_mm256_cvtepu8_epi32(MGC_LOAD_64(p)); }
-static MGC_INLINE mgc_i mgc_iload_i16(const int16_t *p) { return (mgc_i)_mm256_cvtepi16_epi32(MGC_FULL(p)); }
-static MGC_INLINE mgc_i mgc_iload_u16(const uint16_t *p) { return (mgc_i)_mm256_cvtepu16_epi32(MGC_FULL(p)); }
+static MGC_INLINE mgc_i mgc_iload_i16(const int16_t *p) { return (mgc_i)_mm256_cvtepi16_epi32(MGC_LOAD_128(p)); }
+static MGC_INLINE mgc_i mgc_iload_u16(const uint16_t *p) { return (mgc_i)_mm256_cvtepu16_epi32(MGC_LOAD_128(p)); }
 static MGC_INLINE __m128i mgc_narrow_u16(mgc_i v)
 {
     return _mm_packus_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
@@ -199,8 +200,8 @@ static MGC_INLINE __m128i mgc_load_lower(const void *p)
 }
 static MGC_INLINE mgc_i mgc_iload_i8(const int8_t *p)
 {
-    const __m128i bytes = mgc_load_lower(p), halves = _mm_unpacklo_epi8(bytes, bytes);
-    return (mgc_i)_mm_srai_epi32(_mm_unpacklo_epi16(halves, halves), 24);
+    const __m128i bytes = mgc_load_lower(p), words = _mm_unpacklo_epi8(bytes, bytes);
+    return (mgc_i)_mm_srai_epi32(_mm_unpacklo_epi16(words, words), 24);
 }
 static MGC_INLINE mgc_i mgc_iload_u8(const uint8_t *p)
 {
@@ -209,8 +210,8 @@ static MGC_INLINE mgc_i mgc_iload_u8(const uint8_t *p)
 }
 static MGC_INLINE mgc_i mgc_iload_i16(const int16_t *p)
 {
-    const __m128i halves = _mm_loadl_epi64((const __m128i *)(const void *)p);
-    return (mgc_i)_mm_srai_epi32(_mm_unpacklo_epi16(halves, halves), 16);
+    const __m128i words = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    return (mgc_i)_mm_srai_epi32(_mm_unpacklo_epi16(words, words), 16);
 }
 static MGC_INLINE mgc_i mgc_iload_u16(const uint16_t *p)
 {
@@ -224,13 +225,13 @@ static MGC_INLINE __m128i mgc_narrow_u16(mgc_i v)
 #endif
 static MGC_INLINE void mgc_istore_i16(int16_t *p, mgc_i v)
 {
-    const __m128i halves = mgc_narrow_i16(v);
-    memcpy(p, &halves, 2 * MGC_LANES);
+    const __m128i words = mgc_narrow_i16(v);
+    memcpy(p, &words, 2 * MGC_LANES);
 }
 static MGC_INLINE void mgc_istore_u16(uint16_t *p, mgc_i v)
 {
-    const __m128i halves = mgc_narrow_u16(v);
-    memcpy(p, &halves, 2 * MGC_LANES);
+    const __m128i words = mgc_narrow_u16(v);
+    memcpy(p, &words, 2 * MGC_LANES);
 }
 static MGC_INLINE mgc_i mgc_iload_i32(const int32_t *p)
 {
@@ -239,13 +240,13 @@ static MGC_INLINE mgc_i mgc_iload_i32(const int32_t *p)
     return v;
 }
 static MGC_INLINE void mgc_istore_i32(int32_t *p, mgc_i v) { memcpy(p, &v, sizeof v); }
-MGC_PARTS(i16, int16_t)
-MGC_PARTS(u16, uint16_t)
+MGC_FIRST_ELEMENTS(i16, int16_t)
+MGC_FIRST_ELEMENTS(u16, uint16_t)
 #if !defined(MGC_ISA_AVX2)
-MGC_PARTS(i32, int32_t)
+MGC_FIRST_ELEMENTS(i32, int32_t)
 #endif
-MGC_BYTES(i8, int8_t, _mm_packs_epi16)
-MGC_BYTES(u8, uint8_t, _mm_packus_epi16)
+MGC_BYTE_ELEMENTS(i8, int8_t, _mm_packs_epi16)
+MGC_BYTE_ELEMENTS(u8, uint8_t, _mm_packus_epi16)
 #endif
 
 /* Narrows four vectors of int32 to int16 to 8 bits; each 128 bits have four lanes of each vector. */
@@ -282,20 +283,25 @@ MGC_ISTORE4(i8, int8_t, _mm256_packs_epi16)
 MGC_ISTORE4(u8, uint8_t, _mm256_packus_epi16)
 #endif
 
-/* 64-bit products, of even and of odd lanes. The two roundings of mgc_rescale_fixed are one sum and one shift:
+/* Rescaling by 64-bit products. An instruction multiplies even lanes, so odd lanes are shifted to them and back; functions
+ * whose names end with _wide compute lanes of 64 bits. Multipliers and shifts are vectors of int32, `right` is minus the
+ * shift, and `negative` says whether x can be negative.
+ *
+ * The two roundings of mgc_rescale_fixed are one sum and one shift:
  *     floor((floor((p + 2^30) / 2^31) + h) / 2^r) = floor((p + 2^30 + h * 2^31) / 2^(31 + r)),
- * where p is the product and h = 2^(r - 1), minus 1 for negative numbers so that ties go away from zero; 0 if r is 0.
- * h may be reduced for every negative p: if the inner quotient is 0 nevertheless, (h - 1) / 2^r rounds to 0, too. |p|
- * <= 2^62 and h * 2^31 <= 2^61, so no sum overflows. Values that depend on the factor only are computed once and kept
- * in variables. They are combined by "or", because compilers may reorder sums, element by element. */
+ * where p is the product, r = `right`, and h = 2^(r - 1), minus 1 for negative numbers so that ties go away from zero; h = 0
+ * if r is 0. h may be reduced for every negative p: if the inner quotient is 0 nevertheless, (h - 1) / 2^r rounds to 0, too.
+ * |p| <= 2^62 and h * 2^31 <= 2^61, so no sum overflows. `half` is 2^30 + h * 2^31, and `minus_one` the 2^31 that negative
+ * numbers lose. Values that depend on the multiplier and shift only are computed once and kept in registers; they are
+ * combined by "or", because compilers reorder sums, and would compute them for every vector again. */
 #if defined(MGC_ISA_AVX512)
-static MGC_INLINE __m512i mgc_requantize_fixed(__m512i x, __m512i multiplier, __m512i right, int negative)
+static MGC_INLINE __m512i mgc_rescale_fixed_wide(__m512i x, __m512i multiplier, __m512i right, int negative)
 {
     const __m512i one = _mm512_set1_epi64(1), first = _mm512_set1_epi64(1 << 30);
     const __m512i half = _mm512_or_si512(first, _mm512_slli_epi64(_mm512_andnot_si512(one, _mm512_sllv_epi64(one, right)), 30));
-    const __m512i less = _mm512_maskz_slli_epi64(_mm512_test_epi64_mask(right, right), one, 31);
+    const __m512i minus_one = _mm512_maskz_slli_epi64(_mm512_test_epi64_mask(right, right), one, 31);
     const __m512i product = _mm512_mul_epi32(x, multiplier), sum = _mm512_add_epi64(product, half);
-    return _mm512_srav_epi64(negative ? _mm512_mask_sub_epi64(sum, _mm512_movepi64_mask(product), sum, less) : sum,
+    return _mm512_srav_epi64(negative ? _mm512_mask_sub_epi64(sum, _mm512_movepi64_mask(product), sum, minus_one) : sum,
                              _mm512_add_epi64(right, _mm512_set1_epi64(31)));
 }
 static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shift, int negative)
@@ -303,13 +309,13 @@ static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shif
     const mgc_i zero = mgc_iset1(0), by = mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
     const __m512i right = (__m512i)mgc_imax(zero - by, zero), low = _mm512_set1_epi64(0xffffffff);
     const __m512i wide = _mm512_sllv_epi32((__m512i)x, (__m512i)mgc_imax(by, zero));
-    const __m512i even = mgc_requantize_fixed(wide, (__m512i)multiplier, _mm512_and_si512(right, low), negative);
-    const __m512i odd = mgc_requantize_fixed(_mm512_srli_epi64(wide, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
+    const __m512i even = mgc_rescale_fixed_wide(wide, (__m512i)multiplier, _mm512_and_si512(right, low), negative);
+    const __m512i odd = mgc_rescale_fixed_wide(_mm512_srli_epi64(wide, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
                                            _mm512_srli_epi64(right, 32), negative);
     return (mgc_i)_mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
 }
-/* For factors up to 2^-1: the high 32 bits of the sums suffice. */
-static MGC_INLINE __m512i mgc_scaled_down(__m512i x, __m512i multiplier, __m512i right, int negative)
+/* The same for shifts of -1 and less: the upper 32 bits of the sums suffice. */
+static MGC_INLINE __m512i mgc_rescale_down_wide(__m512i x, __m512i multiplier, __m512i right, int negative)
 {
     const __m512i one = _mm512_set1_epi64(1), first = _mm512_set1_epi64(1 << 30);
     const __m512i half = _mm512_or_si512(first, _mm512_sllv_epi64(first, right));
@@ -320,12 +326,12 @@ static MGC_INLINE mgc_i mgc_rescale_either_down(mgc_i x, mgc_i multiplier, mgc_i
 {
     const __m512i one = _mm512_set1_epi32(1), low = _mm512_set1_epi64(0xffffffff);
     const __m512i right = (__m512i)(mgc_iset1(0) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(-1)));
-    const __m512i even = mgc_scaled_down((__m512i)x, (__m512i)multiplier, _mm512_and_si512(right, low), negative);
-    const __m512i odd = mgc_scaled_down(_mm512_srli_epi64((__m512i)x, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
+    const __m512i even = mgc_rescale_down_wide((__m512i)x, (__m512i)multiplier, _mm512_and_si512(right, low), negative);
+    const __m512i odd = mgc_rescale_down_wide(_mm512_srli_epi64((__m512i)x, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
                                         _mm512_srli_epi64(right, 32), negative);
     return (mgc_i)_mm512_srav_epi32(_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd), _mm512_sub_epi32(right, one));
 }
-static MGC_INLINE __m512i mgc_requantize(__m512i x, __m512i multiplier, __m512i right)
+static MGC_INLINE __m512i mgc_rescale_once_wide(__m512i x, __m512i multiplier, __m512i right)
 {
     const __m512i half = _mm512_srli_epi64(_mm512_sllv_epi64(_mm512_set1_epi64(1), right), 1);
     return _mm512_srav_epi64(_mm512_add_epi64(_mm512_mul_epi32(x, multiplier), half), right);
@@ -334,21 +340,21 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const mgc_i by = mgc_iset1(31) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
     const __m512i right = (__m512i)by, low = _mm512_set1_epi64(0xffffffff);
-    const __m512i even = mgc_requantize((__m512i)x, (__m512i)multiplier, _mm512_and_si512(right, low));
-    const __m512i odd = mgc_requantize(_mm512_srli_epi64((__m512i)x, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
+    const __m512i even = mgc_rescale_once_wide((__m512i)x, (__m512i)multiplier, _mm512_and_si512(right, low));
+    const __m512i odd = mgc_rescale_once_wide(_mm512_srli_epi64((__m512i)x, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
                                      _mm512_srli_epi64(right, 32));
     return (mgc_i)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
 }
 #elif defined(MGC_ISA_AVX2)
 /* There is no arithmetic shift of 64 bits: a bias makes sums positive, and is subtracted again after the shift. */
-static MGC_INLINE __m256i mgc_requantize_fixed(__m256i x, __m256i multiplier, __m256i right, int negative)
+static MGC_INLINE __m256i mgc_rescale_fixed_wide(__m256i x, __m256i multiplier, __m256i right, int negative)
 {
     const __m256i one = _mm256_set1_epi64x(1), zero = _mm256_setzero_si256();
     const __m256i first = _mm256_or_si256(_mm256_set1_epi64x(1 << 30), _mm256_slli_epi64(one, 63));
     const __m256i half = _mm256_or_si256(first, _mm256_slli_epi64(_mm256_andnot_si256(one, _mm256_sllv_epi64(one, right)), 30));
-    const __m256i less = _mm256_andnot_si256(_mm256_cmpeq_epi64(right, zero), _mm256_slli_epi64(one, 31));
+    const __m256i minus_one = _mm256_andnot_si256(_mm256_cmpeq_epi64(right, zero), _mm256_slli_epi64(one, 31));
     const __m256i product = _mm256_mul_epi32(x, multiplier);
-    const __m256d added = _mm256_blendv_pd((__m256d)half, (__m256d)_mm256_sub_epi64(half, less), (__m256d)product);
+    const __m256d added = _mm256_blendv_pd((__m256d)half, (__m256d)_mm256_sub_epi64(half, minus_one), (__m256d)product);
     return _mm256_srlv_epi64(_mm256_add_epi64(product, negative ? (__m256i)added : half),
                              _mm256_add_epi64(right, _mm256_set1_epi64x(31)));
 }
@@ -357,30 +363,30 @@ static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shif
     const mgc_i zero = mgc_iset1(0), by = mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
     const __m256i right = (__m256i)mgc_imax(zero - by, zero), low = _mm256_set1_epi64x(0xffffffff);
     const __m256i wide = _mm256_sllv_epi32((__m256i)x, (__m256i)mgc_imax(by, zero));
-    const __m256i even = mgc_requantize_fixed(wide, (__m256i)multiplier, _mm256_and_si256(right, low), negative);
-    const __m256i odd = mgc_requantize_fixed(_mm256_srli_epi64(wide, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
+    const __m256i even = mgc_rescale_fixed_wide(wide, (__m256i)multiplier, _mm256_and_si256(right, low), negative);
+    const __m256i odd = mgc_rescale_fixed_wide(_mm256_srli_epi64(wide, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
                                            _mm256_srli_epi64(right, 32), negative);
     /* 2^63 / 2^(31 + r) in 32 bits; for r = 0, the shift by 32 gives 0. */
     const __m256i top = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_sub_epi32(_mm256_set1_epi32(32), right));
     return mgc_isub((mgc_i)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa), (mgc_i)top);
 }
-static MGC_INLINE __m256i mgc_scaled_down(__m256i x, __m256i multiplier, __m256i right, int negative)
+static MGC_INLINE __m256i mgc_rescale_down_wide(__m256i x, __m256i multiplier, __m256i right, int negative)
 {
-    const __m256i first = _mm256_set1_epi64x(1 << 30), less = _mm256_slli_epi64(_mm256_set1_epi64x(1), 31);
+    const __m256i first = _mm256_set1_epi64x(1 << 30), minus_one = _mm256_slli_epi64(_mm256_set1_epi64x(1), 31);
     const __m256i half = _mm256_or_si256(first, _mm256_sllv_epi64(first, right)), product = _mm256_mul_epi32(x, multiplier);
-    const __m256d added = _mm256_blendv_pd((__m256d)half, (__m256d)_mm256_sub_epi64(half, less), (__m256d)product);
+    const __m256d added = _mm256_blendv_pd((__m256d)half, (__m256d)_mm256_sub_epi64(half, minus_one), (__m256d)product);
     return _mm256_add_epi64(product, negative ? (__m256i)added : half);
 }
 static MGC_INLINE mgc_i mgc_rescale_either_down(mgc_i x, mgc_i multiplier, mgc_i shift, int negative)
 {
     const __m256i one = _mm256_set1_epi32(1), low = _mm256_set1_epi64x(0xffffffff);
     const __m256i right = (__m256i)(mgc_iset1(0) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(-1)));
-    const __m256i even = mgc_scaled_down((__m256i)x, (__m256i)multiplier, _mm256_and_si256(right, low), negative);
-    const __m256i odd = mgc_scaled_down(_mm256_srli_epi64((__m256i)x, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
+    const __m256i even = mgc_rescale_down_wide((__m256i)x, (__m256i)multiplier, _mm256_and_si256(right, low), negative);
+    const __m256i odd = mgc_rescale_down_wide(_mm256_srli_epi64((__m256i)x, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
                                         _mm256_srli_epi64(right, 32), negative);
     return (mgc_i)_mm256_srav_epi32(_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa), _mm256_sub_epi32(right, one));
 }
-static MGC_INLINE __m256i mgc_requantize(__m256i x, __m256i multiplier, __m256i right)
+static MGC_INLINE __m256i mgc_rescale_once_wide(__m256i x, __m256i multiplier, __m256i right)
 {
     const __m256i half = _mm256_srli_epi64(_mm256_sllv_epi64(_mm256_set1_epi64x(1), right), 1);
     const __m256i top = _mm256_slli_epi64(_mm256_set1_epi64x(1), 63);
@@ -391,8 +397,8 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const mgc_i by = mgc_iset1(31) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
     const __m256i right = (__m256i)by, low = _mm256_set1_epi64x(0xffffffff);
-    const __m256i even = mgc_requantize((__m256i)x, (__m256i)multiplier, _mm256_and_si256(right, low));
-    const __m256i odd = mgc_requantize(_mm256_srli_epi64((__m256i)x, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
+    const __m256i even = mgc_rescale_once_wide((__m256i)x, (__m256i)multiplier, _mm256_and_si256(right, low));
+    const __m256i odd = mgc_rescale_once_wide(_mm256_srli_epi64((__m256i)x, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
                                      _mm256_srli_epi64(right, 32));
     return (mgc_i)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
 }
@@ -416,8 +422,12 @@ static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc
 }
 #endif
 
-/* 8-bit products whose sums of two saturate; packed weights decide which of two bytes of x is inverted. */
+/* mgc_dot_twice by VPMADDUBSW, which adds two products of uint8 and int8 as saturated int16. Each four bytes of x are packed
+ * twice: as they are, and then with every second byte inverted (255 - x). So loads at bytes 0, 2 and 4 have no byte
+ * inverted, one of the third and fourth, or one of each two. kernels/integer/pmaddubsw.py chooses, for each vector of
+ * weights, the load whose sums cannot saturate. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
+/* flip: bits that are inverted in every byte. */
 static MGC_INLINE void mgc_pack_twice(uint16_t *to, const void *from, int32_t n, int32_t flip)
 {
     const uint8_t *bytes = (const uint8_t *)from;
@@ -453,7 +463,7 @@ static MGC_INLINE void mgc_fill_twice(uint16_t *to, int32_t n, int32_t value)
         _mm_storel_epi64((__m128i *)(void *)(to + i), both);
     }
 }
-/* Sums the first four of every eight bytes; n bytes are summed in all. */
+/* Adds the sum of n elements, n a multiple of 4, to lane 0 and 2 of c: the first four of every eight packed bytes. */
 static MGC_INLINE mgc_i mgc_total_twice(mgc_i c, const uint16_t *p, int32_t n)
 {
     const __m128i zero = _mm_setzero_si128(), first = _mm_set1_epi64x(0xffffffff);

@@ -122,11 +122,11 @@ class Epilogue:
         """Returns the same statement as `store`, for `value` as an int32x4 of Helium (simd/helium_integer.h)."""
         self.is_int32x4 = True
         # Loads by operand kind, of: {0} the operand, {1} the channel, {2} the offset, {3} n, {4} a suffix for int8.
-        loads = {"scalar": "mgc_four_dup({0}[0])", "channel": "mgc_four_load{4}({0} + {1}, {3})",
-                 "full": "mgc_four_load_i8({0} + {2}, {3})"}
+        loads = {"scalar": "mgc_int32x4_dup({0}[0])", "channel": "mgc_int32x4_load{4}({0} + {1}, {3})",
+                 "full": "mgc_int32x4_load_i8({0} + {2}, {3})"}
         values = [value, *(loads[p.kind].format(p.name, channel, offset, n, "_i8" * (p.dtype == "int8"))
                            for p in self.operands)]
-        return f"mgc_four_store({pointer} + {offset}, epilogue_of_four({', '.join(values)}), 0, -128, 127, {n})"
+        return f"mgc_int32x4_store({pointer} + {offset}, epilogue_of_four({', '.join(values)}), 0, -128, 127, {n})"
 
     def store_adjacent(self, pointer: str, offsets: list[str], values: list[str], channels: list[str], ns: list[str],
                        preloaded: list[str]) -> list[str]:
@@ -205,8 +205,8 @@ class Epilogue:
             text += self._definition("opened", inner, "mgc_i", params,
                                      lanes.to_c(inner, names, self.lanes, floor=self.closed.floor))
         if self.is_int32x4:
-            text += self._definition("epilogue_of_four", self.expression, "mgc_four",
-                                     ", ".join(f"mgc_four {name}" for name in names),
+            text += self._definition("epilogue_of_four", self.expression, "mgc_int32x4",
+                                     ", ".join(f"mgc_int32x4 {name}" for name in names),
                                      lanes.to_int32x4(self.expression, names, self.lanes,
                                                       lanes.lower_limit(self.result)))
         return text

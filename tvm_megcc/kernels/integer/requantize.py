@@ -106,9 +106,9 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
     def store_four(ep, y_index: str, sum_index: str, channel: str, n: str, bias: bool) -> str:
         """Stores n of four neighbouring sums to y, with an epilogue that is no requantization."""
         four = ep.has_int32x4
-        total = f"mgc_four_load(sums + {sum_index}, 4)" if four else f"mgc_iload_i32(sums + {sum_index})"
+        total = f"mgc_int32x4_load(sums + {sum_index}, 4)" if four else f"mgc_iload_i32(sums + {sum_index})"
         if bias:
-            total = f"mgc_four_add({total}, mgc_four_load(b + {channel}, {n}))" if four else \
+            total = f"mgc_int32x4_add({total}, mgc_int32x4_load(b + {channel}, {n}))" if four else \
                 f"mgc_iadd({total}, mgc_iload_i32_n(b + {channel}, {n}))"
         return (ep.store_four if four else ep.store)("y", y_index, total, channel, n) + ";"
 

@@ -27,7 +27,7 @@ class Dots:
         """Declares the vectors of elements [first, first + 16) of the rows from p on."""
         x = [offset(f"x{row}", first) for row in range(p, p + self.rows)]
         if self.rows == 1:
-            return f"const mgc_dots_of x{p}_0 = mgc_dots_x({x[0]});"
+            return f"const mgc_dots_input x{p}_0 = mgc_dots_x({x[0]});"
         loads = (f"x{p}_{part} = mgc_dots_x_pair({x[0]}, {x[1]}, {part})" for part in range(2))
         return f"const int8x16_t {', '.join(loads)};"
 

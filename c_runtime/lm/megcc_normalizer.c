@@ -7,6 +7,7 @@
 
 #include "megcc_strings.h"
 
+/* A text of at most `most` bytes; full: more were appended, and lost. */
 typedef struct text {
     uint8_t *bytes;
     size_t size, most;
@@ -37,6 +38,7 @@ static uint32_t class_of(const megcc_normal_step *step, uint32_t code)
 
 /* --- Unicode's forms -------------------------------------------------------------------------------------------- */
 
+/* Syllables of Hangul, and the letters (jamo) of which they consist: Unicode Standard, 3.12. */
 enum { SYLLABLES = 0xac00, SYLLABLES_END = 0xd7a4, LEADS = 0x1100, VOWELS = 0x1161, TAILS = 0x11a7,
        LEAD_COUNT = 19, VOWEL_COUNT = 21, TAIL_COUNT = 28 };
 
@@ -50,6 +52,7 @@ static void append_syllable(text *out, uint32_t code)
     }
 }
 
+/* MEGCC_NORMAL_MAP: replaces characters by their strings, and decomposes syllables. */
 static void map(const megcc_normal_step *step, const text *in, text *out)
 {
     for (size_t at = 0, begin; at < in->size;) {
@@ -66,7 +69,8 @@ static void map(const megcc_normal_step *step, const text *in, text *out)
     }
 }
 
-/* Sorts marks in a row by their class, equal ones as they are: one pass for each class that is there. */
+/* Canonical ordering (Unicode Standard, 3.11): sorts marks that follow each other by their combining class, stably. Each
+ * pass over such a run appends the marks of one class, and finds the next higher class. */
 static void sort_marks(const megcc_normal_step *step, const text *in, text *out)
 {
     for (size_t at = 0, end; at < in->size; at = end) {
@@ -123,8 +127,9 @@ static uint32_t composed(const megcc_normal_step *step, uint32_t first, uint32_t
     return 0;
 }
 
-/* Composes characters with marks behind them; between them are marks that do not compose, of lower classes. The result is
- * never longer, so it is written where the text was read. */
+/* Canonical composition (Unicode Standard, 3.11). A starter, a character of class 0, is composed with a later character if
+ * between them are only marks of lower classes that did not compose. The result is never longer, so it is written where the
+ * text was read. */
 static void compose(const megcc_normal_step *step, text *all)
 {
     size_t size = 0, starter_at = 0, starter_end = 0;
@@ -138,7 +143,7 @@ static void compose(const megcc_normal_step *step, text *all)
         if (whole) {
             const uint32_t count = megcc_utf8(whole, bytes), before = (uint32_t)(starter_end - starter_at);
             const size_t between = size - starter_end;
-            for (size_t i = 0; i < between; i++) { /* marks behind it move */
+            for (size_t i = 0; i < between; i++) { /* the marks after it move */
                 const size_t k = count > before ? between - 1u - i : i;
                 all->bytes[starter_at + count + k] = all->bytes[starter_end + k];
             }
@@ -167,8 +172,10 @@ static void compose(const megcc_normal_step *step, text *all)
 
 /* --- clusters --------------------------------------------------------------------------------------------------- */
 
-/* Classes of characters in clusters; LEAD, VOWEL and TAIL are of Hangul, and from SPACING on they join what is before.
- * EXTEND and LINKER may be between the consonants of a conjunct, MARK not. */
+/* Classes of characters in extended grapheme clusters (Unicode Standard Annex 29, tables 2 and 1b). LEAD, VOWEL, TAIL, PAIR
+ * and TRIPLE are L, V, T, LV and LVT of Hangul; PICTURE is Extended_Pictographic, JOINER is ZWJ. From SPACING on, characters
+ * join the one before. MARK, EXTEND and LINKER are Extend; EXTEND and LINKER may be between the consonants of a conjunct
+ * (rule GB9c), MARK not. */
 enum { OTHER, CONTROL, PREPEND, CONSONANT, PICTURE, LEAD, VOWEL, TAIL, PAIR, TRIPLE, SPACING, MARK, EXTEND, LINKER, JOINER };
 
 static uint32_t cluster_class(const megcc_normal_step *step, uint32_t code)
@@ -179,13 +186,14 @@ static uint32_t cluster_class(const megcc_normal_step *step, uint32_t code)
     return class_of(step, code);
 }
 
-/* The end of a cluster: its last character and class, whether it ends with a consonant and marks (1), with a linker
- * among them (2), and whether with a picture and marks (1), and a joiner behind (2). */
+/* The end of a cluster: its last character and that one's class. conjunct: 1 if it ends with a consonant and marks, 2 if a
+ * linker is among them. picture: 1 if it ends with a picture and marks, 2 if a joiner follows those. */
 typedef struct cluster {
     uint32_t code, class_;
     uint32_t conjunct, picture;
 } cluster;
 
+/* Whether a character belongs to the cluster: rules GB3 to GB11 of Annex 29. */
 static int32_t joins(const cluster *c, uint32_t code, uint32_t class_)
 {
     if (c->class_ == CONTROL || class_ == CONTROL) {
@@ -206,6 +214,7 @@ static int32_t joins(const cluster *c, uint32_t code, uint32_t class_)
     return (class_ == CONSONANT && c->conjunct == 2u) || (class_ == PICTURE && c->picture == 2u);
 }
 
+/* Adds a character to the cluster. */
 static void take(cluster *c, uint32_t code, uint32_t class_)
 {
     c->code = code;
@@ -237,7 +246,8 @@ static size_t cluster_end(const megcc_normal_step *step, const text *in, size_t 
     return at;
 }
 
-/* Writes what the shortest key becomes that a string begins with, and returns whether there is one. */
+/* Finds the shortest key that a string begins with, as the package tokenizers does, writes what replaces it, and returns
+ * whether there is one. */
 static int32_t replaced(const megcc_normal_step *step, const uint8_t *bytes, size_t size, text *out)
 {
     uint32_t at = megcc_trie_offset(step->trie[0]);
@@ -260,6 +270,8 @@ static int32_t replaced(const megcc_normal_step *step, const uint8_t *bytes, siz
     return 0;
 }
 
+/* MEGCC_NORMAL_CLUSTERS. A cluster of less than 6 bytes is looked up as a whole, as in the package tokenizers, then each of
+ * its characters. */
 static void replace_clusters(const megcc_normal_step *step, const text *in, text *out)
 {
     for (size_t at = 0, end; at < in->size; at = end) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tokenizers change in a text before they split it, as the package tokenizers does it: a list of steps. Tables are
- * written by `megcc lm tokenizer`. There is no heap, and nothing is written but work memory.
+ * Normalization of a text before a tokenizer splits it, as the package tokenizers does it: a list of steps. megcc_unigram.c
+ * and megcc_tokenizer.c call it; `megcc lm tokenizer` writes the tables. There is no heap, and nothing is written but work
+ * memory.
  */
 #ifndef MEGCC_NORMALIZER_H
 #define MEGCC_NORMALIZER_H
@@ -26,7 +27,7 @@ typedef struct megcc_normal_step {
     uint8_t kind;
     uint8_t hangul;             /* whether syllables of Hangul are decomposed */
     uint8_t left, right;        /* STRIP: at which ends */
-    uint32_t classes, mappings, pairs;
+    uint32_t classes, mappings, pairs; /* lengths of the arrays below */
     const uint32_t *class_;     /* [classes]: first code point << 8 | class: of the order of marks, or of clusters */
     const uint32_t *mapped;     /* [mappings]: characters that are replaced, ascending */
     const uint32_t *pair;       /* [pairs][3]: two characters, in order, and what they compose */
@@ -40,8 +41,8 @@ typedef struct megcc_normalizer {
     const megcc_normal_step *step;
 } megcc_normalizer;
 
-/* Normalizes a text, in which a byte that is no UTF-8 becomes U+FFFD. Returns the bytes of `*normal`, which is in `work`;
- * SIZE_MAX: half the work memory is less than the text has after some step. */
+/* Normalizes a text, in which a byte that is no UTF-8 becomes U+FFFD. Returns the size of `*normal`, which is in `work`;
+ * SIZE_MAX: after some step, the text is larger than half the work memory. */
 size_t megcc_normalize(const megcc_normalizer *normalizer, const uint8_t *text, size_t size, uint8_t *work,
                        size_t work_bytes, const uint8_t **normal);
 

@@ -8,20 +8,22 @@
 
 #include "megcc_strings.h"
 
-/* Work memory, of which each array has room for `most` + 1 elements, and the tokens that are written. */
+/* The tokens written so far, and work memory: the normalized text of at most `most` bytes, and five arrays of `most` + 1
+ * elements, which encode_unigram and encode_pairs use as `paths` and `symbols` say. */
 typedef struct encoder {
     const megcc_sentencepiece *t;
     uint32_t *tokens;
-    int32_t room, written;
+    int32_t capacity, written;
     uint8_t *text;              /* normalized */
     uint32_t size, most;        /* its bytes, and the most */
-    int32_t full, was_unknown;
-    uint32_t *a, *b, *c, *d, *e;
+    int32_t full;               /* whether there was too little work memory */
+    int32_t was_unknown;        /* whether the last part was of unknown characters */
+    uint32_t *array[5];
 } encoder;
 
 /* --- normalization ---------------------------------------------------------------------------------------------- */
 
-static const uint8_t space[] = { ' ' }, line[] = { 0xe2, 0x96, 0x81 }, replacement[] = { 0xef, 0xbf, 0xbd };
+static const uint8_t space[] = { ' ' }, space_symbol[] = { 0xe2, 0x96, 0x81 }, replacement[] = { 0xef, 0xbf, 0xbd };
 
 static void append(encoder *e, const uint8_t *bytes, size_t count)
 {
@@ -37,7 +39,7 @@ static void append(encoder *e, const uint8_t *bytes, size_t count)
 static void append_space(encoder *e)
 {
     if (e->t->escape) {
-        append(e, line, sizeof line);
+        append(e, space_symbol, sizeof space_symbol);
     } else {
         append(e, space, sizeof space);
     }
@@ -101,8 +103,8 @@ static size_t normalized(const megcc_sentencepiece *t, const uint8_t *text, size
 
 static int32_t ends_with_space(const encoder *e)
 {
-    const size_t count = e->t->escape ? sizeof line : sizeof space;
-    const uint8_t *wanted = e->t->escape ? line : space;
+    const size_t count = e->t->escape ? sizeof space_symbol : sizeof space;
+    const uint8_t *wanted = e->t->escape ? space_symbol : space;
     int32_t same = e->size >= count;
     for (size_t i = 0; same && i < count; i++) {
         same = e->text[e->size - count + i] == wanted[i];
@@ -145,7 +147,7 @@ static void normalize(encoder *e, const uint8_t *text, size_t size)
         }
     }
     while (t->single_spaces && ends_with_space(e)) {
-        e->size -= t->escape ? (uint32_t)sizeof line : (uint32_t)sizeof space;
+        e->size -= t->escape ? (uint32_t)sizeof space_symbol : (uint32_t)sizeof space;
     }
     if (t->suffix) {
         append_space(e);
@@ -154,24 +156,24 @@ static void normalize(encoder *e, const uint8_t *text, size_t size)
 
 /* --- tokens ----------------------------------------------------------------------------------------------------- */
 
-static void put(encoder *e, uint32_t token)
+static void write_token(encoder *e, uint32_t token)
 {
-    if (e->written < e->room) {
+    if (e->written < e->capacity) {
         e->tokens[e->written] = token;
     }
     e->written++;
 }
 
 /* Writes the token of a part of the text; of unknown characters in a row, one token. */
-static void put_part(encoder *e, uint32_t token, uint32_t begin, uint32_t end)
+static void write_part(encoder *e, uint32_t token, uint32_t begin, uint32_t end)
 {
     const int32_t unknown = token == e->t->unknown;
     if (unknown && e->t->bytes_known) {
         for (uint32_t i = begin; i < end; i++) {
-            put(e, e->t->byte[e->text[i]]);
+            write_token(e, e->t->byte[e->text[i]]);
         }
     } else if (!unknown || !e->was_unknown) {
-        put(e, token);
+        write_token(e, token);
     }
     e->was_unknown = unknown;
 }
@@ -182,11 +184,15 @@ static uint32_t character_end(const encoder *e, uint32_t at)
     return end > at && end < e->size ? end : end > at ? e->size : at + 1u;
 }
 
+/* Scores beyond this are made relative to that of a byte, as the package sentencepiece does, so that float keeps their
+ * precision. */
 #define MOST_SCORE 100000.0f
 
 /* --- unigram ---------------------------------------------------------------------------------------------------- */
 
-/* The best path to each byte: bits of its score, where its last token begins, and which it is. */
+/* The best path to each byte of the text (Viterbi's algorithm): the bits of its score, a sum of log-probabilities; where
+ * its last token begins, MEGCC_NO_TOKEN: there is no path yet; and which token that is. next: on the best path of all, where
+ * the token that begins here ends. */
 typedef struct paths {
     uint32_t *score, *begin, *token, *next;
 } paths;
@@ -202,6 +208,7 @@ static float score_at(const paths *p, uint32_t at)
     return score.value;
 }
 
+/* Makes `token`, from byte `begin` to `end`, the end of the best path to `end`, unless that has a better one. */
 static void reach(const paths *p, uint32_t end, uint32_t begin, uint32_t token, float score)
 {
     const float_bits kept = { .value = score };
@@ -213,7 +220,7 @@ static void reach(const paths *p, uint32_t end, uint32_t begin, uint32_t token, 
     p->token[end] = token;
 }
 
-/* Scores of a long text become relative to that of a byte, so that they keep their precision. */
+/* Subtracts the score of byte `at` from those of bytes `at` to `end`, the last ones that were reached. */
 static void rebase(const paths *p, uint32_t at, uint32_t end)
 {
     const float offset = score_at(p, at);
@@ -229,7 +236,7 @@ static void encode_unigram(encoder *e)
 {
     const megcc_sentencepiece *t = e->t;
     const megcc_strings strings = { t->bytes, t->text, t->word, 0 };
-    const paths p = { e->a, e->b, e->c, e->d };
+    const paths p = { e->array[0], e->array[1], e->array[2], e->array[3] };
     for (uint32_t i = 0; i <= e->size; i++) {
         p.score[i] = 0;
         p.begin[i] = MEGCC_NO_TOKEN;
@@ -262,14 +269,15 @@ static void encode_unigram(encoder *e)
         p.next[p.begin[end]] = end;
     }
     for (uint32_t at = 0; at < e->size; at = p.next[at]) {
-        put_part(e, p.token[p.next[at]], at, p.next[at]);
+        write_part(e, p.token[p.next[at]], at, p.next[at]);
     }
 }
 
 /* --- pairs ------------------------------------------------------------------------------------------------------ */
 
-/* A list of `count` symbols, which are linked by `next` and `before`. pair: the token of a symbol and the next one. tree:
- * a tournament; node k has the best symbol below its nodes 2k and 2k + 1, of which node count + i is symbol i. */
+/* The text as `count` symbols, of which those that are left are linked by `next` and `before`. begin: the first byte of each.
+ * pair: the token of a symbol and the next one, MEGCC_NO_TOKEN: none. tree: a tournament tree for the pair of the highest
+ * score, as in megcc_tokenizer.c. */
 typedef struct symbols {
     uint32_t *begin, *next, *before, *pair, *tree;
     uint32_t count;
@@ -291,6 +299,7 @@ static uint32_t end_of(const encoder *e, const symbols *s, uint32_t at)
     return s->next[at] < s->count ? s->begin[s->next[at]] : e->size;
 }
 
+/* Whether the pair of a symbol is merged before that of another: the higher score, and of equal ones the first. */
 static int32_t is_better(const encoder *e, const symbols *s, uint32_t one, uint32_t other)
 {
     const uint32_t x = s->pair[one], y = s->pair[other];
@@ -300,20 +309,23 @@ static int32_t is_better(const encoder *e, const symbols *s, uint32_t one, uint3
     return e->t->score[x] > e->t->score[y] || (!(e->t->score[x] < e->t->score[y]) && one < other);
 }
 
-static void play(const encoder *e, const symbols *s, uint32_t node)
+/* Computes a node of the tree from its children. */
+static void update_node(const encoder *e, const symbols *s, uint32_t node)
 {
     const uint32_t a = 2u * node, b = a + 1u;
     const uint32_t left = a < s->count ? s->tree[a] : a - s->count, right = b < s->count ? s->tree[b] : b - s->count;
     s->tree[node] = is_better(e, s, left, right) ? left : right;
 }
 
-static void replay(const encoder *e, const symbols *s, uint32_t at)
+/* Computes the nodes above symbol `at`, whose pair has changed. */
+static void update_path(const encoder *e, const symbols *s, uint32_t at)
 {
     for (uint32_t node = (at + s->count) / 2u; node > 0u; node /= 2u) {
-        play(e, s, node);
+        update_node(e, s, node);
     }
 }
 
+/* Whether a symbol is a token that a user defined, which is not merged. */
 static int32_t is_frozen(const encoder *e, const symbols *s, uint32_t at)
 {
     const uint32_t size = end_of(e, s, at) - s->begin[at];
@@ -321,7 +333,7 @@ static int32_t is_frozen(const encoder *e, const symbols *s, uint32_t at)
 }
 
 /* Looks up the pair of a symbol and the next one. */
-static void rate(const encoder *e, const symbols *s, uint32_t at)
+static void find_pair(const encoder *e, const symbols *s, uint32_t at)
 {
     const uint32_t next = s->next[at];
     s->pair[at] = next < s->count && !is_frozen(e, s, at) && !is_frozen(e, s, next)
@@ -331,7 +343,7 @@ static void rate(const encoder *e, const symbols *s, uint32_t at)
 
 static void encode_pairs(encoder *e)
 {
-    symbols s = { e->a, e->b, e->c, e->d, e->e, 0 };
+    symbols s = { e->array[0], e->array[1], e->array[2], e->array[3], e->array[4], 0 };
     for (uint32_t at = 0; at < e->size;) {
         const size_t found = defined(e->t, e->text + at, e->size - at);
         s.begin[s.count++] = at;
@@ -342,42 +354,43 @@ static void encode_pairs(encoder *e)
         s.before[i] = i - 1u; /* of the first one none: a large number */
     }
     for (uint32_t i = 0; i < s.count; i++) {
-        rate(e, &s, i);
+        find_pair(e, &s, i);
     }
     for (uint32_t node = s.count; node-- > 1u;) {
-        play(e, &s, node);
+        update_node(e, &s, node);
     }
     while (s.count > 1u && s.pair[s.tree[1]] != MEGCC_NO_TOKEN) {
-        const uint32_t at = s.tree[1], gone = s.next[at], next = s.next[gone], before = s.before[at];
+        const uint32_t at = s.tree[1], removed = s.next[at], next = s.next[removed], before = s.before[at];
         s.next[at] = next;
         if (next < s.count) {
             s.before[next] = at;
         }
-        s.pair[gone] = MEGCC_NO_TOKEN;
-        replay(e, &s, gone);
-        rate(e, &s, at);
-        replay(e, &s, at);
+        s.pair[removed] = MEGCC_NO_TOKEN;
+        update_path(e, &s, removed);
+        find_pair(e, &s, at);
+        update_path(e, &s, at);
         if (before < s.count) {
-            rate(e, &s, before);
-            replay(e, &s, before);
+            find_pair(e, &s, before);
+            update_path(e, &s, before);
         }
     }
     for (uint32_t i = 0; i < s.count; i = s.next[i]) {
         const uint32_t end = end_of(e, &s, i), token = token_of(e, s.begin[i], end);
-        put_part(e, token == MEGCC_NO_TOKEN ? e->t->unknown : token, s.begin[i], end);
+        write_part(e, token == MEGCC_NO_TOKEN ? e->t->unknown : token, s.begin[i], end);
     }
 }
 
 /* --- encoding --------------------------------------------------------------------------------------------------- */
 
 int32_t megcc_sentencepiece_encode(const megcc_sentencepiece *tokenizer, const char *text, size_t size,
-                                   uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes)
+                                   uint32_t *tokens, int32_t capacity, uint32_t *work, size_t work_bytes)
 {
-    const size_t words = work_bytes / sizeof *work, left = words < 6u ? 0u : words - 6u;
-    const size_t whole = left / 21u * 4u + left % 21u * 4u / 21u;
-    const uint32_t most = whole > INT32_MAX / 64 ? INT32_MAX / 64 : (uint32_t)whole, step = most + 1u;
-    encoder e = { tokenizer, tokens, room, 0, (uint8_t *)(work + 5u * step), 0, most, 0, 0,
-                  work, work + step, work + 2u * step, work + 3u * step, work + 4u * step };
+    /* 5 arrays of most + 1 words and most / 4 words of text, rounded up: 21 / 4 * most + 6 words at most. */
+    const size_t words = work_bytes / sizeof *work, for_text = words < 6u ? 0u : words - 6u;
+    const size_t bytes = for_text / 21u * 4u + for_text % 21u * 4u / 21u;
+    const uint32_t most = bytes > INT32_MAX / 64 ? INT32_MAX / 64 : (uint32_t)bytes, step = most + 1u;
+    encoder e = { tokenizer, tokens, capacity, 0, (uint8_t *)(work + 5u * step), 0, most, 0, 0,
+                  { work, work + step, work + 2u * step, work + 3u * step, work + 4u * step } };
     if (!size) {
         return 0;
     }

@@ -30,7 +30,7 @@ typedef struct megcc_sentencepiece {
     uint32_t defined;           /* those of them that a user defined: they are found before anything else */
     uint32_t unknown;           /* token of characters that are none */
     uint8_t unigram;            /* whether the likeliest tokens are found; otherwise pairs are merged */
-    uint8_t prefix, suffix;     /* whether a space is added before a text, and behind it */
+    uint8_t prefix, suffix;     /* whether a space is added before a text, and after it */
     uint8_t single_spaces;      /* whether several spaces are one, and none where a text begins and ends */
     uint8_t escape;             /* whether spaces are U+2581 in tokens */
     uint8_t bytes_known;        /* whether characters that are no tokens become tokens of their bytes */
@@ -42,17 +42,17 @@ typedef struct megcc_sentencepiece {
     const uint8_t *is_defined;  /* [tokens], if any is */
     const uint32_t *byte;       /* [256]: the token of a byte */
     const uint32_t *trie;       /* double array of what normalization replaces, as the model has it; or NULL */
-    const uint8_t *replaced;    /* by what: strings that end with 0 */
+    const uint8_t *replaced;    /* what replaces it: strings that end with 0 */
 } megcc_sentencepiece;
 
-/* The number of uint32_t that encoding needs for a text of so many bytes after normalization, which replaces a space by 3
- * bytes, and some characters by several. */
+/* The number of uint32_t that encoding needs for a text that has so many bytes after normalization, which writes a space as 3
+ * bytes, and some characters as several. */
 #define MEGCC_SENTENCEPIECE_WORK(bytes) (5u * ((bytes) + 1u) + (bytes) / 4u + 2u)
 
-/* Writes the tokens of a text, and returns how many it has, even if that is more than `room`; -1: it needs more work
+/* Writes the tokens of a text, and returns how many it has, even if that is more than `capacity`; -1: it needs more work
  * memory. Control tokens, as of a text's end, are not among them. */
 int32_t megcc_sentencepiece_encode(const megcc_sentencepiece *tokenizer, const char *text, size_t size,
-                                   uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes);
+                                   uint32_t *tokens, int32_t capacity, uint32_t *work, size_t work_bytes);
 
 #ifdef __cplusplus
 }

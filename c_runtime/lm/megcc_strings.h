@@ -12,13 +12,14 @@
 
 /* --- characters ------------------------------------------------------------------------------------------------ */
 
-/* The number of bytes of a character that begins with this one; 0: none does. */
+/* The number of bytes of a character that begins with this byte; 0: none does. */
 static inline uint32_t megcc_character_bytes(uint8_t byte)
 {
     return byte < 0x80u ? 1u : byte < 0xc2u ? 0u : byte < 0xe0u ? 2u : byte < 0xf0u ? 3u : byte < 0xf5u ? 4u : 0u;
 }
 
-/* Whether a byte may follow `before`, `count` bytes of a character that are right so far. */
+/* Whether a byte may follow `before`, the first `count` bytes of a character, 1 to 3, which are valid so far (Unicode
+ * Standard, table 3-7). */
 static inline int32_t megcc_continues(const uint8_t *before, uint32_t count, uint8_t byte)
 {
     const uint8_t lead = before[0];
@@ -30,7 +31,7 @@ static inline int32_t megcc_continues(const uint8_t *before, uint32_t count, uin
     return byte >= low && byte <= high;
 }
 
-/* The character at a place, which moves behind it; U+FFFD for a byte that is none. */
+/* Reads the character at text[*at], *at < end, and advances *at past it; U+FFFD, of one byte, if that is no UTF-8. */
 static inline uint32_t megcc_character(const uint8_t *text, size_t *at, size_t end)
 {
     const uint8_t *begin = text + *at;
@@ -47,7 +48,7 @@ static inline uint32_t megcc_character(const uint8_t *text, size_t *at, size_t e
     return count ? code : MEGCC_REPLACEMENT;
 }
 
-/* Writes a character, and returns its bytes, at most 4. */
+/* Writes a character as UTF-8, and returns the number of bytes, at most 4. */
 static inline uint32_t megcc_utf8(uint32_t code, uint8_t *bytes)
 {
     const uint32_t count = code < 0x80u ? 1u : code < 0x800u ? 2u : code < 0x10000u ? 3u : 4u;
@@ -66,7 +67,7 @@ static inline int32_t megcc_is_white(uint32_t code)
            || code == 0x205fu || code == 0x3000u;
 }
 
-/* The last row whose `row >> shift` is not above a character, of ascending ones; 0 if there is none. */
+/* The index of the last row with `row >> shift` <= code, of `count` ascending rows; 0 if there is none. */
 static inline uint32_t megcc_row(const uint32_t *rows, uint32_t count, uint32_t code, uint32_t shift)
 {
     uint32_t low = 0, high = count;
@@ -81,14 +82,16 @@ static inline uint32_t megcc_row(const uint32_t *rows, uint32_t count, uint32_t 
     return low;
 }
 
-/* The class of a character, of rows `first code point << 4 | class`, of which the first one is of U+0000. */
+/* The class of a character. rows: ranges of characters as `first code point << 4 | class`, ascending, the first from U+0000
+ * on. */
 static inline uint32_t megcc_class(const uint32_t *rows, uint32_t count, uint32_t code)
 {
     return rows[megcc_row(rows, count, code, 4)] & 15u;
 }
 
-/* Units of a double array (Darts-clone): bits 0 to 7 and 31 are the label, 8 says that a key ends here, of which the
- * unit at the offset has the value, and 9 that the offset is in units of 256. */
+/* A double-array trie as Darts-clone writes it (github.com/s-yata/darts-clone). In each unit, bits 0 to 7 and 31 are the
+ * label, bit 8 says that a key ends here, whose value is in the unit at the offset, and bits 10 to 30 are the offset, in
+ * units of 256 if bit 9 is set. */
 static inline uint32_t megcc_trie_offset(uint32_t unit)
 {
     return unit >> 10 << (unit >> 6 & 8u);
@@ -96,8 +99,8 @@ static inline uint32_t megcc_trie_offset(uint32_t unit)
 
 /* --- strings in order ------------------------------------------------------------------------------------------- */
 
-/* Entry i is string `list[i]`, or `first + i` if there is no list; string n is bytes[text[n]] up to bytes[text[n + 1]].
- * Entries are sorted by their bytes, and differ. */
+/* A sorted list of distinct strings. Entry i is string list[i], or `first + i` if there is no list; string n is the bytes
+ * from bytes[text[n]] up to, not including, bytes[text[n + 1]]. */
 typedef struct megcc_strings {
     const uint8_t *bytes;
     const uint32_t *text;
@@ -105,7 +108,7 @@ typedef struct megcc_strings {
     uint32_t first;
 } megcc_strings;
 
-/* The entries [low, high), which have `depth` bytes in common. */
+/* The entries [low, high), which share a prefix of `depth` bytes. */
 typedef struct megcc_range {
     uint32_t low, high;
     size_t depth;
@@ -118,7 +121,7 @@ static inline const uint8_t *megcc_entry(const megcc_strings *strings, uint32_t 
     return strings->bytes + strings->text[text];
 }
 
-/* Whether the first entry has no more bytes than all have; it leaves the range. */
+/* Whether the shared prefix is an entry, which is then the first one: *found is its index, and it leaves the range. */
 static inline int32_t megcc_ends(const megcc_strings *strings, megcc_range *range, uint32_t *found)
 {
     size_t size;
@@ -133,7 +136,7 @@ static inline int32_t megcc_ends(const megcc_strings *strings, megcc_range *rang
     return 1;
 }
 
-/* The first entry of a range whose next byte is not below; all have one. */
+/* The index of the first entry whose byte after the prefix is `byte` or larger; all entries of the range have such a byte. */
 static inline uint32_t megcc_lower_bound(const megcc_strings *strings, const megcc_range *range, uint32_t byte)
 {
     uint32_t low = range->low, high = range->high;
@@ -149,7 +152,7 @@ static inline uint32_t megcc_lower_bound(const megcc_strings *strings, const meg
     return low;
 }
 
-/* Keeps the entries that go on with a byte; all have a next one. */
+/* Keeps the entries whose byte after the prefix is `byte`; all have such a byte. */
 static inline void megcc_narrow(const megcc_strings *strings, megcc_range *range, uint8_t byte)
 {
     range->low = megcc_lower_bound(strings, range, byte);
@@ -157,7 +160,8 @@ static inline void megcc_narrow(const megcc_strings *strings, megcc_range *range
     range->depth++;
 }
 
-/* The bytes of a text that the longest entry of a range goes on with, or 0; `found` is its index. */
+/* Finds the longest entry of a range that is the range's prefix and a beginning of the text. Returns the bytes of the text
+ * that it has, or 0: none; *found is its index. */
 static inline size_t megcc_longest(const megcc_strings *strings, megcc_range range, const uint8_t *text, size_t size,
                                    uint32_t *found)
 {

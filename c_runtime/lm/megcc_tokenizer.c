@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Byte pair encoding. A text is cut at special tokens, these parts into words, and in each word the neighbours that
- * were merged first in training are merged, the leftmost ones of several, until no two neighbours are a merge.
+ * Byte pair encoding (Sennrich et al., "Neural machine translation of rare words with subword units", 2016). A text is cut
+ * at special tokens, these parts into words. A word is a list of symbols, first its bytes or characters. The pair of
+ * neighbours of the lowest rank, which was merged first in training, is replaced by its token (the leftmost one of several),
+ * and so on, until no pair is a merge.
  */
 #include "megcc_tokenizer.h"
 
@@ -9,11 +11,12 @@
 
 /* --- characters ------------------------------------------------------------------------------------------------ */
 
-/* Classes of characters, the bits of `class_`. NUMERIC is what splits of single digits take for one. */
+/* Classes of characters, the bits of `class_`: Unicode's categories L (LETTER) and N (NUMBER), \s (SPACE), and the
+ * characters that MEGCC_SPLIT_DIGITS makes a word of their own (NUMERIC). */
 enum { LETTER = 1, NUMBER = 2, SPACE = 4, NUMERIC = 8 };
-enum { LOWER_LINE = 0x2581 /* SentencePiece's space */ };
+enum { SPACE_SYMBOL = 0x2581 /* U+2581, by which SentencePiece writes spaces */ };
 
-/* The class of the character at a place, which moves behind it. */
+/* The class of the character at text[*at]; advances *at past it. */
 static uint32_t class_at(const megcc_tokenizer *t, const uint8_t *text, size_t *at, size_t end)
 {
     return megcc_class(t->class_, t->classes, megcc_character(text, at, end));
@@ -21,7 +24,7 @@ static uint32_t class_at(const megcc_tokenizer *t, const uint8_t *text, size_t *
 
 /* --- words ----------------------------------------------------------------------------------------------------- */
 
-/* Where the characters of a class end, at most so many; `class` 0 is what is neither letter nor number nor space. */
+/* The end of the characters of a class from `at` on, at most `most` of them; class 0: neither letter nor number nor space. */
 static size_t run_end(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end, uint32_t class_,
                       size_t most)
 {
@@ -33,7 +36,8 @@ static size_t run_end(const megcc_tokenizer *t, const uint8_t *text, size_t at, 
     return at;
 }
 
-/* The bytes of 's 't 're 've 'm 'll 'd at a place, or 0. any_case: with capital letters too, and U+017F for s. */
+/* The bytes of the contraction that a text begins with, one of 's 't 're 've 'm 'll 'd, or 0. any_case: with capital
+ * letters too, and U+017F, which is an s without regard to case. */
 static size_t contraction(const uint8_t *text, size_t size, int32_t any_case)
 {
     if (size < 2u || text[0] != '\'') {
@@ -65,7 +69,8 @@ static size_t spaces_end(const megcc_tokenizer *t, const uint8_t *text, size_t a
     return stop < end && last > at ? last : stop;
 }
 
-/* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
+/* The end of a word by the regular expression of GPT-2:
+ * 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
 static size_t word_of_gpt2(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end)
 {
     const size_t contracted = contraction(text + at, end - at, 0);
@@ -82,7 +87,8 @@ static int32_t is_line_end(uint8_t byte)
     return byte == '\r' || byte == '\n';
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
+/* The end of a word by the regular expression of Llama 3 (digits = 3) or Qwen 2 (digits = 1):
+ * (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
 static size_t word_of_llama3(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end, size_t digits)
 {
     const size_t contracted = contraction(text + at, end - at, 1);
@@ -117,12 +123,13 @@ static size_t word_of_llama3(const megcc_tokenizer *t, const uint8_t *text, size
 
 /* --- tables ---------------------------------------------------------------------------------------------------- */
 
+/* An element of `right`, `rank` or `merged`. */
 static uint32_t number(const megcc_tokenizer *t, const void *table, uint32_t index)
 {
     return t->wide ? ((const uint32_t *)table)[index] : ((const uint16_t *)table)[index];
 }
 
-/* The merge of two tokens, or MEGCC_NO_TOKEN. */
+/* The index of the merge of two tokens, or MEGCC_NO_TOKEN. */
 static uint32_t merge_of(const megcc_tokenizer *t, uint32_t left, uint32_t right)
 {
     uint32_t low = t->first[left], high = t->first[left + 1u];
@@ -140,8 +147,8 @@ static uint32_t merge_of(const megcc_tokenizer *t, uint32_t left, uint32_t right
     return MEGCC_NO_TOKEN;
 }
 
-/* The bytes of the longest token of a list that a text begins with, or 0; `found` is its index. NULL: of the special
- * tokens. */
+/* The bytes of the longest token of a list that a text begins with, or 0; *found is its index in the list. list NULL: the
+ * special tokens. */
 static size_t longest(const megcc_tokenizer *t, const uint32_t *list, uint32_t count, const uint8_t *text, size_t size,
                       uint32_t *found)
 {
@@ -152,23 +159,24 @@ static size_t longest(const megcc_tokenizer *t, const uint32_t *list, uint32_t c
 
 /* --- merging --------------------------------------------------------------------------------------------------- */
 
-/* Tokens that are written, and the word at hand: a list of `count` symbols, of which some are linked by `next` and
- * `before`. rank: of the merge of a symbol and the next one. tree: a tournament; node k has the best symbol below its
- * nodes 2k and 2k + 1, of which node count + i is symbol i. */
+/* The tokens written so far, and the word that is encoded: `count` symbols, of which those that are left are linked by
+ * `next` and `before`. token: that of each symbol. rank: that of the merge of a symbol and the next one, MEGCC_NO_TOKEN: none. tree: a
+ * tournament tree (Knuth, volume 3, 5.4.1) for the lowest rank: node k >= 1 holds the better one of the symbols at its
+ * children, nodes 2k and 2k + 1; node count + i is symbol i, a leaf, which is not stored. */
 typedef struct encoder {
     const megcc_tokenizer *t;
     uint32_t *tokens;
-    int32_t room, written;
+    int32_t capacity, written;
     uint32_t *token, *next, *before, *rank, *tree;
-    uint32_t most, count;
-    int32_t full;
+    uint32_t most, count;       /* the capacity of the arrays above, and the symbols of the word */
+    int32_t full;               /* whether there was too little work memory */
     uint8_t *normal;            /* memory of the normalizer */
     size_t normal_bytes;
 } encoder;
 
-static void put(encoder *e, uint32_t token)
+static void write_token(encoder *e, uint32_t token)
 {
-    if (e->written < e->room) {
+    if (e->written < e->capacity) {
         e->tokens[e->written] = token;
     }
     e->written++;
@@ -183,59 +191,61 @@ static void symbol(encoder *e, uint32_t token)
     }
 }
 
-static void play(encoder *e, uint32_t node)
+/* Computes a node of the tree from its children. */
+static void update_node(encoder *e, uint32_t node)
 {
     const uint32_t a = 2u * node, b = a + 1u;
     const uint32_t left = a < e->count ? e->tree[a] : a - e->count, right = b < e->count ? e->tree[b] : b - e->count;
-    const uint32_t x = e->rank[left], y = e->rank[right];
-    e->tree[node] = x < y || (x == y && left < right) ? left : right;
+    const uint32_t left_rank = e->rank[left], right_rank = e->rank[right];
+    e->tree[node] = left_rank < right_rank || (left_rank == right_rank && left < right) ? left : right;
 }
 
-/* Looks up the merge of a symbol and the next one. */
-static void rate(encoder *e, uint32_t at)
+/* Looks up the rank of a symbol and the next one. */
+static void rank_pair(encoder *e, uint32_t at)
 {
     const uint32_t next = e->next[at];
     const uint32_t merge = next < e->count ? merge_of(e->t, e->token[at], e->token[next]) : MEGCC_NO_TOKEN;
     e->rank[at] = merge == MEGCC_NO_TOKEN ? merge : number(e->t, e->t->rank, merge);
 }
 
-static void replay(encoder *e, uint32_t at)
+/* Computes the nodes above symbol `at`, whose rank has changed. */
+static void update_path(encoder *e, uint32_t at)
 {
     for (uint32_t node = (at + e->count) / 2u; node > 0u; node /= 2u) {
-        play(e, node);
+        update_node(e, node);
     }
 }
 
-/* Merges the symbols, and writes what is left. */
+/* Merges the symbols of the word, and writes the tokens of those that are left. Time: n log n for n symbols. */
 static void merge_word(encoder *e)
 {
     const uint32_t count = e->count;
     for (uint32_t i = 0; i < count; i++) {
         e->next[i] = i + 1u;
         e->before[i] = i - 1u; /* of the first one none: a large number */
-        rate(e, i);
+        rank_pair(e, i);
     }
     for (uint32_t node = count; node-- > 1u;) {
-        play(e, node);
+        update_node(e, node);
     }
     while (count > 1u && e->rank[e->tree[1]] != MEGCC_NO_TOKEN) {
-        const uint32_t at = e->tree[1], gone = e->next[at], next = e->next[gone], before = e->before[at];
-        e->token[at] = number(e->t, e->t->merged, merge_of(e->t, e->token[at], e->token[gone]));
+        const uint32_t at = e->tree[1], removed = e->next[at], next = e->next[removed], before = e->before[at];
+        e->token[at] = number(e->t, e->t->merged, merge_of(e->t, e->token[at], e->token[removed]));
         e->next[at] = next;
         if (next < count) {
             e->before[next] = at;
         }
-        e->rank[gone] = MEGCC_NO_TOKEN;
-        replay(e, gone);
-        rate(e, at);
-        replay(e, at);
+        e->rank[removed] = MEGCC_NO_TOKEN;
+        update_path(e, removed);
+        rank_pair(e, at);
+        update_path(e, at);
         if (before < count) {
-            rate(e, before);
-            replay(e, before);
+            rank_pair(e, before);
+            update_path(e, before);
         }
     }
     for (uint32_t i = 0; i < count; i = e->next[i]) {
-        put(e, e->token[i]);
+        write_token(e, e->token[i]);
     }
     e->count = 0;
 }
@@ -246,7 +256,7 @@ static void encode_bytes(encoder *e, const uint8_t *text, size_t size)
 {
     uint32_t index;
     if (e->t->words && longest(e->t, e->t->word, e->t->words, text, size, &index) == size) {
-        put(e, e->t->word[index]); /* Llama 3: whole words need no merges */
+        write_token(e, e->t->word[index]); /* Llama 3: whole words need no merges */
         return;
     }
     for (size_t i = 0; i < size; i++) {
@@ -284,17 +294,18 @@ static void encode_words(encoder *e, const uint8_t *text, size_t end)
     }
 }
 
-/* The text is one word; characters that are no tokens become bytes, or unknown ones, of which several are one. */
+/* Encodes a text as one word of characters. Those that are no tokens become tokens of their bytes or, if not all bytes have
+ * one, unknown; unknown characters in a row become one token. */
 static void encode_characters(encoder *e, const uint8_t *text, size_t size)
 {
     const megcc_tokenizer *t = e->t;
-    static const uint8_t space[] = { ' ' }, line[] = { 0xe2, 0x96, 0x81 }; /* one character, as written and as read */
+    static const uint8_t space[] = { ' ' }, space_symbol[] = { 0xe2, 0x96, 0x81 }; /* one character, as written and as read */
     int32_t unknown = 0;
     for (size_t at = 0, prefix = t->prefix, next = 0; at < size || prefix; at = next, prefix = 0) {
         const uint32_t code = prefix ? ' ' : megcc_character(text, &next, size);
-        const int32_t is_space = code == ' ' || code == LOWER_LINE;
-        const size_t count = is_space ? sizeof line : next - at, written = is_space ? 1u : count;
-        const uint8_t *bytes = is_space ? line : text + at;
+        const int32_t is_space = code == ' ' || code == SPACE_SYMBOL;
+        const size_t count = is_space ? sizeof space_symbol : next - at, written = is_space ? 1u : count;
+        const uint8_t *bytes = is_space ? space_symbol : text + at;
         uint32_t index;
         if (longest(t, t->word, t->words, is_space ? space : bytes, written, &index) == written) {
             if (unknown) {
@@ -337,23 +348,23 @@ static void encode_part(encoder *e, const uint8_t *text, size_t size)
 }
 
 int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *text, size_t size, int32_t special,
-                               uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes)
+                               uint32_t *tokens, int32_t capacity, uint32_t *work, size_t work_bytes)
 {
     const uint8_t *bytes = (const uint8_t *)text;
-    const size_t shares = tokenizer->normalizer ? 6u : 5u;
-    size_t most = work_bytes / (shares * sizeof *work), begin = 0;
+    const size_t arrays = tokenizer->normalizer ? 6u : 5u; /* of `most` uint32_t each; the sixth is the normalizer's */
+    size_t most = work_bytes / (arrays * sizeof *work), begin = 0;
     if (size > INT32_MAX / 4) {
         return -1;
     }
     most = most > INT32_MAX / 4 ? INT32_MAX / 4 : most;
-    encoder e = { tokenizer, tokens, room, 0, work, work + most, work + 2u * most, work + 3u * most, work + 4u * most,
-                  (uint32_t)most, 0, 0, (uint8_t *)(work + 5u * most), (shares - 5u) * most * sizeof *work };
+    encoder e = { tokenizer, tokens, capacity, 0, work, work + most, work + 2u * most, work + 3u * most, work + 4u * most,
+                  (uint32_t)most, 0, 0, (uint8_t *)(work + 5u * most), (arrays - 5u) * most * sizeof *work };
     for (size_t at = 0; special && at < size;) {
         uint32_t index = 0;
         const size_t count = longest(tokenizer, NULL, tokenizer->specials, bytes + at, size - at, &index);
         if (count) {
             encode_part(&e, bytes + begin, at - begin);
-            put(&e, tokenizer->special[index]);
+            write_token(&e, tokenizer->special[index]);
             begin = at + count;
         }
         at += count ? count : 1u;
@@ -374,9 +385,10 @@ const char *megcc_tokenizer_text(const megcc_tokenizer *tokenizer, uint32_t toke
     return (const char *)tokenizer->bytes + tokenizer->text[token];
 }
 
-static size_t write_bytes(const uint8_t *bytes, size_t count, char *text, size_t room, size_t at)
+/* Writes bytes at text[at], unless they do not fit, and returns where the next ones go. */
+static size_t write_bytes(const uint8_t *bytes, size_t count, char *text, size_t capacity, size_t at)
 {
-    if (count > room - at) {
+    if (count > capacity - at) {
         return at;
     }
     for (size_t i = 0; i < count; i++) {
@@ -388,7 +400,7 @@ static size_t write_bytes(const uint8_t *bytes, size_t count, char *text, size_t
 static const uint8_t replacement[] = { 0xef, 0xbf, 0xbd };
 
 size_t megcc_decoder_add(const megcc_tokenizer *tokenizer, megcc_decoder *decoder, uint32_t token, char *text,
-                         size_t room)
+                         size_t capacity)
 {
     size_t count, at = 0;
     const uint8_t *bytes = (const uint8_t *)megcc_tokenizer_text(tokenizer, token, &count);
@@ -398,27 +410,27 @@ size_t megcc_decoder_add(const megcc_tokenizer *tokenizer, megcc_decoder *decode
         if (!begun && tokenizer->prefix && byte == ' ') {
             continue;
         }
-        if (decoder->count && !megcc_continues(decoder->held, decoder->count, byte)) {
-            at = write_bytes(replacement, sizeof replacement, text, room, at);
+        if (decoder->count && !megcc_continues(decoder->pending, decoder->count, byte)) {
+            at = write_bytes(replacement, sizeof replacement, text, capacity, at);
             decoder->count = 0;
         }
         if (!decoder->count && !megcc_character_bytes(byte)) {
-            at = write_bytes(replacement, sizeof replacement, text, room, at);
+            at = write_bytes(replacement, sizeof replacement, text, capacity, at);
             continue;
         }
-        decoder->held[decoder->count++] = byte;
-        if (decoder->count == megcc_character_bytes(decoder->held[0])) {
-            at = write_bytes(decoder->held, decoder->count, text, room, at);
+        decoder->pending[decoder->count++] = byte;
+        if (decoder->count == megcc_character_bytes(decoder->pending[0])) {
+            at = write_bytes(decoder->pending, decoder->count, text, capacity, at);
             decoder->count = 0;
         }
     }
     return at;
 }
 
-size_t megcc_decoder_end(megcc_decoder *decoder, char *text, size_t room)
+size_t megcc_decoder_end(megcc_decoder *decoder, char *text, size_t capacity)
 {
     static const megcc_decoder fresh;
-    const size_t at = decoder->count ? write_bytes(replacement, sizeof replacement, text, room, 0) : 0u;
+    const size_t at = decoder->count ? write_bytes(replacement, sizeof replacement, text, capacity, 0) : 0u;
     *decoder = fresh;
     return at;
 }

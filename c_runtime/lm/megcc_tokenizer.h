@@ -38,9 +38,9 @@ struct megcc_normalizer;
 typedef struct megcc_tokenizer {
     uint32_t tokens;            /* size of the vocabulary */
     uint32_t longest;           /* bytes of the longest token */
-    uint32_t words, specials, classes;
+    uint32_t words, specials, classes; /* lengths of the arrays below */
     uint32_t unknown;           /* token of characters that are none and have no bytes: SentencePiece */
-    uint8_t split;
+    uint8_t split;              /* MEGCC_SPLIT_GPT2 and so on */
     uint8_t wide;
     uint8_t prefix;             /* whether a text begins with a space that is not shown: SentencePiece */
     const uint8_t *bytes;       /* strings of tokens, then of special tokens */
@@ -64,29 +64,29 @@ typedef struct megcc_tokenizer {
  * bytes. */
 #define MEGCC_TOKENIZER_NORMAL_WORK(bytes) (6u * ((bytes) + 1u))
 
-/* Writes the tokens of a text, and returns how many it has, even if that is more than `room`; -1: a word needs more
+/* Writes the tokens of a text, and returns how many it has, even if that is more than `capacity`; -1: a word needs more
  * work memory. special: whether the strings of special tokens, as "<|im_end|>", are these tokens; otherwise they are
  * ordinary text. */
 int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *text, size_t size, int32_t special,
-                               uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes);
+                               uint32_t *tokens, int32_t capacity, uint32_t *work, size_t work_bytes);
 
 /* The state of a text that arrives token by token; all zero at its beginning. */
 typedef struct megcc_decoder {
-    uint8_t held[4];            /* the beginning of a character */
-    uint8_t count;
-    uint8_t begun;
+    uint8_t pending[4];         /* the first bytes of a character that is incomplete */
+    uint8_t count;              /* their number */
+    uint8_t begun;              /* whether the text has bytes already */
 } megcc_decoder;
 
 /* The most bytes that a token adds. */
 #define MEGCC_DECODER_ROOM(longest) (3u * ((longest) + 1u))
 
 /* Writes the characters that a token completes, and returns their bytes: valid UTF-8, in which U+FFFD stands for what is
- * none. Characters that do not fit in `room` are lost. */
+ * none. Characters that do not fit in `capacity` are lost. */
 size_t megcc_decoder_add(const megcc_tokenizer *tokenizer, megcc_decoder *decoder, uint32_t token, char *text,
-                         size_t room);
+                         size_t capacity);
 
 /* The same at the end of a text: U+FFFD if a character is incomplete. The decoder is new then. */
-size_t megcc_decoder_end(megcc_decoder *decoder, char *text, size_t room);
+size_t megcc_decoder_end(megcc_decoder *decoder, char *text, size_t capacity);
 
 /* Returns the bytes of a token, which may be a part of a character. NULL: there is no such token. */
 const char *megcc_tokenizer_text(const megcc_tokenizer *tokenizer, uint32_t token, size_t *size);

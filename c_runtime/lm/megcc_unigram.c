@@ -7,11 +7,13 @@
 
 #include "megcc_strings.h"
 
-/* Work memory: two strings, and the best path to each byte of a word, of which score has two elements. */
+/* The tokens written so far, and work memory. The best path to each byte of a word (Viterbi's algorithm) is given by the bits of its
+ * score, a float64 in two elements; where its last token begins, MEGCC_NO_TOKEN: there is no path yet; and which token that
+ * is. strings: memory for a normalized part and the same with marked words, `most` bytes each. */
 typedef struct encoder {
     const megcc_unigram *t;
     uint32_t *tokens;
-    int32_t room, written, special;
+    int32_t capacity, written, special;
     uint32_t *score, *begin, *token;
     uint8_t *strings;
     size_t most;                /* bytes of one of both strings, and of a word */
@@ -22,9 +24,9 @@ typedef union double_bits {
     uint32_t bits[2];
 } double_bits;
 
-static const uint8_t line[] = { 0xe2, 0x96, 0x81 };
+static const uint8_t space_symbol[] = { 0xe2, 0x96, 0x81 };
 
-/* Whether a text may have the token: the model may have those of special tokens among its own. */
+/* Whether ordinary text may become this token: special tokens, which a vocabulary can list as words too, only if `special`. */
 static int32_t allowed(const encoder *e, uint32_t token)
 {
     for (uint32_t i = 0; !e->special && i < e->t->specials; i++) {
@@ -35,9 +37,9 @@ static int32_t allowed(const encoder *e, uint32_t token)
     return 1;
 }
 
-static void put(encoder *e, uint32_t token)
+static void write_token(encoder *e, uint32_t token)
 {
-    if (e->written < e->room) {
+    if (e->written < e->capacity) {
         e->tokens[e->written] = token;
     }
     e->written++;
@@ -51,6 +53,7 @@ static double score_at(const encoder *e, size_t at)
     return score.value;
 }
 
+/* Makes `token`, from byte `begin` to `end`, the end of the best path to `end`, unless that has a better one. */
 static void reach(const encoder *e, size_t end, size_t begin, uint32_t token, double score)
 {
     const double_bits kept = { .value = score };
@@ -64,19 +67,19 @@ static void reach(const encoder *e, size_t end, size_t begin, uint32_t token, do
 }
 
 /* Writes what unknown characters in a row become: a token, as joined ones may be, or those of bytes. */
-static void put_unknown(encoder *e, const uint8_t *text, size_t size)
+static void write_unknown(encoder *e, const uint8_t *text, size_t size)
 {
     const megcc_strings strings = { e->t->bytes, e->t->text, e->t->word, 0 };
     const megcc_range all = { 0, e->t->words, 0 };
     uint32_t index = 0;
     if (megcc_longest(&strings, all, text, size, &index) == size && allowed(e, e->t->word[index])) {
-        put(e, e->t->word[index]);
+        write_token(e, e->t->word[index]);
     } else if (e->t->byte) {
         for (size_t i = 0; i < size; i++) {
-            put(e, e->t->byte[text[i]]);
+            write_token(e, e->t->byte[text[i]]);
         }
     } else {
-        put(e, e->t->unknown);
+        write_token(e, e->t->unknown);
     }
 }
 
@@ -114,24 +117,24 @@ static void encode_word(encoder *e, const uint8_t *text, size_t size)
     for (size_t at = 0, end; at < size; at = end) {
         end = next[at];
         if (e->token[end] != t->unknown) {
-            put(e, e->token[end]);
+            write_token(e, e->token[end]);
             continue;
         }
         while (end < size && e->token[next[end]] == t->unknown) {
             end = next[end];
         }
-        put_unknown(e, text + at, end - at);
+        write_unknown(e, text + at, end - at);
     }
 }
 
 /* --- parts of a text -------------------------------------------------------------------------------------------- */
 
-static int32_t begins_with_line(const uint8_t *text, size_t size)
+static int32_t begins_with_space_symbol(const uint8_t *text, size_t size)
 {
-    return size >= sizeof line && text[0] == line[0] && text[1] == line[1] && text[2] == line[2];
+    return size >= sizeof space_symbol && text[0] == space_symbol[0] && text[1] == space_symbol[1] && text[2] == space_symbol[2];
 }
 
-/* Appends bytes, if there is room. */
+/* Appends bytes to `out`, which has `size`, and returns its new size; SIZE_MAX if they do not fit, or if `size` is that. */
 static size_t append(const encoder *e, uint8_t *out, size_t size, const uint8_t *bytes, size_t count)
 {
     if (size > e->most || count > e->most - size) {
@@ -143,7 +146,7 @@ static size_t append(const encoder *e, uint8_t *out, size_t size, const uint8_t 
     return size + count;
 }
 
-/* Puts U+2581 where spaces are and words begin, and returns the bytes that the text has then; SIZE_MAX: no room. */
+/* Puts U+2581 where spaces are and words begin, and returns the bytes that the text has then; SIZE_MAX: too many. */
 static size_t mark_words(const encoder *e, const uint8_t *text, size_t size, int32_t first, uint8_t *out)
 {
     const megcc_unigram *t = e->t;
@@ -157,11 +160,11 @@ static size_t mark_words(const encoder *e, const uint8_t *text, size_t size, int
             begins = prefix;
             continue;
         }
-        if (begins && code != ' ' && !begins_with_line(text + begin, size - begin)) {
-            marked = append(e, out, marked, line, sizeof line);
+        if (begins && code != ' ' && !begins_with_space_symbol(text + begin, size - begin)) {
+            marked = append(e, out, marked, space_symbol, sizeof space_symbol);
         }
         begins = 0;
-        marked = code == ' ' ? append(e, out, marked, line, sizeof line)
+        marked = code == ' ' ? append(e, out, marked, space_symbol, sizeof space_symbol)
                              : append(e, out, marked, text + begin, at - begin);
     }
     return marked;
@@ -185,7 +188,7 @@ static int32_t encode_part(encoder *e, const uint8_t *text, size_t size, int32_t
     }
     for (size_t at = 0, end; at < size; at = end) {
         end = at + 1u;
-        while (end < size && !(e->t->split && begins_with_line(marked + end, size - end))) {
+        while (end < size && !(e->t->split && begins_with_space_symbol(marked + end, size - end))) {
             end++;
         }
         encode_word(e, marked + at, end - at);
@@ -193,7 +196,7 @@ static int32_t encode_part(encoder *e, const uint8_t *text, size_t size, int32_t
     return 1;
 }
 
-/* Where white space begins that ends here. */
+/* Where the white space begins that ends at `end`; `end` if there is none. */
 static size_t before_space(const uint8_t *text, size_t begin, size_t end)
 {
     size_t found = begin;
@@ -206,7 +209,7 @@ static size_t before_space(const uint8_t *text, size_t begin, size_t end)
 }
 
 int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, size_t size, int32_t special,
-                             uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes)
+                             uint32_t *tokens, int32_t capacity, uint32_t *work, size_t work_bytes)
 {
     const megcc_strings strings = { tokenizer->bytes, tokenizer->text, NULL, tokenizer->tokens };
     const megcc_range all = { 0, tokenizer->specials, 0 };
@@ -218,10 +221,11 @@ int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, s
     if (words < 6u) {
         return -1;
     }
-    const size_t whole = (words - 6u) / 9u * 2u + (words - 6u) % 9u / 5u;
-    const size_t most = whole > INT32_MAX / 16 ? INT32_MAX / 16 : whole;
+    /* 4 arrays of most + 1 words and 2 strings of `most` bytes: 9 / 2 * most + 6 words at most. */
+    const size_t bytes_fit = (words - 6u) / 9u * 2u + (words - 6u) % 9u / 5u;
+    const size_t most = bytes_fit > INT32_MAX / 16 ? INT32_MAX / 16 : bytes_fit;
     uint32_t *begins = work + 2u * (most + 1u);
-    encoder e = { tokenizer, tokens, room, 0, special, work, begins, begins + most + 1u,
+    encoder e = { tokenizer, tokens, capacity, 0, special, work, begins, begins + most + 1u,
                   (uint8_t *)(begins + 2u * (most + 1u)), most };
     size_t begin = 0;
     for (size_t at = 0; special && at < size;) {
@@ -232,7 +236,7 @@ int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, s
             if (!encode_part(&e, bytes + begin, end - begin, begin == 0u)) {
                 return -1;
             }
-            put(&e, tokenizer->special[index]);
+            write_token(&e, tokenizer->special[index]);
             begin = at + count;
         }
         at += count ? count : 1u;

@@ -52,11 +52,11 @@ typedef struct megcc_unigram {
  * take 3. */
 #define MEGCC_UNIGRAM_WORK(bytes) (4u * ((bytes) + 1u) + ((bytes) + 1u) / 2u + 2u)
 
-/* Writes the tokens of a text, without `first` and `last`, and returns how many it has, even if that is more than `room`;
+/* Writes the tokens of a text, without `first` and `last`, and returns how many it has, even if that is more than `capacity`;
  * -1: it needs more work memory. special: whether the strings of special tokens, as "<mask>", are these tokens;
  * otherwise they are ordinary text. */
 int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, size_t size, int32_t special,
-                             uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes);
+                             uint32_t *tokens, int32_t capacity, uint32_t *work, size_t work_bytes);
 
 #ifdef __cplusplus
 }

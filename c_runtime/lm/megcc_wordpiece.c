@@ -14,13 +14,14 @@ enum { LETTER, REMOVED, BARRIER, SPACE, PUNCTUATION, IDEOGRAPH, MARK };
 enum { SYLLABLE = 0xac00, LEADING = 0x1100, VOWEL = 0x1161, TRAILING = 0x11a7, VOWELS = 21, TRAILINGS = 28,
        SYLLABLES = 11172 };
 
-/* Tokens that are written, and the word at hand, of which the bytes of the first `longest_word` characters are kept. */
+/* The tokens written so far, and the word that is read, of which the bytes of the first `longest_word` characters are kept. */
 typedef struct encoder {
     const megcc_wordpiece *t;
     uint32_t *tokens;
-    int32_t room, written;
+    int32_t capacity, written;
     uint8_t *word;
-    size_t size, sorted;        /* bytes of the word; those that marks do not pass */
+    size_t size;                /* bytes of the word */
+    size_t sorted;              /* its bytes before the last BARRIER: marks after that are not sorted before them */
     uint32_t characters;
 } encoder;
 
@@ -29,15 +30,15 @@ static uint32_t class_of(const encoder *e, uint32_t code)
     return megcc_class(e->t->class_, e->t->classes, code);
 }
 
-static void put(encoder *e, uint32_t token)
+static void write_token(encoder *e, uint32_t token)
 {
-    if (e->written < e->room) {
+    if (e->written < e->capacity) {
         e->tokens[e->written] = token;
     }
     e->written++;
 }
 
-/* Writes the tokens of the word, which is empty then. */
+/* Writes the tokens of the word, and begins a new one. */
 static void end_word(encoder *e)
 {
     const megcc_wordpiece *t = e->t;
@@ -51,13 +52,13 @@ static void end_word(encoder *e)
         const size_t count = megcc_longest(&strings, range, e->word + at, e->size - at, &index);
         known = count > 0u;
         if (known) {
-            put(e, t->word[index]);
+            write_token(e, t->word[index]);
         }
         at += count;
     }
     if (!known) {
         e->written = before;
-        put(e, t->unknown);
+        write_token(e, t->unknown);
     }
     e->size = e->sorted = 0;
     e->characters = 0;
@@ -169,12 +170,12 @@ static void encode_part(encoder *e, const uint8_t *text, size_t size)
 }
 
 int32_t megcc_wordpiece_encode(const megcc_wordpiece *tokenizer, const char *text, size_t size, int32_t special,
-                               uint32_t *tokens, int32_t room, uint8_t *work, size_t work_bytes)
+                               uint32_t *tokens, int32_t capacity, uint8_t *work, size_t work_bytes)
 {
     const uint8_t *bytes = (const uint8_t *)text;
     const megcc_strings specials = { tokenizer->bytes, tokenizer->text, NULL, tokenizer->tokens };
     const megcc_range all = { 0, tokenizer->specials, 0 };
-    encoder e = { tokenizer, tokens, room, 0, work, 0, 0, 0 };
+    encoder e = { tokenizer, tokens, capacity, 0, work, 0, 0, 0 };
     size_t begin = 0;
     if (size > INT32_MAX / 4 || work_bytes / 4u < tokenizer->longest_word) {
         return -1;
@@ -184,7 +185,7 @@ int32_t megcc_wordpiece_encode(const megcc_wordpiece *tokenizer, const char *tex
         const size_t count = megcc_longest(&specials, all, bytes + at, size - at, &index);
         if (count) {
             encode_part(&e, bytes + begin, at - begin);
-            put(&e, tokenizer->special[index]);
+            write_token(&e, tokenizer->special[index]);
             begin = at + count;
         }
         at += count ? count : 1u;

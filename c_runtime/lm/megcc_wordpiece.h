@@ -45,11 +45,11 @@ typedef struct megcc_wordpiece {
 /* The bytes that encoding needs for words of so many characters: tokenizer->longest_word. */
 #define MEGCC_WORDPIECE_WORK(characters) (4u * (characters))
 
-/* Writes the tokens of a text, without `first` and `last`, and returns how many it has, even if that is more than `room`;
+/* Writes the tokens of a text, without `first` and `last`, and returns how many it has, even if that is more than `capacity`;
  * -1: there is less work memory than MEGCC_WORDPIECE_WORK(tokenizer->longest_word). special: whether the strings of
  * special tokens, as "[MASK]", are these tokens; otherwise they are ordinary text. */
 int32_t megcc_wordpiece_encode(const megcc_wordpiece *tokenizer, const char *text, size_t size, int32_t special,
-                               uint32_t *tokens, int32_t room, uint8_t *work, size_t work_bytes);
+                               uint32_t *tokens, int32_t capacity, uint8_t *work, size_t work_bytes);
 
 #ifdef __cplusplus
 }

@@ -100,7 +100,7 @@ def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "",
 
 
 def to_int32x4(expr: Expr, names: Sequence[str], kinds: Sequence[str], floor: int | None) -> str:
-    """Returns an expression of integers in C over `mgc_int32x4` (simd/helium_integer.h); arguments as those of `to_c`."""
+    """Returns an expression of integers in C over `mgc_int32x4` (simd/helium_integer.h), with arguments as `to_c`."""
     return _int32x4(_relaxed_below(_without_zero_points(expr, kinds), kinds, floor), names).text
 
 

@@ -114,8 +114,8 @@ def _list(path: Path, words: str, own: re.Match[str] | None) -> list[str]:
     unknown = sorted(name for name in names - set(sentences) - set(_common()) - {"microkernel"} - assigned(path)
                      if not re.search(rf"\b{name}\b", words))
     if unknown:
-        raise Unexplained(f"{path.relative_to(KERNELS)} reads {', '.join(unknown)}: give {parameters.__name__} a field "
-                          f"with a sentence, or write in the head who sets it")
+        raise Unexplained(f"{path.relative_to(KERNELS)} reads {', '.join(unknown)}: name their class in the "
+                          "head, as `Parameters, of XParameters (x.py):`, or write there who sets them")
     return lines
 
 

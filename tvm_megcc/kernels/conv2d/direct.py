@@ -73,7 +73,8 @@ class DirectConv(Tiled):
     def _task_grid(self, site: Site) -> TaskGrid:
         s, x = Geometry.of(site), site.x.layout
         by_assembler = s.is_pointwise and x == blocked(site.target) and not site.compact
-        tiling = Tiling.of(site.isa, site.isa.lane_fma and x != PLAIN, self.vectors, assembler=by_assembler)
+        tiling = Tiling.of(
+            site.isa, lane_fma=site.isa.lane_fma and x != PLAIN, vectors=self.vectors, assembler=by_assembler)
         if x == NHWC and not site.compact:
             tiling = tiling.for_rows(4 * s.ic * s.window[3], site.target)
         return TaskGrid.of(tiling, depth=s.ic * s.taps, channels=s.oc, images=s.n * s.g, rows=s.oh, pixels=s.ow,
@@ -115,8 +116,9 @@ class DirectConv(Tiled):
         flags = {"x_" + x_layout: x_layout != "nchwc", "y_" + y_layout: y_layout != "nchwc", "grouped": s.g > 1,
                  "vpad": s.vpad, "hpad": s.hpad}
         return Lowered(
-            "conv2d/direct", DirectParameters(*s.window, s.bias, tiling, x_layout, y_layout, block, s.vpad, s.hpad,
-                                              s.g > 1, cache_block, chunks_inside),
+            "conv2d/direct", DirectParameters(
+                *s.window, bias=s.bias, tiling=tiling, x_layout=x_layout, y_layout=y_layout, block=block, vpad=s.vpad,
+                hpad=s.hpad, grouped=s.g > 1, cache_block=cache_block, chunks_first=chunks_inside),
             extents, operands, (Operand("y", 0, N * G * stored(OC, y_layout, lanes) * OH * OW),),
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch, channels=round_up(G * OC, lanes))
 

@@ -139,8 +139,9 @@ class WinogradConv(Kernel):
                            Operand("b", 2, output_channels, ("channel", lanes)))
         parts = ceildiv(ceildiv(OH, size) * ceildiv(OW, size), blocking.tiles)
         transform = tuple(map(tuple, kernel_transform(s.kh).tolist())) if self.raw else ()
-        params = WinogradParameters(s.ic, s.oc, size, s.bias, blocking.tiling, blocking.vectors, blocking.pixels,
-                                    blocking.tiles, blocking.depth, self.raw, transform)
+        params = WinogradParameters(
+            ic=s.ic, oc=s.oc, size=size, bias=s.bias, tiling=blocking.tiling, vectors=blocking.vectors,
+            pixels=blocking.pixels, tiles=blocking.tiles, depth=blocking.depth, raw=self.raw, kernel=transform)
         shape = f"{blocking.tiles}x{blocking.pixels}x{blocking.vectors}" + f"x{blocking.depth}" * self.raw
         return Lowered(
             "conv2d/winograd", params, extents, operands, (Operand("y", 0, N * output_channels * OH * OW),),
@@ -187,7 +188,7 @@ class Blocking:
     @lru_cache(maxsize=1024)
     def of(s: Geometry, raw: bool, target: Target, weight_bytes: int) -> Blocking:
         """Returns the blocking of least cost. raw, weight_bytes: as the fields."""
-        tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
+        tiling = Tiling.of(target.isa, lane_fma=target.isa.lane_fma, assembler=True)
         count = _tiles(s)
         options = []
         for vectors in tiling.widths():

@@ -40,7 +40,8 @@ class PhiloxBlocks(Kernel):
         (n,) = extent_symbols("N")
         attrs, elements = site.attrs, elements_per_block(site.attrs)
         used_bits = random_bits(attrs)
-        params = PhiloxParameters(site.y.c_type, attrs.law, elements, used_bits, 2.0**-used_bits)
+        params = PhiloxParameters(
+            unit=site.y.c_type, law=attrs.law, elements=elements, used_bits=used_bits, step=2.0**-used_bits)
         return Lowered("draw/philox", params,
                        {"N": product(attrs.shape), "NUMBER": attrs.number}, (Operand("key", 0, 1),),
                        (Operand("y", 0, n),), ceildiv(n, elements),

@@ -127,9 +127,9 @@ class DspDepthwise(OneFilterAChannel):
         steps, pairs = steps_of(s.kw, s.strides[1], s.dilations[1])
         epilogue = requantization(site, zeros, True)
         parameters = PlanesParameters(
-            *s.window, s.bias, site.x.c_type, site.y.c_type, DTYPES[site.x.dtype].short, zeros[0], pairs, steps,
-            tuple(sorted({step.word for step in steps})),
-            s.kh * len(pairs) <= 16, has_weight_zero, epilogue)
+            *s.window, bias=s.bias, unit=site.x.c_type, result=site.y.c_type, short=DTYPES[site.x.dtype].short,
+            x_zero=zeros[0], pairs=pairs, steps=steps, words=tuple(sorted({step.word for step in steps})),
+            in_registers=s.kh * len(pairs) <= 16, has_weight_zero=has_weight_zero, requantization=epilogue)
         # The words of a row, up to the last one that its last outputs read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
         row_words = ceildiv(OW, _OUTPUTS) * s.strides[1] + last + 1 - s.strides[1]

@@ -84,8 +84,9 @@ class HeliumProducts(IntegerProducts):
                            Operand("w", 1, G * round_up(OC, width) * depth, packing, "int8"), Operand("b", 2, G * OC))
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero, G * OC)
         epilogue = _epilogue(site, zeros, outputs_first)
-        parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, packed_zero, unsigned,
-                                       site.y.dtype == "uint8", single, flat, direct, epilogue)
+        parameters = HeliumParameters(
+            *s.window, bias=len(operands) > 2, x_zero=x_zero, packed_zero=packed_zero, unsigned=unsigned,
+            to_unsigned=site.y.dtype == "uint8", single=single, flat=flat, direct=direct, requantization=epilogue)
         # 1 if windows are first copied to scratch, 0 if x is read in place (1x1 windows of whole steps); an expression
         # over IC, so that at -O size layers of both kinds share one kernel.
         copies_window = ceildiv(depth - IC, 16) if flat or direct else 1
@@ -188,9 +189,10 @@ class HeliumDepthwise(OneFilterAChannel):
         by_rows = nine_taps and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0 and epilogue.kind != ""
         blocks = 1152 if widened else 576
         scratch = blocks + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if by_rows else 3 * channels
-        parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0] - 256 * (zeros[0] > 127),
-                                               site.y.dtype == "uint8", by_rows, nine_taps, pairs, zero_paired, widened,
-                                               epilogue)
+        parameters = HeliumDepthwiseParameters(
+            *s.window, bias=len(operands) > 2, x_zero=zeros[0] - 256 * (zeros[0] > 127),
+            to_unsigned=site.y.dtype == "uint8", by_rows=by_rows, nine_taps=nine_taps, pairs=pairs,
+            zero_paired=zero_paired, widened=widened, requantization=epilogue)
         return Lowered("helium/helium_depthwise", parameters, self.extents(s), operands,
                        (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),
                        "helium" + "_rows" * by_rows + "_zero_paired" * zero_paired + "_wide" * bool(widened)

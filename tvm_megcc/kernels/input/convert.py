@@ -57,8 +57,9 @@ class ConvertRuns(Kernel):
         extents = {"N": shape[0], "C": shape[1], "P": product(shape[2:])}
         n, c, pixels = extent_symbols(*extents)
         stored_channels = stored(c, layout.kind, layout.block)
-        params = ConvertParameters(x.c_type, channels_last, reverse, per_channel, RUN, layout.kind, layout.block,
-                                   x.dtype == "float16")
+        params = ConvertParameters(
+            unit=x.c_type, channels_last=channels_last, reverse=reverse, per_channel=per_channel, run=RUN,
+            to=layout.kind, block=layout.block, is_float16=x.dtype == "float16")
         order = "nhwc" if channels_last else "nchw"
         operation = f"input_{x.dtype}_{order}{'_reversed' * reverse}{'_channels' * per_channel}_{layout}"
         values = c if per_channel else 1

@@ -310,11 +310,13 @@ class DotProducts(IntegerProducts):
             operands += (Operand("zero", 1, 1, ("packed_zero", w_zero), "int32"),)
         sums, fill = _arm_sums(site.isa, form), 0 if flat else form.zero
         narrow = sums.startswith("smull") and is_narrow(site, w_zero)
-        parameters = DotParameters(*s.window, bias, site.x.c_type, site.y.c_type, form.x_offset,
-                                   DTYPES[form.dtype].c_type, form.step, fill, form.name or DTYPES[form.dtype].short,
-                                   DTYPES[site.x.dtype].short, tile.vectors, tile.rest, tile.heights, tile.balanced,
-                                   flat, packs_x, sums, narrow, has_weight_zero, _prefetched(site, form, tile, s),
-                                   self.is_pmaddubsw)
+        parameters = DotParameters(
+            *s.window, bias=bias, unit=site.x.c_type, result=site.y.c_type, x_zero=form.x_offset,
+            packed_type=DTYPES[form.dtype].c_type, step=form.step, fill=fill,
+            packed_short=form.name or DTYPES[form.dtype].short, x_short=DTYPES[site.x.dtype].short,
+            vectors=tile.vectors, rest=tile.rest, heights=tile.heights, balanced=tile.balanced, flat=flat,
+            packs_x=packs_x, sums=sums, narrow=narrow, has_weight_zero=has_weight_zero,
+            prefetch=_prefetched(site, form, tile, s), is_pmaddubsw_form=self.is_pmaddubsw)
         name = self.name + ("" if not flat else "_flat" if packs_x else "_there") + "_weight_zero" * has_weight_zero
         N, G, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "OC", "OH", "OW", "ROWS", "CHANNELS")
         strips = ceildiv(N, ROWS) if flat else N * ceildiv(OH, ROWS)

@@ -131,9 +131,10 @@ class WinogradBytes(ChannelsLast):
                            Operand("w", 1, 9 * depth * round_up(OC, granule),
                                    ("winograd_bytes", site.attrs.w_zero, depth, step, width, granule), "int8"),
                            Operand("b", 2, OC))
-        parameters = WinogradBytesParameters(site.x.c_type, site.y.c_type, DTYPES[site.x.dtype].short,
-                                             site.attrs.x_zero, s.bias, depth, step, pixels, vectors, rest,
-                                             isa.name in _LANE_PRODUCTS, padding)
+        parameters = WinogradBytesParameters(
+            unit=site.x.c_type, result=site.y.c_type, x_short=DTYPES[site.x.dtype].short, x_zero=site.attrs.x_zero,
+            bias=s.bias, depth=depth, step=step, pixels=pixels, vectors=vectors, rest=rest,
+            by_lane=isa.name in _LANE_PRODUCTS, padding=padding)
         scratch = (4 * POSITIONS * pixels * width + 2 * POSITIONS * (depth * width + padding)
                    + 2 * POSITIONS * (depth * pixels + padding) * ceildiv(ROWS * tile_columns, pixels)
                    + 2 * depth * (2 * ROWS + 2) * (2 * tile_columns + 2))

@@ -211,8 +211,9 @@ class DepthwiseBytes(OneFilterAChannel):
         operands = with_sums(site, (x, weights, *bias), (True, zeros[1]), zeros[0], C)
         epilogue = requantization(site, zeros, True)
         has_bias = len(operands) > 2
-        params = PaddedRowsParameters(*s.window, has_bias, site.x.c_type, DTYPES[weight].c_type, zeros[0],
-                                      site.y.c_type, epilogue)
+        params = PaddedRowsParameters(
+            *s.window, bias=has_bias, unit=site.x.c_type, weight=DTYPES[weight].c_type, x_zero=zeros[0],
+            result=site.y.c_type, requantization=epilogue)
         return replace(scalar, template="integer_depthwise/depthwise_rows", params=params, inputs=operands,
                        algorithm="padded_rows" + epilogue.name, scratch=s.kh * s.columns_read(OW) * C,
                        operation=_operation(site, s, has_bias))
@@ -239,7 +240,8 @@ class DepthwiseBytes(OneFilterAChannel):
         C, OW, ROWS = extent_symbols("C", "OW", "ROWS")
         operands = with_sums(site, scalar.inputs, (True, w_zero), fill, C)
         has_bias, int16_taps = len(operands) > 2, 1 + is_narrow(site, w_zero)
-        params = WideParameters(*s.window, has_bias, site.x.c_type, flip, fill, int16_taps, block)
+        params = WideParameters(
+            *s.window, bias=has_bias, unit=site.x.c_type, flip=flip, fill=fill, int16_taps=int16_taps, block=block)
         scratch = block * (4 + 4 * OW + s.taps + s.rows_read(ROWS) * s.columns_read(OW))
         return replace(_by_strips(scalar, "depthwise_wide", params, _rows(s, lanes, _l2_bytes(site)), block, scratch,
                                   "wide" + "_unpaired" * (int16_taps == 1), operands),
@@ -277,8 +279,10 @@ class DepthwiseBytes(OneFilterAChannel):
         taps = 2 * quads * s.kw * rows_at_once
         C, OW = extent_symbols("C", "OW")
         operands = with_sums(site, scalar.inputs, (True, site.attrs.w_zero), form.zero, C)
-        params = Dot4Parameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, rows_at_once, taps <= 12,
-                                max(1, min(4, 8 // (2 * rows_at_once))), site.y.c_type)
+        params = Dot4Parameters(
+            *s.window, bias=len(operands) > 2, unit=site.x.c_type, fill=form.zero, quads=quads,
+            rows_at_once=rows_at_once, in_registers=taps <= 12, pixels_at_once=max(1, min(4, 8 // (2 * rows_at_once))),
+            result=site.y.c_type)
         return _by_strips(scalar, "depthwise_dot4", params, _rows_in_multiples(s, rows_at_once), 16,
                           32 * taps + 64 * quads * s.columns_read(OW), "dot4", operands)
 
@@ -292,8 +296,10 @@ class DepthwiseBytes(OneFilterAChannel):
         at_once = max(1, min(8, site.isa.registers - 4 - taps * in_registers) // 4 * 4)
         C, OW = extent_symbols("C", "OW")
         operands = with_sums(site, scalar.inputs, (True, site.attrs.w_zero), form.zero, C)
-        params = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, rows_at_once,
-                                 in_registers, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
+        params = QuadsParameters(
+            *s.window, bias=len(operands) > 2, unit=site.x.c_type, fill=form.zero, quads=quads,
+            rows_at_once=rows_at_once, in_registers=in_registers, pixels_at_once=at_once,
+            x_short=DTYPES[site.x.dtype].short, x_zero=site.attrs.x_zero)
         return _by_strips(scalar, "depthwise_quads", params, _rows_in_multiples(s, rows_at_once), lanes,
                           4 * lanes * (rows_at_once * taps + quads * s.columns_read(OW)), "quads", operands)
 

@@ -39,7 +39,8 @@ class FourierPasses(Kernel):
         x, n = site.x, site.x.shape[-2]
         (transforms,) = extent_symbols("COUNT")
         pairs = bool(site.attrs.pairs)
-        params = FourierParameters(x.c_type, n, factors_of(n), bool(site.attrs.inverse), pairs)
+        params = FourierParameters(
+            unit=x.c_type, n=n, factors=factors_of(n), inverse=bool(site.attrs.inverse), pairs=pairs)
         return Lowered("linear/fourier", params, {"COUNT": product(x.shape[:-2])},
                        (Operand("x", 0, transforms * 2 * n), Operand("twiddles", 1, 2 * n * (1 + pairs))),
                        (Operand("y", 0, transforms * 2 * (n + pairs)),), transforms,

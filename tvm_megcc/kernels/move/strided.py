@@ -104,7 +104,8 @@ class Strided(Kernel):
             tasks = product(d[:-2]) * ceildiv(d[-2], Symbol("ROWS"))
         size = Symbol("BASE") + 1 + sum(((extent - 1) * stride for extent, stride in zip(d, s, strict=True)), start=0)
         backwards = tuple(axis.backwards for axis in strided_axes)
-        params = StridedParameters(site.x.c_type, len(strided_axes), backwards, unit_stride, CHUNK)
+        params = StridedParameters(
+            unit=site.x.c_type, axes=len(strided_axes), backwards=backwards, run=unit_stride, chunk=CHUNK)
         pattern = "".join("b" if flag else "a" for flag in backwards) + ("1" if unit_stride else "")
         return Lowered("move/strided", params, extents, (Operand("x", 0, size),), (Operand("y", 0, product(d)),),
                        tasks, f"{site.kind}_{pattern}", self.name)

@@ -80,9 +80,10 @@ class LayerNormBytes(Kernel):
         R, N = extent_symbols("R", "N")
         attrs, x, y = site.attrs, site.x, site.y
         epsilon, limits = repr(float(attrs.epsilon)), np.iinfo(np.dtype(y.dtype))
-        params = LayerNormBytesParameters(epsilon, site.has(2), site.has(3), x.c_type, DTYPES[x.dtype].short,
-                                          attrs.x_zero, y.c_type, DTYPES[y.dtype].short, attrs.zero,
-                                          int(limits.min), int(limits.max))
+        params = LayerNormBytesParameters(
+            epsilon=epsilon, weight=site.has(2), bias=site.has(3), unit=x.c_type, x_suffix=DTYPES[x.dtype].short,
+            x_zero=attrs.x_zero, result_unit=y.c_type, result_suffix=DTYPES[y.dtype].short, result_zero=attrs.zero,
+            minimum=int(limits.min), maximum=int(limits.max))
         inputs = present(site, Operand("x", 0, R * N), Operand("scales", 1, 2), Operand("weight", 2, N),
                          Operand("bias", 3, N))
         name = (f"{site.kind}{'_weight' * params.weight}{'_bias' * params.bias}_{x.dtype}{zero_name(attrs.x_zero)}_"

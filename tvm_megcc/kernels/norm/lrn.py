@@ -50,7 +50,8 @@ class LrnPixels(Kernel):
         count = N * S * (C if layout == NHWC else round_up(C, lanes))
         beta, bias, scale = (c_constant(value, "float32") for value in
                              (site.attrs.beta, site.attrs.bias, site.attrs.alpha / size))
-        params = LrnParameters(size, (size - 1) // 2, beta, bias, scale, layout == NHWC)
+        params = LrnParameters(
+            size=size, before=(size - 1) // 2, beta=beta, bias=bias, scale=scale, nhwc=layout == NHWC)
         return Lowered("norm/lrn", params, {"N": shape[0], "C": shape[1], "S": product(shape[2:])},
                        (Operand("x", 0, count),), (Operand("y", 0, count),), N * S,
                        f"lrn{size}{constant_name(beta, bias, scale)}" + "_nhwc" * (layout == NHWC), self.name,

@@ -94,7 +94,8 @@ class CumulativeScalars(AlongAxis):
 
     def lower(self, site: Site) -> Lowered:
         x, attrs = site.x, site.attrs
-        params = CumulativeParameters(x.c_type, x.c_type if x.dtype.startswith("float") else x.c_unsigned,
-                                      attrs.exclusive, attrs.reverse, site.kind == "cumprod")
+        params = CumulativeParameters(
+            unit=x.c_type, accumulator=x.c_type if x.dtype.startswith("float") else x.c_unsigned,
+            exclusive=attrs.exclusive, reverse=attrs.reverse, product=site.kind == "cumprod")
         return self.call(site, "reduce/cumulative", params,
                          site.kind + "_exclusive" * attrs.exclusive + "_reverse" * attrs.reverse)

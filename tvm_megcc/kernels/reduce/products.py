@@ -41,8 +41,9 @@ class FixedProducts(Kernel):
     def lower(self, site: Site) -> Lowered:
         M, K = extent_symbols("M", "K")
         attrs, x, sign_bit = site.attrs, site.x, 1 << (8 * site.x.itemsize - 1)
-        params = ProductParameters(x.c_type, -sign_bit, sign_bit - 1, attrs.zero, attrs.result_zero, attrs.significand,
-                                   attrs.bits)
+        params = ProductParameters(
+            unit=x.c_type, minimum=-sign_bit, maximum=sign_bit - 1, zero=attrs.zero, result_zero=attrs.result_zero,
+            significand=attrs.significand, bits=attrs.bits)
         name = f"product_fixed_{x.dtype}_{attrs.significand}_{attrs.bits}{zero_name(attrs.zero)}" \
             + zero_name(attrs.result_zero)
         return Lowered("reduce/products", params, {"M": product(x.shape[:-1]), "K": x.shape[-1]},

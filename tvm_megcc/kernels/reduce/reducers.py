@@ -165,7 +165,9 @@ class ReduceVectors(Reduce):
 
     def parameters(self, op: Op, x: TensorType, reduced: tuple[bool, ...]) -> VectorParameters:
         reducer = FLOAT32_REDUCERS[self._name(op)]
-        return VectorParameters(reduced, reducer.identity, reducer.combine, reducer.finish, reducer.combine_lanes)
+        return VectorParameters(
+            reduced=reduced, identity=reducer.identity, combine=reducer.combine, finish=reducer.finish,
+            combine_lanes=reducer.combine_lanes)
 
     def cost(self, site: Site) -> float:
         return site.x.stored * 2 / site.isa.lanes
@@ -190,5 +192,6 @@ class ReduceScalars(Reduce):
         # The absolute value of an unsigned element is the element.
         is_unsigned_l1 = self._name(op) == "l1" and x.dtype.startswith("uint")
         combine = INTEGER_REDUCERS["sum"].combine if is_unsigned_l1 else reducer.combine
-        return ScalarParameters(reduced, limits.get(reducer.identity, reducer.identity), combine, reducer.finish,
-                                x.c_type, x.c_unsigned)
+        return ScalarParameters(
+            reduced=reduced, identity=limits.get(reducer.identity, reducer.identity), combine=combine,
+            finish=reducer.finish, unit=x.c_type, unsigned=x.c_unsigned)

@@ -61,9 +61,10 @@ class TablesKernel(Kernel):
         names = ("index",) if attrs.mode == "nearest" else ("first", "weight") if windows else ("lower", "weight")
         names += ("outside",) if attrs.coordinates == CROP else ()
         out, taps = extent_symbols("OUT", "TAPS")
-        params = TablesParameters(attrs.mode, attrs.coordinates, attrs.rounding if attrs.mode == "nearest" else "",
-                                  attrs.cubic_a if attrs.mode == "cubic" else 0.0, attrs.excludes and windows,
-                                  attrs.antialias, windows)
+        params = TablesParameters(
+            mode=attrs.mode, coordinates=attrs.coordinates, rounding=attrs.rounding if attrs.mode == "nearest" else "",
+            cubic_a=attrs.cubic_a if attrs.mode == "cubic" else 0.0, exclude_outside=attrs.excludes and windows,
+            antialias=attrs.antialias, has_taps=windows)
         return Lowered("resize/resize_tables", params, {"OUT": attrs.size, **({"TAPS": attrs.taps} if windows else {})},
                        (Operand("scale", 0, 1), Operand("extent", 1, 1), *(
                            (Operand("region", 2, 2),) if attrs.coordinates == CROP else ())),

@@ -75,10 +75,10 @@ class FixedSteps(Kernel):
                  "y": T * N * outputs, "y_h": N * outputs, "y_c": N * H}
         operands, results = operands_of(site, sizes)
         params = FixedLstmParameters(
-            present, tuple(result.name for result in results), bool(attrs.coupled),
-            bool(attrs.batch_major) and projects and "peepholes" in present,
-            attrs.cell_bits, attrs.cell_clip, attrs.projection_clip if projects else 0, attrs.zero,
-            attrs.hidden_zero if projects else 0, attrs.guards if "norms" in present else ())
+            operands=present, results=tuple(result.name for result in results), coupled=bool(attrs.coupled),
+            batch_major=bool(attrs.batch_major) and projects and "peepholes" in present, cell_bits=attrs.cell_bits,
+            cell_clip=attrs.cell_clip, projection_clip=attrs.projection_clip if projects else 0, zero=attrs.zero,
+            hidden_zero=attrs.hidden_zero if projects else 0, guards=attrs.guards if "norms" in present else ())
         return Lowered("rnn/fixed", params, extents, operands, results, N, _operation(params), self.name,
                        scratch=2 * (gates + 1) * H + outputs + (H if projects else 0))
 

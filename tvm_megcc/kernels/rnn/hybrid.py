@@ -53,9 +53,10 @@ class HybridSteps(Kernel):
                  "initial_c": N * U, "y": T * N * R, "y_h": N * R, "y_c": N * U}
         operands, results = operands_of(site, sizes)
         positions = {operand.name: operand.index for operand in operands}
-        params = HybridParameters(tuple(positions), tuple(result.name for result in results), gates,
-                                  site.inputs[1].c_type, attrs.activation, _literal(attrs.cell_clip),
-                                  _literal(attrs.projection_clip), bool(attrs.asymmetric))
+        params = HybridParameters(
+            operands=tuple(positions), results=tuple(result.name for result in results), gates=gates,
+            weight=site.inputs[1].c_type, activation=attrs.activation, cell_clip=_literal(attrs.cell_clip),
+            projection_clip=_literal(attrs.projection_clip), asymmetric=bool(attrs.asymmetric))
         units = site.inputs[positions["projection"]].shape[1] if "projection" in positions else results_of_step
         floats, quantized = (gates + 2) * U + R, U + R  # numbers of float32 and of int16 in scratch
         return Lowered("rnn/hybrid", params, {"T": steps, "N": batch, "U": units, "R": results_of_step}, operands,

@@ -53,7 +53,8 @@ class GridPixels(Kernel):
         padded_c = C if layout == PLAIN else round_up(C, site.isa.lanes)
         a = site.attrs
         return Lowered("sample/grid",
-                       GridParameters(axes, a.mode, a.padding, bool(a.align), layout != PLAIN),
+                       GridParameters(
+                           axes=axes, mode=a.mode, padding=a.padding, align=bool(a.align), blocked=layout != PLAIN),
                        extents,
                        (Operand("x", 0, N * padded_c * product(source)), Operand("grid", 1, N * P * len(axes))),
                        (Operand("y", 0, N * padded_c * P),), N * P,

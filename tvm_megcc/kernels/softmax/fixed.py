@@ -49,8 +49,9 @@ class SoftmaxFixedRows(AlongAxis):
     def lower(self, site: Site) -> Lowered:
         x, y, (length,) = site.x, site.y, site.inputs[1].shape
         limits = np.iinfo(y.dtype)
-        params = SoftmaxFixedParameters(x.c_type, LIMITS[x.dtype][0], y.c_type, limits.bits, int(limits.min),
-                                        int(limits.max), length)
+        params = SoftmaxFixedParameters(
+            unit=x.c_type, x_minimum=LIMITS[x.dtype][0], result_unit=y.c_type, result_bits=limits.bits,
+            result_minimum=int(limits.min), result_maximum=int(limits.max), length=length)
         return self.call(site, "softmax/fixed", params,
                          f"{site.kind}_{x.dtype}{'_wide' if limits.bits == 16 else ''}_t{length}",
                          (Operand("table", 1, length),))

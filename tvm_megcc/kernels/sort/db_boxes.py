@@ -15,8 +15,11 @@ from ..site import Site
 class DbBoxesParameters(Parameters):
     """Parameters of `db_boxes.c.j2`.
 
-    threshold, least, ratio: the attributes of the operator (ops/vision/db_boxes.py) as C literals; ratio is a double.
-    dilated, height, width: its other attributes.
+    threshold: the probability above which a pixel is text, a float C literal.
+    least: the lowest score of a box, a float C literal.
+    ratio: a rectangle grows on all sides by area * ratio / circumference; a double C literal.
+    dilated: whether text grows by a pixel to the right and down.
+    height, width: those of the picture, to which boxes are scaled from the map [H][W].
     """
 
     threshold: str

@@ -41,8 +41,9 @@ class DetectionsSearch(Kernel):
         attrs = site.attrs
         B, C = extent_symbols("B", "C")
         rows = attrs.count * attrs.classes
-        parameters = DetectionsParameters(attrs.count, attrs.classes, attrs.per_class, attrs.background,
-                                          c_float(attrs.least), c_float(attrs.overlap))
+        parameters = DetectionsParameters(
+            count=attrs.count, classes=attrs.classes, per_class=attrs.per_class, background=attrs.background,
+            score_threshold=c_float(attrs.least), overlap_threshold=c_float(attrs.overlap))
         results = {"result_boxes": 4 * rows, "result_classes": rows, "result_scores": rows, "result_count": 1}
         return Lowered("sort/detections", parameters, {"B": site.x.shape[0], "C": site.inputs[1].shape[1]},
                        (Operand("boxes", 0, 4 * B), Operand("scores", 1, B * C)),

@@ -5,6 +5,7 @@ p, `w{tap}` a vector of weights, `v{row}_{column}` an input. Each load of x serv
 from __future__ import annotations
 
 from ..microkernel.printer import Printer, joined
+from ..microkernel.tile import Count, times
 from ..parameters import Scope
 from ..tiling import Run
 from .rvv_windows import RvvWindows
@@ -13,6 +14,8 @@ from .rvv_windows import RvvWindows
 MAX_UNROLLED_TAPS = 25
 #: The maximum of rows in a window whose addresses fit in the general registers of a statement in assembler.
 MAX_ASSEMBLER_ROWS = 9
+#: The maximum of columns in a window whose tiles in nhwc have as many pixels as there are registers for.
+MAX_WIDE_COLUMNS = 7
 #: Bytes of an input that stays in a small L1 cache.
 L1_BYTES = 16384
 
@@ -28,13 +31,21 @@ class DepthwiseTile(RvvWindows):
         known, tiling = scope.known, params.tiling
         #: The number of taps of the window.
         self.taps = self.kh * self.kw
+        self.channels_last, channels = params.channels_last, known.C
+        #: Elements from one pixel to the next.
+        self.pixel: Count = (channels or "pixel") if self.channels_last else self.lanes
+        #: Whether vectors are whole, and whether the last one has only `n` channels.
+        self.has_whole, self.has_tail = True, False
+        if self.channels_last:
+            self.has_whole = channels is None or channels >= self.lanes
+            self.has_tail = self.lanes > 1 and (channels is None or channels % self.lanes > 0)
         #: Whether all weights of a tile stay in registers, not only those of one row of the window.
         self.keeps_weights = tiling.keeps_weights(self.taps)
         self.weight_registers = self.taps if self.keeps_weights else self.kw
         #: Registers of a register group (LMUL).
         self.group = 32 // scope.isa.registers
         #: Whether the rows of the window are unrolled, and sums and weights lie in registers.
-        self.in_registers = self.taps <= MAX_UNROLLED_TAPS and known.C is not None
+        self.in_registers = self.taps <= MAX_UNROLLED_TAPS and known.C is not None and not self.channels_last
         #: Whether the length of a row is known at run time only.
         self.any_row = self.in_registers and None in (known.OW, known.IW)
         # After the assembler, the epilogue updates the sums in place: no full operand of it may lie in that memory.
@@ -53,8 +64,13 @@ class DepthwiseTile(RvvWindows):
         #: tiles in a row, it does so only if a channel block of the input stays in L1.
         self.down = self.in_assembler and not self.any_row and (len(self.runs) == 1 or (
             known.IH is not None and 4 * self.lanes * known.IH * known.IW <= L1_BYTES))
-        #: The maximum of pixels in a tile that loops over the rows of the window.
-        self.max_row_pixels = min(tiling.max_window_pixels(self.kw), 4)
+        #: The tiles that loop over the rows of the window: the widest, and that of one pixel.
+        self.row_tiles = Run(min(tiling.max_window_pixels(self.kw), 4), 0, ()), Run(1, 0, ())
+        #: These tiles along a row of known length, in which no tap outside the row is left; none: the row is not known.
+        self.row_runs: tuple[Run, ...] = ()
+        if self.channels_last and not scope.compact and None not in (known.C, known.OW, known.IW):
+            most = tiling.max_window_pixels(self.kw) if self.kw <= MAX_WIDE_COLUMNS else self.row_tiles[0].pixels
+            self.row_runs = tiling.runs(known.OW, known.IW, known.PL, self.columns, most)
 
     def name(self, run: Run) -> str:
         """Returns the name of the function, such as `tile_4_0_1`: 4 pixels, whose columns 0 and 1 are padding."""
@@ -63,7 +79,8 @@ class DepthwiseTile(RvvWindows):
     def functions(self) -> list[str]:
         """Prints the functions of all tiles."""
         if not self.in_registers:
-            return [self.rows_tile(pixels) for pixels in dict.fromkeys((self.max_row_pixels, 1))]
+            runs = {self.name(run): run for run in self.row_runs or self.row_tiles}
+            return [self.rows_tile(run, n) for run in runs.values() for n in self.lane_counts]
         return [self.tile(run) for run in {self.name(run): run for run in self.runs}.values()]
 
     def call(self, run: Run, x_offset: str, count: str) -> str:
@@ -112,43 +129,72 @@ class DepthwiseTile(RvvWindows):
             c("(void)c, (void)w, (void)width;")
         return c.text
 
-    def rows_tile(self, P: int) -> str:
-        """Prints the function of a tile that loops over `rows` rows of the window."""
-        c, float_, taps = Printer(), self.scope.float, " from tap `left` to tap `right`" * (P == 1)
-        c(f"/* {P} pixels whose window{taps} lies inside the row. */")
+    @property
+    def lane_counts(self) -> list[str]:
+        """The valid lanes of the vectors that occur: "" for all, "n" for fewer."""
+        return [""] * self.has_whole + ["n"] * self.has_tail
+
+    def takes_taps(self, run: Run) -> bool:
+        """Returns whether the tile is one pixel whose window has the taps from `left` to `right`."""
+        return run.pixels == 1 and not self.row_runs
+
+    def rows_call(self, run: Run, n: str = "") -> str:
+        """Prints the call of `rows_tile`. n: C, the valid lanes; empty: all."""
+        c = " + c" * self.channels_last
+        arguments = joined([f"x_row + (ptrdiff_t)iw * {self.pixel}{c}", f"{self.params.dh} * row_stride, rows",
+                            "w_row, width",
+                            self.bias and ("mgc_load(b + c)" if self.channels_last else "bias"),
+                            self.takes_taps(run) and "left, right", f"y, y_index{c}, c",
+                            self.pixel == "pixel" and "pixel", n])
+        return f"{self.name(run)}{'_n' * bool(n)}({arguments}{self.scope.ep.args});"
+
+    def rows_tile(self, run: Run, n: str = "") -> str:
+        """Prints the function of a tile that loops over `rows` rows of the window. n: "n" if only n lanes are valid."""
+        c, float_, P = Printer(), self.scope.float, run.pixels
+        if not self.row_runs:
+            taps = " from tap `left` to tap `right`" * (P == 1)
+            c(f"/* {P} pixels whose window{taps} lies inside the row. */")
         declarations = joined([f"const {float_} *x, ptrdiff_t row, int32_t rows, const {float_} *w, int32_t width",
-                               self.bias and "mgc_v bias", P == 1 and "int32_t left, int32_t right",
-                               f"{float_} *y, ptrdiff_t y_index, int32_t c"])
-        with c.function(f"static MGC_NOINLINE void tile_{P}({declarations}{self.scope.ep.params})"):
+                               self.bias and "mgc_v bias", self.takes_taps(run) and "int32_t left, int32_t right",
+                               f"{float_} *y, ptrdiff_t y_index, int32_t c",
+                               self.pixel == "pixel" and "ptrdiff_t pixel", n and "int32_t n"])
+        name = self.name(run) + "_n" * bool(n)
+        with c.function(f"static MGC_NOINLINE void {name}({declarations}{self.scope.ep.params})"):
             self.begin(c, P)
             with c.block(f"for (int32_t i = 0; i < rows; i++, x += row, w += {self.kw} * width)"):
-                if P == 1:
+                if self.takes_taps(run):
                     with c.block("for (int32_t j = left; j < right; j++)"):
-                        x = f"mgc_load(x + j * {self.params.dw * self.lanes})"
+                        step = times(self.params.dw, self.pixel)
+                        x = self.load(f"x + j * {step if isinstance(step, int) else f'({step})'}", n)
                         c(f"a0 = mgc_fma(mgc_load(w + j * width), {x}, a0);")
                 else:
-                    c(*(f"const mgc_v w{j} = mgc_load(w + {j} * width);" for j in range(self.kw)))
-                    self.products(c, Run(P, 0, ()))
-            self.store(c, P)
-            c("(void)c;")
+                    used = self.columns.used(P, run.missing)
+                    c(*(f"const mgc_v w{j} = mgc_load(w + {j} * width);" for j in range(self.kw) if j in used))
+                    self.products(c, run, n=n)
+            self.store(c, P, n)
+            c("(void)c;" + " (void)pixel;" * (self.pixel == "pixel"))
         return c.text
 
     def begin(self, c: Printer, P: int) -> None:
         """Declares the sums of P pixels."""
         c(*(f"mgc_v a{p} = {'bias' if self.bias else 'mgc_zero()'};" for p in range(P)))
 
-    def products(self, c: Printer, run: Run, row: int | None = None) -> None:
-        """Prints the products with a row of the window. row: its number; None: that of the loop."""
+    @staticmethod
+    def load(address: str, n: str = "") -> str:
+        """Returns C that loads a vector. n: its valid lanes; empty: all."""
+        return f"mgc_load_n({address}, {n})" if n else f"mgc_load({address})"
+
+    def products(self, c: Printer, run: Run, row: int | None = None, n: str = "") -> None:
+        """Prints the products with a row of the window. row: its number; None: that of the loop. n: valid lanes."""
         i = "" if row is None else f"{row}_"
         for column, uses in self.columns.reads(run.pixels, run.missing):
-            c(f"const mgc_v v{i}{column} = mgc_load(x{i[:-1]} + {column * self.lanes});")
+            c(f"const mgc_v v{i}{column} = {self.load(f'x{i[:-1]} + {times(column, self.pixel)}', n)};")
             for p, j in uses:
                 tap = (row or 0) * self.kw + j
                 weight = f"w{tap}" if self.keeps_weights or row is None else f"mgc_load(w + {tap} * width)"
                 c(f"a{p} = mgc_fma({weight}, v{i}{column}, a{p});")
 
-    def store(self, c: Printer, P: int) -> None:
-        """Prints the epilogue and the stores of P pixels."""
+    def store(self, c: Printer, P: int, n: str = "") -> None:
+        """Prints the epilogue and the stores of P pixels. n: valid lanes; empty: all."""
         for p in range(P):
-            index = f"y_index + {p * self.lanes}"
-            c(f"mgc_store(y + {index}, {self.scope.ep(f'a{p}', channel='c', offset=index)});")
+            c(self.scope.ep.store("y", f"y_index + {times(p, self.pixel)}", f"a{p}", channel="c", n=n) + ";")

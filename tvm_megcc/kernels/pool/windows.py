@@ -9,18 +9,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import ceildiv, product, round_up
-from ...ir.types import PLAIN
+from ...ir.types import NHWC, PLAIN, TensorType
 from ..base import CALL, FLOAT32, LARGE_CALL, NUMBERS, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import WindowParameters, blocked, window_name
 from ..conv2d.register_tile import MAX_FLOAT16_TERMS
 from ..parameters import Parameters
+from ..site import Site
 
 
 @dataclass(frozen=True)
-class GlobalParameters(Parameters):
-    """Parameters of `global.c.j2` and `global_plain.c.j2`. mode: "max", "avg" or "sum"."""
+class ModeParameters(Parameters):
+    """Parameters of `global_plain.c.j2`. mode: "max", "avg" or "sum"."""
 
     mode: str
+
+
+@dataclass(frozen=True)
+class GlobalParameters(ModeParameters):
+    """Parameters of `global.c.j2`. channels_last: whether the layout of x is nhwc, not nchwc."""
+
+    channels_last: bool
 
 
 @dataclass(frozen=True)
@@ -29,14 +37,16 @@ class WindowPoolParameters(WindowParameters):
 
     mode: "max", "avg" or "sum".
     count_pads: whether an average divides by the taps in the pads, too.
+    channels_last: whether the layout is nhwc, not nchwc.
     """
 
     mode: str
     count_pads: bool
+    channels_last: bool
 
 
 @dataclass(frozen=True)
-class PlainPoolParameters(GlobalParameters):
+class PlainPoolParameters(ModeParameters):
     """Parameters of `plain.c.j2`.
 
     count_pads: whether an average divides by the taps in the pads, too.
@@ -69,6 +79,7 @@ class WindowPool(Kernel):
     def layouts(self, site):
         if site.x.rank == 4:
             yield (blocked(site.target),), (blocked(site.target),)
+            yield (NHWC,), (NHWC,)
 
     def refuse(self, site):
         if site.is_half and _mode(site.op) != "max" and product(site.attrs.kernel) > MAX_FLOAT16_TERMS:
@@ -84,15 +95,16 @@ class WindowPool(Kernel):
         extents = {"N": n, "C": c, "IH": ih, "IW": iw, "OH": oh, "OW": ow, "PT": top, "PL": left}
         if mode == "avg" and count_pads:
             extents.update(EH=ih + top + bottom, EW=iw + left + right)
-        stored_channels = round_up(C, lanes)
+        channels_last = site.x.layout == NHWC
+        channels, blocks = (C, 1) if channels_last else (round_up(C, lanes), ceildiv(C, lanes))
         return Lowered(
-            "pool/window", WindowPoolParameters(kh, kw, sh, sw, dh, dw, mode, count_pads), extents,
-            (Operand("x", 0, N * stored_channels * IH * IW),), (Operand("y", 0, N * stored_channels * OH * OW),),
-            N * ceildiv(C, lanes) * OH, _name(site.op), "window", channels=stored_channels)
+            "pool/window", WindowPoolParameters(kh, kw, sh, sw, dh, dw, mode, count_pads, channels_last), extents,
+            (Operand("x", 0, N * channels * IH * IW),), (Operand("y", 0, N * channels * OH * OW),),
+            N * blocks * OH, _name(site.op) + "_x_nhwc" * channels_last, "window", channels=channels)
 
     def cost(self, site):
         # 1.5: a tap is loaded and combined; 2: the store.
-        return CALL + site.y.stored / site.isa.lanes * (product(site.attrs.kernel) * 1.5 + 2)
+        return CALL + _vectors(site.y, site.isa.lanes) * (product(site.attrs.kernel) * 1.5 + 2)
 
 
 class PlainPool(Kernel):
@@ -139,7 +151,7 @@ def _lowest_value(dtype: str) -> str:
 
 
 class GlobalPool(Kernel):
-    """Global pooling by vectors of channels."""
+    """Global pooling by vectors of channels, also for pools whose only window is the image."""
 
     name = "global"
     dtypes = (FLOAT32,)
@@ -149,22 +161,29 @@ class GlobalPool(Kernel):
     def layouts(self, site):
         if site.x.rank == 4 or site.isa.lanes == 1:
             yield (blocked(site.target),), (blocked(site.target),)
+        if site.x.rank == 4:
+            yield (NHWC,), (NHWC,)
+
+    def refuse(self, site):
+        return _not_global(site)
 
     def reorders_sums(self, site):
-        return site.x.rank != 4
+        return site.x.rank != 4 or "kernel" in site.attrs  # the window kernels add row by row
 
     def lower(self, site):
         lanes = site.isa.lanes
         N, C, S = extent_symbols("N", "C", "S")
         n, c = site.x.shape[:2]
-        return Lowered("pool/global", GlobalParameters(_mode(site.op)),
+        channels_last = site.x.layout == NHWC
+        channels, blocks = (C, 1) if channels_last else (round_up(C, lanes), ceildiv(C, lanes))
+        return Lowered("pool/global", GlobalParameters(_mode(site.op), channels_last),
                        {"N": n, "C": c, "S": product(site.x.shape[2:])},
-                       (Operand("x", 0, N * round_up(C, lanes) * S),), (Operand("y", 0, N * round_up(C, lanes)),),
-                       N * ceildiv(C, lanes), f"global_{_mode(site.op)}_pool", "blocks",
-                       channels=round_up(C, lanes))
+                       (Operand("x", 0, N * channels * S),), (Operand("y", 0, N * channels),), N * blocks,
+                       f"global_{_mode(site.op)}_pool" + "_x_nhwc" * channels_last,
+                       "channels" if channels_last else "blocks", channels=channels)
 
     def cost(self, site):
-        return CALL + site.x.stored / site.isa.lanes
+        return CALL + _vectors(site.x, site.isa.lanes)
 
 
 class PlainGlobalPool(Kernel):
@@ -177,18 +196,35 @@ class PlainGlobalPool(Kernel):
         # One value per channel has the same memory in both layouts, except for pad lanes.
         yield (PLAIN,), (PLAIN,)
 
+    def refuse(self, site):
+        return _not_global(site)
+
     def reorders_sums(self, site):
-        return site.x.rank == 4
+        return site.x.rank == 4 or "kernel" in site.attrs
 
     def lower(self, site):
         R, S = extent_symbols("R", "S")
-        return Lowered("pool/global_plain", GlobalParameters(_mode(site.op)),
+        return Lowered("pool/global_plain", ModeParameters(_mode(site.op)),
                        {"R": product(site.x.shape[:2]), "S": product(site.x.shape[2:])},
                        (Operand("x", 0, R * S),), (Operand("y", 0, R),), R, f"global_{_mode(site.op)}_pool", "plain")
 
     def cost(self, site):
         # 12: the lanes of a channel's sum are combined.
         return CALL + 1.5 * site.x.size / site.isa.lanes + 12 * site.y.size
+
+
+def _vectors(type_: TensorType, lanes: int) -> float:
+    """Returns the vectors of channels in a tensor."""
+    return product(type_.shape) / type_.shape[1] * -(-type_.shape[1] // lanes)
+
+
+def _not_global(site: Site) -> str | None:
+    """Returns why a pool has other windows than one that is the image; None if it has only that one."""
+    if "kernel" not in site.attrs:
+        return None
+    is_global = tuple(site.attrs.kernel) == tuple(site.x.shape[2:]) and not any(site.attrs.pads) \
+        and all(extent == 1 for extent in site.y.shape[2:]) and set(site.attrs.dilations) == {1}
+    return None if is_global else "has other windows than the image"
 
 
 def _name(op) -> str:

@@ -168,6 +168,7 @@ static MGC_INLINE mgc_v mgc_erf(mgc_v x)
 }
 #endif
 
+#if !defined(MGC_SPLITS)
 /* Splits positive finite x into 2^e * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); returns e. */
 static MGC_INLINE mgc_v mgc_split(mgc_v x, mgc_v *f)
 {
@@ -179,6 +180,15 @@ static MGC_INLINE mgc_v mgc_split(mgc_v x, mgc_v *f)
     *f = mgc_float(bits - (exponent << 23) + 0x3f800000u) - mgc_set1(1.0f);
     return mgc_float(exponent | 0x4b000000u) - shift;
 }
+
+/* Returns the result of mgc_log for positive finite x; otherwise what the logarithm of x is. */
+static MGC_INLINE mgc_v mgc_log_edge(mgc_v result, mgc_v x)
+{
+    const mgc_v zero = mgc_zero(), infinity = mgc_set1(MGC_INF);
+    const mgc_v edge = mgc_if_lt(x, zero, mgc_set1(MGC_NAN), x - infinity);
+    return mgc_if_lt(zero, x, mgc_if_lt(x, infinity, result, x), edge);
+}
+#endif
 
 /* Returns log(1 + f) - f for f in [sqrt(1/2) - 1, sqrt(2) - 1). */
 static MGC_INLINE mgc_v mgc_log1p_tail(mgc_v f)
@@ -199,10 +209,7 @@ static MGC_INLINE mgc_v mgc_log(mgc_v x)
     mgc_v f;
     const mgc_v e = mgc_split(x, &f);
     const mgc_v low = mgc_fma(e, mgc_set1(-2.12194440e-4f), mgc_log1p_tail(f));
-    const mgc_v result = mgc_fma(e, mgc_set1(0.693359375f), f + low);
-    const mgc_v zero = mgc_zero(), infinity = mgc_set1(MGC_INF);
-    const mgc_v edge = mgc_if_lt(x, zero, mgc_set1(MGC_NAN), x - infinity);
-    return mgc_if_lt(zero, x, mgc_if_lt(x, infinity, result, x), edge);
+    return mgc_log_edge(mgc_fma(e, mgc_set1(0.693359375f), f + low), x);
 }
 
 static MGC_INLINE mgc_v mgc_pow(mgc_v x, mgc_v y)

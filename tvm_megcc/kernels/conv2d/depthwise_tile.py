@@ -80,7 +80,7 @@ class DepthwiseTile(RvvWindows):
         """Prints the functions of all tiles."""
         if not self.in_registers:
             runs = {self.name(run): run for run in self.row_runs or self.row_tiles}
-            return [self.rows_tile(run, n) for run in runs.values() for n in self.lane_counts]
+            return [self.rows_tile(run, n) for run in runs.values() for n in self.valid_lanes]
         return [self.tile(run) for run in {self.name(run): run for run in self.runs}.values()]
 
     def call(self, run: Run, x_offset: str, count: str) -> str:
@@ -130,7 +130,7 @@ class DepthwiseTile(RvvWindows):
         return c.text
 
     @property
-    def lane_counts(self) -> list[str]:
+    def valid_lanes(self) -> list[str]:
         """The valid lanes of the vectors that occur: "" for all, "n" for fewer."""
         return [""] * self.has_whole + ["n"] * self.has_tail
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+from ..errors import MegccError
 
 
 def compile_(args: argparse.Namespace) -> int:
@@ -50,7 +55,6 @@ def embed_(args: argparse.Namespace) -> int:
 
 
 def _embedding_folder(args: argparse.Namespace, normalize: bool | None) -> int:
-    from ..errors import MegccError
     from ..options import CompileOptions
     from ..tools.lm import embedding_folder
     from ..tools.report import describe
@@ -105,10 +109,27 @@ def bench_(args: argparse.Namespace) -> int:
     from ..tools.lm import bench
     from .verbs import _print, _progress
 
+    if args.against:
+        return _bench_against(args)
+    if args.python:
+        raise MegccError("--python names interpreters of other engines: it needs --against")
     with _progress(args, f"measuring {args.path}"):
         rows = [bench.measure(args.path, args.target or None, threads, args.prompt, args.max_tokens, args.repeats)
                 for threads in args.threads or [None]]
     _print(args, bench.report(rows), bench.text)
+    return 0
+
+
+def _bench_against(args: argparse.Namespace) -> int:
+    from ..tools.lm import against
+    from .verbs import _print, logged
+
+    folder = Path(args.path)
+    settings = against.Settings(folder, args.target or "", against.parse_engines(args.against, folder),
+                                args.python or [], args.prompt, args.max_tokens, args.repeats)
+    with nullcontext() if args.quiet or args.verbose else logged(against.logger, logging.INFO):
+        rows = [against.compare(settings, threads) for threads in args.threads or [None]]
+    _print(args, {"comparisons": rows}, against.text)
     return 0
 
 

@@ -71,6 +71,10 @@ def language_models(verbs: Verbs) -> None:
     verb.add_argument("--max-tokens", type=count, default=64, metavar="N", help="tokens to generate (default: 64)")
     verb.add_argument("--repeats", type=count, default=3, metavar="N",
                       help="sequences; figures are medians (default: 3)")
+    verb.add_argument("--against", metavar="A,B", help="measure other programs in turns, each on its own model: "
+                                                       "llama.cpp=FILE.gguf, or NAME=FILE.py for one of your own")
+    verb.add_argument("--python", action="append", metavar="[NAME=]PATH",
+                      help="interpreter that has an engine (default: $MEGCC_BENCH_PYTHON, else this one)")
     add_target(verb, "one of the folder's targets (default: one that runs here)")
 
 

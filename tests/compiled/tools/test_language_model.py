@@ -121,6 +121,58 @@ def test_figures(folder, capsys):
     assert "was compiled for 1; compile it again with --threads 2" in capsys.readouterr().err
 
 
+#: An engine whose logits are all zero.
+OWN = """
+import numpy
+import peers
+
+class Engine(peers.Engine):
+    def load(self):
+        assert self.job.threads == 1 and self.job.prompt == 4
+
+    def reset(self):
+        pass
+
+    def read(self, tokens):
+        assert 0 < len(tokens) <= 4
+        return numpy.zeros({count})
+"""
+
+
+def test_figures_of_other_programs(folder, tmp_path, capsys):
+    """Engines are measured in turns; one that fails or is not there is a gap with a reason."""
+    for name, count in (("own", len(WORDS)), ("other", 3), ("failing", "tokens")):
+        (tmp_path / f"{name}.py").write_text(OWN.replace("{count}", str(count)))
+    engines = ",".join(["llama.cpp", *(f"{name}={tmp_path / name}.py" for name in ("own", "other", "failing"))])
+    options = ["--prompt", "9", "--max-tokens", "5", "--repeats", "2"]
+    assert main(["lm", "bench", str(folder), *options, "--against", engines, "--json"]) == 0
+    printed = capsys.readouterr()
+    (row,) = json.loads(printed.out)["comparisons"]
+    assert "megcc: threads: 1: round 2 of 2 …" in printed.err.splitlines()
+    assert {"megcc", "own", "other"} <= set(row["engines"]) and "failing" in row["absent"]
+    assert "llama.cpp" in row["engines"] or row["absent"]["llama.cpp"] == "not installed: pip install llama-cpp-python"
+    assert (row["differences"]["own"], row["differences"]["other"]) == (1, None)
+    for found in row["engines"].values():
+        assert len(found["prompt"]) == len(found["generation"]) == 2
+        assert 0 < found["load"] < found["first"] and min(found["prompt"] + found["generation"]) > 0
+    assert main(["lm", "bench", str(folder), *options, "--against", f"own={tmp_path}/own.py", "-q"]) == 0
+    assert main(["lm", "bench", str(folder), *options, "--against", f"own={tmp_path}/own.py"]) == 0
+    shown = capsys.readouterr().out
+    assert "prompt of 9, tokens/s" in shown and "ours / own" in shown and "differ from ours by 100.0%" in shown
+
+
+@pytest.mark.parametrize("options, message", [
+    (["--against", "gguf"], "there is no such engine; there are llama.cpp, and NAME=FILE.py"),
+    (["--against", "llama.cpp=missing.gguf"], "there is no file missing.gguf; llama.cpp=FILE names the model"),
+    (["--against", ","], "--against wants engines: llama.cpp"),
+    (["--python", "python3"], "it needs --against"),
+    (["--against", "llama.cpp", "--prompt", "20"], "are more than the context of 24"),
+    (["--against", "llama.cpp", "--python", "own=python3"], "own is none of the engines")])
+def test_other_programs_that_are_refused(folder, options, message, capsys):
+    assert main(["lm", "bench", str(folder), "--prompt", "9", "--max-tokens", "5", *options]) == 1
+    assert message in capsys.readouterr().err
+
+
 def test_what_is_no_language_model(folder, tmp_path, capsys):
     assert main(["lm", "generate", str(tmp_path), "a"]) == 1
     assert "is no language model: 'megcc lm compile MODEL.gguf" in capsys.readouterr().err

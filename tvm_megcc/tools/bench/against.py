@@ -351,9 +351,11 @@ class Gone(Exception):
 
 
 class Process:
-    """The process of one engine. Its output goes to a log, whose end explains a crash."""
+    """The process of one engine, which runs `script`, by default peers.py. Its output goes to a log, whose end explains
+    a crash."""
 
-    def __init__(self, python: str, what: str, job: dict, scratch: Path):
+    def __init__(self, python: str, what: str, job: dict, scratch: Path,
+                 script: Path | None = None):
         self.log = scratch / f"{job['engine']}.{what}.log"
         environment = dict(os.environ)
         if job["engine"] == OURS:
@@ -361,16 +363,17 @@ class Process:
                                                                       environment.get("PYTHONPATH"))))
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
-                [python, "-c", START, str(Path(__file__).with_name("peers.py")), what, json.dumps(job)],
+                [python or sys.executable, "-c", START, str(script or Path(__file__).with_name("peers.py")), what,
+                 json.dumps(job)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=scratch, env=environment)
 
-    def ask(self, seconds: float) -> dict:
+    def ask(self, seconds: float, patience: float = PATIENCE) -> dict:
         try:
             self._process.stdin.write(f"{seconds}\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             pass        # `answer` reports why
-        return self.answer(PATIENCE)
+        return self.answer(patience)
 
     def answer(self, patience: float) -> dict:
         """Returns the next answer. Raises Gone with the engine's own reason, or with how the process ended."""

@@ -41,7 +41,7 @@ READ_BYTES = 96 << 20
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured.
+    """The model, the engines and the size of a measurement.
 
     folder, target: the compiled model, as of `LanguageModel`.
     engines: name -> the model of a peer, or the Python file of a user's engine.

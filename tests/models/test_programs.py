@@ -166,6 +166,53 @@ def photograph() -> np.ndarray:
     return np.ascontiguousarray(small.repeat(2, 0).repeat(2, 1))
 
 
+def test_segment(tmp_path, cv):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    folder, picture = compiled("segment", tmp_path), photograph()
+    with tvm_megcc.load(folder) as program:
+        found = program.run({"picture": picture})["classes"][0]
+    reference = onnxruntime.InferenceSession(str(MODELS / "deeplab_v3_257/model.onnx"),
+                                             providers=["CPUExecutionProvider"])
+    pixels = resized(cv, picture, 257, 257, LINEAR)[None].astype(np.float32) / np.float32(127.5) - 1
+    (scores,) = reference.run(None, {"sub_7": pixels})
+    best = np.sort(scores[0], -1)
+    sure = best[..., -1] - best[..., -2] > 1e-3
+    assert sure.mean() > 0.99 and 0.05 < (found == 15).mean() < 0.95, "people, and something around them"
+    np.testing.assert_array_equal(found[sure], scores[0].argmax(-1)[sure])
+
+
+def test_detect_coco(tmp_path, cv):
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    folder, picture = compiled("detect-coco", tmp_path), photograph()
+    with tvm_megcc.load(folder) as program:
+        found = program.run({"picture": picture})
+    interpreter = litert.Interpreter(
+        str(MODELS / "ssd_mobilenet_v1_coco_int8/model.tflite"),
+        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], resized(cv, picture, 300, 300, LINEAR)[None])
+    interpreter.invoke()
+    boxes, classes, scores, count = (interpreter.get_tensor(row["index"]) for row in interpreter.get_output_details())
+    expected = boxes[0][:, [1, 0, 3, 2]] * np.array([640, 480, 640, 480])
+    assert found["count"].item() == count.item() > 0 and scores[0, 0] > 0.5 and classes[0, 0] == 0, "a person"
+    np.testing.assert_array_equal(found["classes"].reshape(-1), classes[0])
+    np.testing.assert_allclose(found["scores"].reshape(-1), scores[0], atol=1e-4)
+    np.testing.assert_allclose(found["boxes"].reshape(-1, 4), expected, atol=0.02)
+
+
+def test_enlarge(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    folder, picture = compiled("enlarge", tmp_path), np.ascontiguousarray(photograph()[100:324, 200:424, 1:2])
+    with tvm_megcc.load(folder) as program:
+        found = program.run({"picture": picture})["large"]
+    reference = onnxruntime.InferenceSession(str(MODELS / "super_resolution_10/model.onnx"),
+                                             providers=["CPUExecutionProvider"])
+    (large,) = reference.run(None, {"input": picture[None, :, :, 0][None].astype(np.float32) / 255})
+    expected = np.clip(large[0, 0] * 255, 0, 255)
+    assert np.abs(found[..., 0] - expected).max() < 0.501
+    assert found[1::3, 1::3].astype(int) == pytest.approx(picture.astype(int), abs=60), "the same picture"
+
+
 def places(size: tuple[int, int]) -> list[tuple[int, int, int]]:
     """Column, row and stride of each cell."""
     return [(column, row, stride) for stride in (8, 16, 32) for row in range(size[0] // stride)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps between a detector and what is drawn or cut out: boxes of its results, non-maximum suppression, boxes of the
-picture before a letterbox, and the place of a face by five points. Each is a network of ONNX operators.
+"""Steps after an object detector: decoding its outputs to boxes, non-maximum suppression, coordinates of the image
+before a letterbox, and the alignment of a face by five points. Each becomes a network of ONNX operators.
 
-Boxes are float32[count, 4]: left, top, right, bottom.
+Boxes are float32[count, 4], left, top, right and bottom in pixels; those of `ssd` are fractions of the image. Scores
+are float32[count, classes].
 """
 
 from __future__ import annotations
@@ -20,25 +21,35 @@ from .nodes import Nodes
 from .settings import Settings
 from .steps import ValueType
 
-_MOST = 1 << 15
-#: The most boxes of a detector, and scores that suppression looks at.
-_MOST_BOXES = 1 << 20
-#: Eyes, nose and corners of the mouth in a face of 112 by 112, left to right as the picture shows them: ArcFace's.
+#: The largest side of an image in pixels, and the largest stride.
+_MAX_SIDE = 1 << 15
+#: The largest number of boxes of a detector, and of scores that non-maximum suppression reads.
+_MAX_BOXES = 1 << 20
+#: Both eyes, nose and both corners of the mouth, [x, y] in pixels, in the aligned face of 112 by 112 pixels that
+#: ArcFace was trained on (Deng et al., "ArcFace: Additive Angular Margin Loss for Deep Face Recognition", 2019).
 FACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
 
 
 def _rows(given: Mapping[str, ValueType], name: str, columns: int) -> int:
-    """Returns how many rows of so many columns an input has."""
+    """Returns the number of rows of an input that has so many columns.
+
+    Raises:
+        MegccError: if its last extent is another, or if it has more than `_MAX_BOXES` rows.
+    """
     shape = given[name].shape
-    if not shape or shape[-1] != columns or prod(shape) // columns > _MOST_BOXES:
+    if not shape or shape[-1] != columns or prod(shape) // columns > _MAX_BOXES:
         raise MegccError(f"its input '{name}' is float32[count,{columns}], not {given[name]}")
     return prod(shape) // columns
 
 
 def _cells(settings: Settings, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Returns column and row of each cell of the grids of all strides, [count, 2], and its stride, [count, 1]."""
-    height, width = settings.sides("size", _MOST)
-    strides = settings.integers("strides", _MOST, (8, 16, 32))
+    """Returns column and row of each cell of the grids of all strides, [count, 2], and its stride, [count, 1].
+
+    Raises:
+        MegccError: if the grids have another number of cells than `count`.
+    """
+    height, width = settings.sides("size", _MAX_SIDE)
+    strides = settings.integers("strides", _MAX_SIDE, (8, 16, 32))
     places = [np.stack(np.meshgrid(np.arange(width // stride), np.arange(height // stride)), -1).reshape(-1, 2)
               for stride in strides]
     if sum(map(len, places)) != count:
@@ -48,12 +59,14 @@ def _cells(settings: Settings, count: int) -> tuple[npt.NDArray[np.float32], npt
     return np.concatenate(places).astype(np.float32), lengths[:, None]
 
 
-def _corners(graph: Nodes, middles: str, sizes: str, output: str) -> None:
+def _corners(graph: Nodes, centres: str, sizes: str, output: str) -> None:
+    """Adds boxes from their centres and sizes, each [count, 2]."""
     half = graph.add("Mul", [sizes, 0.5])
-    graph.add("Concat", [graph.add("Sub", [middles, half]), graph.add("Add", [middles, half])], output, axis=1)
+    graph.add("Concat", [graph.add("Sub", [centres, half]), graph.add("Add", [centres, half])], output, axis=1)
 
 
 def _columns(graph: Nodes, value: str, begin: int, end: int) -> str:
+    """Returns columns `begin` to `end`, without the latter."""
     return graph.add("Slice", [value, [begin], [end], [1]])
 
 
@@ -62,31 +75,35 @@ def _boxes(count: int) -> ValueType:
 
 
 def _yolox(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """Source: Ge et al., "YOLOX: Exceeding YOLO Series in 2021": middles from cells, sizes as powers of e."""
+    """Decodes offsets to the cell's corner and logarithms of sizes, both in strides.
+
+    Source: Ge et al., "YOLOX: Exceeding YOLO Series in 2021".
+    """
     columns = given["results"].shape[-1] if given["results"].shape else 0
     if columns < 6:
         raise MegccError(f"its input 'results' is float32[count,5 + classes], not {given['results']}")
     count = _rows(given, "results", columns)
     cells, strides = _cells(settings, count)
     rows = graph.add("Reshape", ["results", [count, columns]])
-    middles = graph.add("Mul", [graph.add("Add", [_columns(graph, rows, 0, 2), cells]), strides])
-    _corners(graph, middles, graph.add("Mul", [graph.add("Exp", [_columns(graph, rows, 2, 4)]), strides]), "out_boxes")
+    centres = graph.add("Mul", [graph.add("Add", [_columns(graph, rows, 0, 2), cells]), strides])
+    _corners(graph, centres, graph.add("Mul", [graph.add("Exp", [_columns(graph, rows, 2, 4)]), strides]), "out_boxes")
     graph.add("Mul", [_columns(graph, rows, 5, columns), _columns(graph, rows, 4, 5)], "out_scores")
     return {"boxes": _boxes(count), "scores": ValueType("float32", (count, columns - 5))}
 
 
 def _yolo(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """Rows of middle, size and scores, as YOLOv5 to YOLOv7 give them, or columns without objectness, as YOLOv8 does."""
-    across = settings.one_of("layout", ("rows", "columns"), "rows") == "columns"
+    """Decodes rows of centre, size, objectness and scores, as YOLOv5 to YOLOv7 have them, or columns without
+    objectness, as YOLOv8 has them."""
+    by_columns = settings.one_of("layout", ("rows", "columns"), "rows") == "columns"
     shape = given["results"].shape
-    first = 5 if settings.flag("objectness", not across) else 4
-    if len(shape) < 2 or prod(shape[:-2]) != 1 or min(shape[-2:]) < 1 or shape[-2 if across else -1] <= first:
-        raise MegccError(f"its input 'results' has {'columns' if across else 'rows'} of more than {first} numbers, and "
-                         f"is {given['results']}")
+    first = 5 if settings.flag("objectness", not by_columns) else 4
+    if len(shape) < 2 or prod(shape[:-2]) != 1 or min(shape[-2:]) < 1 or shape[-2 if by_columns else -1] <= first:
+        raise MegccError(f"its input 'results' has {'columns' if by_columns else 'rows'} of more than {first} numbers, "
+                         f"and is {given['results']}")
     rows = graph.add("Reshape", ["results", list(shape[-2:])])
-    if across:
+    if by_columns:
         rows = graph.add("Transpose", [rows], perm=[1, 0])
-    count, columns = shape[-2:] if not across else shape[:-3:-1]
+    count, columns = shape[-2:] if not by_columns else shape[:-3:-1]
     _corners(graph, _columns(graph, rows, 0, 2), _columns(graph, rows, 2, 4), "out_boxes")
     scores = _columns(graph, rows, first, columns)
     graph.add("Mul", [scores, _columns(graph, rows, 4, 5) if first == 5 else 1.0], "out_scores")
@@ -94,7 +111,11 @@ def _yolo(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> d
 
 
 def _ssd(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """Source: Liu et al., "SSD: Single Shot MultiBox Detector", section 2.2, with the variances of its code."""
+    """Decodes offsets to anchors: of the centre in sizes of the anchor, and logarithms of sizes.
+
+    Source: Liu et al., "SSD: Single Shot MultiBox Detector", section 2.2; the factors `variances` are those of its
+    code.
+    """
     count = _rows(given, "offsets", 4)
     maps, anchors = settings.table("maps", 2), settings.tables("anchors", 2)
     if len(maps) != len(anchors) or any(side != int(side) or not 1 <= side <= 4096 for sides in maps for side in sides):
@@ -102,32 +123,35 @@ def _ssd(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
     priors = sum(int(sides[0]) * int(sides[1]) * len(shapes) for sides, shapes in zip(maps, anchors, strict=True))
     if priors != count:
         raise MegccError(f"'maps' and 'anchors' have {priors} boxes, and there are {count} results")
-    middles, sizes = [], []
+    centres, sizes = [], []
     for (rows, columns), shapes in zip(maps, anchors, strict=True):
-        centres = np.stack(np.meshgrid((np.arange(columns) + 0.5) / columns, (np.arange(rows) + 0.5) / rows), -1)
-        middles.append(np.repeat(centres.reshape(-1, 2), len(shapes), 0))
+        points = np.stack(np.meshgrid((np.arange(columns) + 0.5) / columns, (np.arange(rows) + 0.5) / rows), -1)
+        centres.append(np.repeat(points.reshape(-1, 2), len(shapes), 0))
         sizes.append(np.tile(np.array(shapes), (int(rows * columns), 1)))
-    middle, size = (np.concatenate(parts).astype(np.float32) for parts in (middles, sizes))
+    centre, size = (np.concatenate(parts).astype(np.float32) for parts in (centres, sizes))
     variances = np.array(settings.numbers("variances", 4, (0.1, 0.1, 0.2, 0.2)), np.float32)
     offsets = graph.add("Reshape", ["offsets", [count, 4]])
     if settings.one_of("order", ("xy", "yx"), "xy") == "yx":
         offsets = graph.add("Gather", [offsets, [1, 0, 3, 2]], axis=1)
     moved = graph.add("Mul", [_columns(graph, offsets, 0, 2), size * variances[:2]])
     grown = graph.add("Exp", [graph.add("Mul", [_columns(graph, offsets, 2, 4), variances[2:]])])
-    _corners(graph, graph.add("Add", [moved, middle]), graph.add("Mul", [grown, size]), "out_boxes")
+    _corners(graph, graph.add("Add", [moved, centre]), graph.add("Mul", [grown, size]), "out_boxes")
     return {"boxes": _boxes(count)}
 
 
 def _yunet(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """Source: Wu et al., "YuNet: A Tiny Millisecond-level Face Detector", as OpenCV decodes it."""
+    """Decodes faces with five points each, [count, 10]. A score is sqrt(class * objectness), as in OpenCV.
+
+    Source: Wu et al., "YuNet: A Tiny Millisecond-level Face Detector".
+    """
     count = _rows(given, "boxes", 4)
     for name, columns in (("classes", 1), ("objects", 1), ("points", 10)):
         if _rows(given, name, columns) != count:
             raise MegccError(f"its inputs 'boxes' and '{name}' have different counts")
     cells, strides = _cells(settings, count)
     rows = graph.add("Reshape", ["boxes", [count, 4]])
-    middles = graph.add("Mul", [graph.add("Add", [_columns(graph, rows, 0, 2), cells]), strides])
-    _corners(graph, middles, graph.add("Mul", [graph.add("Exp", [_columns(graph, rows, 2, 4)]), strides]), "out_boxes")
+    centres = graph.add("Mul", [graph.add("Add", [_columns(graph, rows, 0, 2), cells]), strides])
+    _corners(graph, centres, graph.add("Mul", [graph.add("Exp", [_columns(graph, rows, 2, 4)]), strides]), "out_boxes")
     both = [graph.add("Clip", [graph.add("Reshape", [name, [count, 1]]), np.float32(0), np.float32(1)])
             for name in ("classes", "objects")]
     graph.add("Sqrt", [graph.add("Mul", both)], "out_scores")
@@ -138,11 +162,11 @@ def _yunet(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> 
 
 
 def _nms(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """Boxes by falling score, each class by itself: one goes if it overlaps a kept one by more than `overlap` of what
-    both cover. Rows after `count` have score 0, class and index -1."""
+    """Non-maximum suppression of each class by itself: boxes by descending score, without those whose intersection
+    over union with a kept box is more than `overlap`. Rows after `count` have score 0, class -1 and index -1."""
     count = _rows(given, "boxes", 4)
     classes = given["scores"].shape[-1] if prod(given["scores"].shape) != count else 1
-    if prod(given["scores"].shape) != count * classes or count * classes > _MOST_BOXES:
+    if prod(given["scores"].shape) != count * classes or count * classes > _MAX_BOXES:
         raise MegccError(f"its input 'scores' is float32[{count},classes], not {given['scores']}")
     most = settings.integer("most", 1, min(count * classes, 4096), min(count * classes, 100))
     overlap, least = settings.number("overlap", 0.5), settings.number("least", 0.25)
@@ -159,13 +183,14 @@ def _nms(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
     graph.add("Cast", [number], "out_count", to=7)
     column = graph.add("Reshape", [graph.add("Cast", [columns], to=7), [most]])
     graph.add("Where", [found, column, none], "out_classes")
-    # the first row with this box and this score is the one that was kept
-    alike = graph.add("Equal", [graph.add("Reshape", [best, [most, 1, 4]]),
+    # The operator returns no indices: the index is the first row that has this box and this score.
+    equal = graph.add("Equal", [graph.add("Reshape", [best, [most, 1, 4]]),
                                 graph.add("Reshape", [boxes, [1, count, 4]])])
-    alike = graph.add("ReduceMin", [graph.add("Cast", [alike], to=1), [2]], keepdims=0)
+    same_box = graph.add("ReduceMin", [graph.add("Cast", [equal], to=1), [2]], keepdims=0)
     class_scores = graph.add("Gather", [graph.add("Transpose", [scores], perm=[1, 0]), column], axis=0)
-    scored = graph.add("Cast", [graph.add("Equal", [class_scores, graph.add("Reshape", [values, [most, 1]])])], to=1)
-    row = graph.add("ArgMax", [graph.add("Mul", [alike, scored])], axis=1, keepdims=0)
+    equal = graph.add("Equal", [class_scores, graph.add("Reshape", [values, [most, 1]])])
+    same_score = graph.add("Cast", [equal], to=1)
+    row = graph.add("ArgMax", [graph.add("Mul", [same_box, same_score])], axis=1, keepdims=0)
     graph.add("Where", [found, row, none], "out_indices")
     return {"boxes": _boxes(most), "scores": ValueType("float32", (most,)),
             "classes": ValueType("int64", (most,)), "indices": ValueType("int64", (most,)),
@@ -173,14 +198,14 @@ def _nms(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
 
 
 def _unletterbox(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """Places in a letterbox as places in the picture before it, cut at its edges."""
+    """Converts points in a letterbox, rows of x and y, to points of the image before it, clipped to that image."""
     shape = given["places"].shape
     if not shape or shape[-1] % 2 or not 2 <= shape[-1] <= 64:
         raise MegccError(f"its input 'places' has pairs of x and y, and is {given['places']}")
     count = _rows(given, "places", shape[-1])
-    (rows, columns), (height, width) = settings.sides("size", _MOST), settings.sides("picture", _MOST)
-    x, y, across, down = letterboxed(rows, columns, height, width, settings)
-    scale = np.tile(np.array([width / across, height / down], np.float32), shape[-1] // 2)
+    (rows, columns), (height, width) = settings.sides("size", _MAX_SIDE), settings.sides("picture", _MAX_SIDE)
+    x, y, inner_width, inner_height = letterboxed(rows, columns, height, width, settings)
+    scale = np.tile(np.array([width / inner_width, height / inner_height], np.float32), shape[-1] // 2)
     moved = graph.add("Sub", [graph.add("Reshape", ["places", [count, shape[-1]]]),
                               np.tile(np.array([x, y], np.float32), shape[-1] // 2)])
     limits = np.tile(np.array([width, height], np.float32), shape[-1] // 2)
@@ -189,34 +214,35 @@ def _unletterbox(graph: Nodes, settings: Settings, given: Mapping[str, ValueType
 
 
 def _five_points(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """The matrix of `warp_affine` that cuts a face out: from the cut to the picture, turned, scaled and moved such that
-    five points come as near as possible to those of ArcFace.
+    """Returns the matrix of `warp_affine` that aligns a face, float32[6], from the aligned face to the image: the
+    inverse of the similarity transform that brings the five points nearest to `FACE`, scaled to `size`, by least
+    squares.
 
     Source: Umeyama, "Least-squares estimation of transformation parameters between two point patterns", 1991.
     """
     if prod(given["points"].shape) != 10:
         raise MegccError(f"its input 'points' has five pairs of x and y, and is {given['points']}")
-    height, width = settings.sides("size", _MOST)
-    target = FACE * min(height, width) / 112 + np.array([width - min(height, width), height - min(height, width)]) / 2
-    middle = target.mean(0)
-    centred = (target - middle).astype(np.float32)
+    height, width = settings.sides("size", _MAX_SIDE)
+    side = min(height, width)
+    target = FACE * side / 112 + np.array([width - side, height - side]) / 2
+    centre = target.mean(0)
+    centred = (target - centre).astype(np.float32)
     points = graph.add("Reshape", ["points", [5, 2]])
     mean = graph.add("ReduceMean", [points, [0]], keepdims=1)
     own = graph.add("Sub", [points, mean])
-    # sums of products: own is x y; with the target's x y, and its y -x
+    # With points (x, y) and the target (u, v) without their means: the sums of x u + y v and of x v - y u.
     pairs = [graph.add("ReduceSum", [graph.add("Mul", [own, other]), [0, 1]], keepdims=1)
              for other in (centred, np.stack([centred[:, 1], -centred[:, 0]], 1))]
     square = graph.add("ReduceSum", [graph.add("Mul", [own, own]), [0, 1]], keepdims=1)
     squares = graph.add("Add", [graph.add("Mul", [pairs[0], pairs[0]]), graph.add("Mul", [pairs[1], pairs[1]])])
     scale = graph.add("Div", [square, graph.add("Max", [squares, 1e-20])])
-    along, beside = (graph.add("Mul", [component, scale]) for component in pairs)
-    back = graph.add("Neg", [beside])
-    # [[a, b], [-b, a]], and what brings the middle of the target to that of the points
-    turn = graph.add("Concat", [graph.add("Concat", [along, beside], axis=1),
-                                graph.add("Concat", [back, along], axis=1)], axis=0)
-    moved = graph.add("Sub", [graph.add("Reshape", [mean, [2, 1]]),
-                              graph.add("MatMul", [turn, middle.astype(np.float32)[:, None]])])
-    graph.add("Reshape", [graph.add("Concat", [turn, moved], axis=1), [6]], "out_matrix")
+    cosine, sine = (graph.add("Mul", [component, scale]) for component in pairs)
+    # The scaled rotation [[cosine, sine], [-sine, cosine]], and the translation that brings mean to mean.
+    rotation = graph.add("Concat", [graph.add("Concat", [cosine, sine], axis=1),
+                                    graph.add("Concat", [graph.add("Neg", [sine]), cosine], axis=1)], axis=0)
+    translation = graph.add("Sub", [graph.add("Reshape", [mean, [2, 1]]),
+                                    graph.add("MatMul", [rotation, centre.astype(np.float32)[:, None]])])
+    graph.add("Reshape", [graph.add("Concat", [rotation, translation], axis=1), [6]], "out_matrix")
     return {"matrix": ValueType("float32", (6,))}
 
 

@@ -26,9 +26,9 @@ from .steps import Feature, Image, Loop, NamedFunction, Step, ValueType
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """A step after its network was compiled: artifact, image, or, of a loop, body.
+    """A step after its network was compiled. It has an artifact, an image or, as a loop, a body.
 
-    ports: (direction, index, value) of each value that a network takes or makes.
+    ports: (direction, index, value) of each input and output of a network; direction is "input" or "output".
     """
 
     row: Named
@@ -47,7 +47,7 @@ class CompiledStep:
 
     @property
     def work(self) -> int:
-        """The bytes that it needs while it runs."""
+        """The bytes of working memory that it needs while it runs."""
         if self.image:
             return self.image.work
         if self.artifact is None:
@@ -157,7 +157,7 @@ class Folder:
         return bundle.Program(name, written, container=self.joined.data, facts=facts)
 
     def _context(self) -> dict[str, Any]:
-        """Returns what the templates see."""
+        """Returns the variables of the templates."""
         description = self.description
         rates = dict(description.sample_rates) | {
             step.step.input: features.sample_rate(step.step) for step in self.flat
@@ -203,7 +203,8 @@ class Folder:
         return f"program->block + {self._offset_macro(name)}"
 
     def _bound(self, step: CompiledStep, of_caller: bool) -> list[dict[str, Any]]:
-        """Returns what a network reads and writes: what lies in the block, or what the caller of a run gives."""
+        """Returns the inputs and outputs of a network that lie in the block or, with `of_caller`, in the arguments of
+        the function that runs the program."""
         assert step.artifact is not None
         macros = dict(zip(("input", "output"), bundle.port_macros(step.artifact), strict=True))
         return [{"direction": direction, "index": macros[direction][index], "data": self._data(value),

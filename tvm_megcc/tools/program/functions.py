@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 
 class Function(NamedTuple):
-    """A function. make(graph, settings, types): adds nodes from the inputs, which have these
-    names, to the outputs, which have them after `out_`, and returns the outputs' types.
+    """A function of a step.
 
-    integers: the inputs that are int64; all others are float32.
-    optional: the inputs that may be left out.
-    paths: the keys that are paths; in a file they are relative to the folder of models.
+    Attributes:
+        keys: its settings.
+        inputs, outputs: their names.
+        make: make(graph, settings, types) adds nodes that compute the outputs, named `out_` and their name, and returns
+            the types of the outputs. The inputs have their own names, and `types` has their types.
+        integers: the inputs that are int64; all others are float32.
+        optional: the inputs that may be left out.
+        paths: the keys that are paths; in a file they are relative to the folder of models.
     """
 
     keys: tuple[str, ...]

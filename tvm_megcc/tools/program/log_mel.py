@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The features `log_mel` and `mfcc`: frames of sound, their spectrum, sums over mel filters, logarithms."""
+"""The features `log_mel` and `mfcc`: the spectrum of each frame of sound, a mel filter bank, logarithms and, for
+`mfcc`, cepstral coefficients."""
 
 from __future__ import annotations
 
@@ -17,21 +18,22 @@ from .steps import MOST_RATE
 if TYPE_CHECKING:
     import onnx
 
-#: The factor of each logarithm to the natural one.
+#: The natural logarithm times this is the logarithm of the setting `log`.
 _FACTORS = {"natural": 1.0, "log10": 1 / np.log(10), "decibel": 10 / np.log(10)}
 #: The most samples of a frame, samples between frames, and filters.
 _MOST = 1 << 16
 
 
 class LogMel:
-    """The model of a feature under construction. Each method adds the nodes of one stage.
+    """Builds the model of a feature: from `sound`, float32[samples], to `features`, float32[frames, mels] or
+    float32[frames, coefficients]. Each method adds the nodes of one stage.
 
     Raises:
         MegccError: for a setting that is missing, of another kind, or impossible, and for too few samples.
     """
 
     def __init__(self, settings: Settings, samples: int, cepstrum: bool):
-        """samples: of the sound that a run takes. cepstrum: the feature is `mfcc`."""
+        """Reads and checks the settings. samples: the number that a run takes. cepstrum: the feature is `mfcc`."""
         self.settings, self.samples, self.cepstrum, self.graph = settings, samples, cepstrum, Nodes()
         self.rate, self.fft, self.mels = (settings.integer(key, 1, most) for key, most in (
             ("sample_rate", MOST_RATE), ("fft", _MOST), ("mels", _MOST)))
@@ -47,7 +49,7 @@ class LogMel:
         emphasized = settings.one_of("preemphasis_of", ("sound", "frames"), "sound")
         self.emphasizes_sound = self.preemphasis != 0 and emphasized == "sound"
         self.emphasizes_frames = self.preemphasis != 0 and emphasized == "frames"
-        #: Whether a frame has `window` samples, and zeros up to `fft` behind them.
+        #: Whether a frame has `window` samples, followed by zeros up to `fft`.
         self.is_short = settings.one_of("frame", ("fft", "window"), "fft") == "window"
         self.frame = self.window if self.is_short else self.fft
         self.energy = cepstrum and settings.flag("energy")
@@ -55,13 +57,13 @@ class LogMel:
         self.normalize = settings.one_of("normalize", ("none", "mels", "mean"), "none")
         self.range = settings.number("range") if "range" in settings else None
         self._check()
-        #: Samples of the run before that a stream keeps; samples before and behind the sound that `pad` adds.
+        #: Samples of the previous run that a stream keeps, and samples that `pad` adds at each end of the sound.
         self.kept = max(self.frame - self.hop, 0) if self.stream else 0
-        self.beside = self.fft // 2 if self.pad != "none" else 0
-        self.length = samples + self.kept + 2 * self.beside
-        if self.length < self.frame or (self.pad == "reflect" and samples <= self.beside):
+        self.padding = self.fft // 2 if self.pad != "none" else 0
+        self.length = samples + self.kept + 2 * self.padding
+        if self.length < self.frame or (self.pad == "reflect" and samples <= self.padding):
             raise MegccError(f"{samples} samples are fewer than a frame of {self.frame} has")
-        #: All frames that the sound has, and those that are wanted.
+        #: The number of frames of the sound, and of those that the setting `frames` keeps.
         self.all_frames = 1 + (self.length - self.frame) // self.hop
         self.frames = settings.integer("frames", 1, self.all_frames, self.all_frames)
 
@@ -97,7 +99,7 @@ class LogMel:
         return graph.model("features")
 
     def _signal(self) -> str:
-        """Returns the sound with what stands before and behind it: [length]."""
+        """Returns the sound after the samples of the previous run, with gain, preemphasis and padding: [length]."""
         graph, signal, samples, state_length = self.graph, "sound", self.samples, self.kept
         if state_length:
             graph.input("before", [state_length])
@@ -109,14 +111,14 @@ class LogMel:
             signal = graph.add("Mul", [signal, gain])
         if self.emphasizes_sound:
             signal = _emphasized(graph, signal, self.preemphasis, samples + state_length, 0)
-        if self.beside:
-            signal = graph.add("Pad", [signal, [self.beside, self.beside]],
+        if self.padding:
+            signal = graph.add("Pad", [signal, [self.padding, self.padding]],
                                mode="constant" if self.pad == "zeros" else "reflect")
         return signal
 
     def _power(self, signal: str) -> tuple[str, str]:
         """Returns the spectrum of each frame, [frames, fft / 2 + 1], as magnitudes or their squares; and the logarithm
-        of each frame's energy, [frames, 1], if that is wanted."""
+        of each frame's energy, [frames, 1], or "" without the setting `energy`."""
         graph, fft = self.graph, self.fft
         power = self.settings.one_of("power", (2, 1), 2)
         taper = taper_of(self.settings.one_of("taper", ("hann", "hamming", "povey", "none"), "hann"), self.window,
@@ -141,7 +143,7 @@ class LogMel:
         return value, loudness
 
     def _separate_frames(self, signal: str) -> tuple[str, str]:
-        """Returns frames, [frames, fft], with zeros behind short ones; and the logarithms of their energies."""
+        """Returns frames, [frames, fft], short ones followed by zeros; and the logarithms of their energies."""
         graph, frame, loudness = self.graph, self.frame, ""
         rows = _framed(graph, signal, self.length, self.frames, frame, self.hop)
         if self.removes_dc:
@@ -156,7 +158,7 @@ class LogMel:
         return rows, loudness
 
     def _logarithms(self, value: str) -> str:
-        """Returns logarithms of sums over mel filters: [frames, mels]."""
+        """Returns logarithms of the mel filter bank's outputs: [frames, mels]."""
         graph = self.graph
         log = self.settings.one_of("log", tuple(_FACTORS), "natural")
         scale = self.settings.one_of("scale", ("slaney", "htk", "kaldi"), "slaney")
@@ -186,8 +188,8 @@ class LogMel:
         return value, count
 
     def _normalized(self, value: str) -> str:
-        """Returns values without the mean of all frames, divided by their deviation, if that is wanted; and then by the
-        settings `mean` and `std`."""
+        """Returns values normalized over all frames, as the setting `normalize` says: without their mean, or divided by
+        their standard deviation, too. Then subtracts `mean` and divides by `std`."""
         graph = self.graph
         if self.normalize != "none":
             value = graph.add("Sub", [value, graph.add("ReduceMean", [value, [0]], keepdims=1)])
@@ -203,7 +205,8 @@ class LogMel:
 
 
 def _emphasized(graph: Nodes, value: str, factor: float, length: int, axis: int) -> str:
-    """Returns x[n] - factor * x[n - 1]. The first sample of frames has itself before it, that of sound nothing."""
+    """Returns x[n] - factor * x[n - 1] along `axis`: 0 for sound, [length], in which x[-1] is 0, and 1 for frames,
+    [frames, length], in which x[-1] is x[0]."""
     if length == 1:
         return graph.add("Mul", [value, 1 - factor]) if axis else value
     earlier = graph.add("Slice", [value, [0], [length - 1], [axis]])
@@ -214,16 +217,16 @@ def _emphasized(graph: Nodes, value: str, factor: float, length: int, axis: int)
 
 
 def _framed(graph: Nodes, signal: str, length: int, frames: int, span: int, hop: int) -> str:
-    """Returns overlapping frames of `span` samples, [frames, span]: rows of `hop` samples, several in a row."""
-    beside = ceil(span / hop)
-    rows = frames - 1 + beside
+    """Returns overlapping frames, [frames, span]: the signal as rows of `hop` samples, of which a frame is several."""
+    rows_per_frame = ceil(span / hop)
+    rows = frames - 1 + rows_per_frame
     if rows * hop > length:
         signal = graph.add("Pad", [signal, [0, rows * hop - length]])
     elif rows * hop < length:
         signal = graph.add("Slice", [signal, [0], [rows * hop], [0]])
     table = graph.add("Reshape", [signal, [rows, hop]])
-    if beside == 1:
+    if rows_per_frame == 1:
         return table if span == hop else graph.add("Slice", [table, [0], [span], [1]])
     parts = [graph.add("Slice", [table, [offset, 0], [offset + frames, min(hop, span - offset * hop)], [0, 1]])
-             for offset in range(beside)]
+             for offset in range(rows_per_frame)]
     return graph.add("Concat", parts, axis=1)

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     import onnx
 
 
-def resample(found: Settings, samples: int) -> onnx.ModelProto:
-    """A polyphase filter as a convolution: a channel for each of the places that a sample of the result can have
-    between those of the sound.
+def resample(settings: Settings, samples: int) -> onnx.ModelProto:
+    """Returns a model from `sound`, float32[samples], to `features`, the same sound at the sample rate `to`: a
+    polyphase filter, that is, a convolution with one output channel for each phase, a position of an output sample
+    between two input samples.
 
-    Source: the low-pass filter of scipy.signal.resample_poly, a sinc of 20 zero crossings with Kaiser's window, 5.
+    Source: the low-pass filter of scipy.signal.resample_poly, a sinc of 20 zero crossings with a Kaiser window of
+    beta 5.
     """
-    before, after = found.integer("sample_rate", 1, MOST_RATE), found.integer("to", 1, MOST_RATE)
+    before, after = settings.integer("sample_rate", 1, MOST_RATE), settings.integer("to", 1, MOST_RATE)
     shared = gcd(before, after)
     up, down = after // shared, before // shared
     half = 10 * max(up, down)
@@ -36,7 +38,7 @@ def resample(found: Settings, samples: int) -> onnx.ModelProto:
     at = np.arange(up)[:, None] * down + half - np.arange(first, last + 1) * up
     weights = np.where((at >= 0) & (at <= 2 * half), response[np.clip(at, 0, 2 * half)], 0).astype(np.float32)
     graph, signal = Nodes(), "sound"
-    if found.flag("stream"):
+    if settings.flag("stream"):
         if samples % down:
             raise MegccError(f"'stream': a run takes {samples} samples, which is no multiple of {down}")
         state_length, steps, result = taps - down, samples // down, samples // down * up
@@ -49,12 +51,12 @@ def resample(found: Settings, samples: int) -> onnx.ModelProto:
         result = ceil(samples * up / down)
         steps = ceil(result / up)
         length = (steps - 1) * down + taps
-        behind = length + first - samples
-        signal = graph.add("Pad", [signal, [-first, behind]])
+        padding_after = length + first - samples
+        signal = graph.add("Pad", [signal, [-first, padding_after]])
     row = graph.add("Reshape", [signal, [1, 1, length]])
     phases = graph.add("Conv", [row, weights[:, None, :]], strides=[down])
-    line = graph.add("Reshape", [graph.add("Transpose", [phases], perm=[0, 2, 1]), [steps * up]])
-    graph.add("Slice", [line, [0], [result], [0]], "features")
+    interleaved = graph.add("Reshape", [graph.add("Transpose", [phases], perm=[0, 2, 1]), [steps * up]])
+    graph.add("Slice", [interleaved, [0], [result], [0]], "features")
     graph.input("sound", [samples])
     graph.output("features", [result])
     return graph.model("resample")

@@ -83,7 +83,12 @@ Taken = Union[str, int, float, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a program. name: that of what it runs, unless another is given. line: of its file, 0 without one."""
+    """A part of a program.
+
+    Attributes:
+        name: its name in C; "" for that of its network, operator or function.
+        line: its line in the file of the description, from 1; 0 without a file.
+    """
 
     name: str = field(default="", kw_only=True)
     line: int = field(default=0, kw_only=True, compare=False)
@@ -92,18 +97,25 @@ class Step:
 
     @property
     def taken(self) -> list[str]:
-        """The values that it takes."""
+        """The values that it reads."""
         raise NotImplementedError
 
     @property
     def produced(self) -> list[str]:
-        """The values that it makes."""
+        """The values that it computes."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Network(Step):
-    """A network. path: its file. inputs, outputs: its names -> values. options: as `tvm_megcc.compile` takes them."""
+    """A network.
+
+    Attributes:
+        path: the file of its model.
+        inputs: input of the network -> value of the program.
+        outputs: output of the network -> value of the program.
+        options: arguments of `tvm_megcc.compile`.
+    """
 
     path: str
     inputs: Mapping[str, str]
@@ -149,7 +161,7 @@ class Operator(Step):
 
 @dataclass(frozen=True)
 class Function(Step):
-    """A function with settings, its own keys, that makes one value of one."""
+    """A function that computes one value from another. settings: its own keys of the description."""
 
     function: str
     input: str
@@ -186,9 +198,12 @@ class Feature(Function):
 
 @dataclass(frozen=True)
 class NamedFunction(Step):
-    """A function with settings, its own keys, whose inputs and outputs have names.
+    """A function whose inputs and outputs have names.
 
-    inputs, outputs: its names -> values; outputs that nobody wants are left out.
+    Attributes:
+        inputs: input of the function -> value of the program.
+        outputs: output of the function -> value of the program; outputs that nobody reads are left out.
+        settings: its own keys of the description.
     """
 
     function: str
@@ -207,7 +222,7 @@ class NamedFunction(Step):
 
 @dataclass(frozen=True)
 class Detection(NamedFunction):
-    """A function between a detector and what is done with its boxes: `detections.FUNCTIONS`."""
+    """A function of the outputs of an object detector: `detections.FUNCTIONS`."""
 
     kind: ClassVar[str] = "detection"
 

@@ -49,7 +49,7 @@ static inline double mgd_with_sign(double magnitude, double sign)
     return mgd_double((mgd_bits(magnitude) & 0x7fffffffffffffffu) | (mgd_bits(sign) & 0x8000000000000000u));
 }
 
-/* Returns a * b + c, rounded twice. */
+/* Returns a * b + c, rounded twice: a statement each, so that no compiler fuses them. */
 static inline double mgd_mla(double a, double b, double c)
 {
     const double product = a * b;
@@ -119,14 +119,14 @@ static inline double mgd_sqrt(double x)
     const uint64_t bits = mgd_bits(tiny ? x * 18014398509481984.0 : x);
     const int32_t exponent = (int32_t)(bits >> 52) - (tiny ? 1023 + 54 : 1023);
     const bool odd = ((uint32_t)exponent & 1u) != 0u;
-    uint64_t left = ((bits & 0xfffffffffffffu) | 0x10000000000000u) << (odd ? 2u : 1u), root = 0, twice = 0;
+    uint64_t remainder = ((bits & 0xfffffffffffffu) | 0x10000000000000u) << (odd ? 2u : 1u), root = 0, twice = 0;
     for (uint64_t digit = 0x20000000000000u; digit != 0u; digit >>= 1) {
-        if (twice + digit <= left) {
-            left -= twice + digit;
+        if (twice + digit <= remainder) {
+            remainder -= twice + digit;
             twice += 2u * digit;
             root += digit;
         }
-        left *= 2u;
+        remainder *= 2u;
     }
     root = (root + (root & 1u)) >> 1;
     const int32_t half = (exponent - (odd ? 1 : 0)) / 2 + 1022;
@@ -276,6 +276,7 @@ static inline double mgd_sin_near(double high, double low)
     return high + tail;
 }
 
+/* Returns cos(high + low) for the same. */
 static inline double mgd_cos_near(double high, double low)
 {
     static const double p[] = { 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600,
@@ -285,6 +286,7 @@ static inline double mgd_cos_near(double high, double low)
     return rest + (tail - high * low);
 }
 
+/* Returns sin(x + quadrants * pi / 2). */
 static inline double mgd_sine(double x, uint32_t quadrants)
 {
     double high, low;
@@ -329,7 +331,7 @@ static inline double mgd_tan(double x)
 
 static inline double mgd_atan(double x)
 {
-    /* atan(k / 4) */
+    /* atan(k / 4), and what its rounding lost. With k / 4 the nearest to a: atan(a) = atan(k / 4) + atan(t). */
     static const double table[] = { 0.0, 0.24497866312686414, 0.4636476090008061, 0.6435011087932844,
                                     0.7853981633974483 };
     static const double rest[] = { 0.0, 1.0698755618734451e-17, 2.2698777452961687e-17, 1.5834785051444286e-17,

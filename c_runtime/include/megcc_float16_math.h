@@ -152,6 +152,7 @@ static MGC_INLINE mgh_v mgh_folded(const float *totals)
     return mgh_both(mgc_load(totals), mgc_load(totals + MGH_LANES / 2));
 }
 
+/* A function of float16 by that of float. */
 #define MGH_FUNCTION(name) \
     static MGC_INLINE mgh_v mgh_##name(mgh_v v) { return mgh_both(mgc_##name(mgh_low(v)), mgc_##name(mgh_high(v))); }
 MGH_FUNCTION(exp)
@@ -176,6 +177,7 @@ static MGC_INLINE mgh_v mgh_pow(mgh_v a, mgh_v b)
     return mgh_both(mgc_pow(mgh_low(a), mgh_low(b)), mgc_pow(mgh_high(a), mgh_high(b)));
 }
 
+/* From here on, the names without mgh_ are those of float16. */
 #undef MGC_LANES
 #define MGC_LANES MGH_LANES
 #define mgc_v mgh_v

@@ -36,7 +36,8 @@ static MGC_INLINE mgc_v mgc_exp_fraction(mgc_v r)
     return mgc_fma(mgc_fma(p, r, mgc_set1(1.0f)), r, mgc_set1(1.0f));
 }
 
-/* Returns x - n * ln 2. */
+/* Returns x - n * ln 2. ln 2 is the sum of two floats, the first with so few bits that n times it is exact (Cody and Waite,
+ * 1980). */
 static MGC_INLINE mgc_v mgc_exp_rest(mgc_v x, mgc_v n)
 {
     return mgc_fma(n, mgc_set1(2.12194440e-4f), mgc_fma(n, mgc_set1(-0.693359375f), x));
@@ -235,8 +236,8 @@ static MGC_INLINE mgc_v mgc_pow(mgc_v x, mgc_v y)
     const mgc_v shrinks = mgc_if_lt(y, zero, infinity, mgc_if_lt(zero, y, zero, y));
     result = mgc_if_lt(zero, magnitude, result, shrinks + magnitude);
     result = mgc_if_lt(mgc_set1(3.40282347e38f), magnitude, grows, result);
-    const mgc_v fractional = mgc_if_lt(mgc_floor(y), y, one, zero), halved = y * half;
-    const mgc_v odd = mgc_if_lt(mgc_floor(halved), halved, one - fractional, zero);
+    const mgc_v fractional = mgc_if_lt(mgc_floor(y), y, one, zero), half_y = y * half;
+    const mgc_v odd = mgc_if_lt(mgc_floor(half_y), half_y, one - fractional, zero);
     result = mgc_if_lt(zero, odd, mgc_with_sign(result, x), result);
     const mgc_v negative = mgc_if_lt(x, zero, mgc_if_lt(magnitude, infinity, one, zero), zero);
     result = mgc_if_lt(zero, negative * fractional, mgc_set1(MGC_NAN), result);
@@ -244,6 +245,7 @@ static MGC_INLINE mgc_v mgc_pow(mgc_v x, mgc_v y)
     return mgc_if_lt(zero, mgc_abs(y), result, mgc_if_lt(y, one, one, result));
 }
 
+/* Computes each lane by the function of doubles. */
 #define MGC_BY_LANES(name)                                   \
     static MGC_INLINE mgc_v mgc_##name(mgc_v x)              \
     {                                                        \

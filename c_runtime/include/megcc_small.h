@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Storage-only types of 16 bits and fewer: bfloat16, floats of 8 and 4 bits, powers of two, integers of 4 and 2 bits.
- * float16 is in megcc_double.h, which includes this header.
+ * Conversions of storage-only types to and from float: bfloat16, and floats of 8 and 4 bits, which are called by their
+ * exponent (e) and mantissa (m) bits as in ONNX (OCP 8-bit floating point specification; fnuz: arXiv 2206.02915; e8m0 and
+ * e2m1: OCP microscaling formats). float16 is in megcc_double.h, which includes this header.
  */
 #ifndef MEGCC_SMALL_H
 #define MEGCC_SMALL_H
@@ -30,7 +31,8 @@ static inline uint16_t mgc_to_bf16(float x)
     return (uint16_t)(x != x ? (bits >> 16 & 0x8000u) | 0x7fc0u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* Decodes a float of `bits` bits, `fraction` of them after the point. least: exponent of the smallest normal one. */
+/* Decodes a float of `bits` bits: sign, exponent, and `fraction` bits of mantissa. least: the exponent of the smallest normal
+ * number. Infinity and NaN are not decoded. */
 static inline float mgc_from_small(uint32_t code, int bits, int fraction, int least)
 {
     const uint32_t point = (uint32_t)fraction, sign_at = (uint32_t)bits - 1u;
@@ -98,7 +100,8 @@ static inline uint8_t mgc_to_small(double x, int bits, int fraction, int least, 
     return (uint8_t)((nan & bit) != 0u && (code == 0u || code == nan) ? code : sign | code);
 }
 
-/* rounding: 1 up, 0 down, -1 to the nearest. */
+/* Returns the exponent of |x| as a power of two, biased by 127. rounding: 1 up, 0 down, -1 to the nearest. saturate: numbers
+ * above 2^127 give that power; otherwise NaN, 255. NaN and infinity give NaN. */
 static inline uint8_t mgc_to_f8e8m0fnu(float x, int rounding, int saturate)
 {
     const uint32_t bits = mgc_bits_of_float(x), exponent = bits >> 23 & 255u, fraction = bits & 0x7fffffu;

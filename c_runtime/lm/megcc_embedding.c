@@ -8,6 +8,7 @@
 
 #include "megcc_embedding.h"
 
+/* Fills `error`, which may be NULL, and returns `status`. */
 static int32_t refused(megcc_error *error, int32_t status, const char *where, uint64_t needed)
 {
     const megcc_error found = { status, MEGCC_NONE, where, 0, needed };
@@ -17,6 +18,7 @@ static int32_t refused(megcc_error *error, int32_t status, const char *where, ui
     return status;
 }
 
+/* The number of tokens that the network expects around a text. */
 static uint32_t around(const megcc_embedding_model *model)
 {
     return (uint32_t)(model->first != UINT32_MAX) + (uint32_t)(model->last != UINT32_MAX);
@@ -27,7 +29,8 @@ uint32_t megcc_embedding_room(const megcc_embedding_model *model)
     return model->context - around(model);
 }
 
-/* The square root of a sum of squares, at least 1e-12, with 30 bits: an integer root, which needs no library. */
+/* The square root of a sum of squares, at least 1e-12, with 30 bits; infinity and NaN for these. The sum is scaled by a power
+ * of 4 into [2^60, 2^62), whose integer root is computed bit by bit, so no library is needed. */
 static double length_of(double squares)
 {
     double unit = 1.0;
@@ -56,6 +59,7 @@ static double length_of(double squares)
     return (double)root * unit;
 }
 
+/* Pools rows [count][width] of float32 to vector[width]. */
 static void pool(const megcc_embedding_model *model, const float *rows, uint32_t count, float *vector)
 {
     for (uint32_t i = 0; i < model->width; i++) {
@@ -70,6 +74,7 @@ static void pool(const megcc_embedding_model *model, const float *rows, uint32_t
     }
 }
 
+/* Divides a vector by its length. */
 static void normalize(float *vector, uint32_t width)
 {
     double squares = 0.0;
@@ -82,6 +87,7 @@ static void normalize(float *vector, uint32_t width)
     }
 }
 
+/* Writes the inputs: tokens, ones for the mask, zeros for types. */
 static int32_t fill(const megcc_embedding_model *model, megcc_session *session, const uint32_t *tokens, uint32_t count,
                     megcc_error *error)
 {

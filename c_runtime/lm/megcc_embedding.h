@@ -28,9 +28,9 @@ typedef struct megcc_embedding_model {
     uint8_t normalize;          /* whether the embedding gets length 1 */
 } megcc_embedding_model;
 
-/* Writes the embedding of a text: vector[width]. tokens: `context` of them; those of the text begin at index 1 if there is a
- * first one, else at 0. count: how many the text has, even if more than fit, and were written; the rest is cut. shapes: of
- * all inputs. MEGCC_E_ARGUMENT: there are no tokens. */
+/* Writes the embedding of a text: vector[width]. tokens[context]: those of the text begin at index 1 if there is a first one,
+ * else at 0. count: how many tokens the text has; those that do not fit are cut off, and need not be in `tokens`.
+ * shapes[inputs]: work memory. MEGCC_E_ARGUMENT: there are no tokens. */
 int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_model *network, megcc_session *session,
                             megcc_shape *shapes, uint32_t *tokens, uint32_t count, float *vector, megcc_error *error);
 

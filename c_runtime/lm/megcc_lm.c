@@ -6,6 +6,7 @@
 
 #include "megcc_lm.h"
 
+/* Fills `error`, which may be NULL, and returns `status`. */
 static int32_t refused(megcc_error *error, int32_t status, const char *where, uint64_t needed)
 {
     const megcc_error found = { status, MEGCC_NONE, where, 0, needed };
@@ -35,7 +36,7 @@ void megcc_lm_reset(megcc_lm *lm)
     memset(lm->memory.seen, 0, (lm->model->tokenizer->tokens + 31u) / 32u * sizeof *lm->memory.seen);
 }
 
-/* Sets the shapes for a run of so many tokens; keys and values stay. */
+/* Sets the shapes of the inputs for a run of `count` tokens; the KV cache stays. */
 static int32_t shape(megcc_lm *lm, uint32_t count, megcc_error *error)
 {
 #ifndef MEGCC_NO_DYNAMIC
@@ -62,11 +63,11 @@ static int32_t shape(megcc_lm *lm, uint32_t count, megcc_error *error)
 
 int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error)
 {
-    const uint32_t room = lm->model->context - lm->length;
+    const uint32_t capacity = lm->model->context - lm->length;
     if (!count) {
         return refused(error, MEGCC_E_ARGUMENT, "tokens", 1);
     }
-    if (count > room) {
+    if (count > capacity) {
         return refused(error, MEGCC_E_ARGUMENT, "context", (uint64_t)lm->length + count);
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -108,6 +109,7 @@ int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, floa
 
 /* --- text ------------------------------------------------------------------------------------------------------ */
 
+/* Whether a token ends a text. */
 static int32_t is_end(const megcc_lm_model *model, uint32_t token)
 {
     for (uint32_t i = 0; i < model->end_count; i++) {
@@ -118,8 +120,8 @@ static int32_t is_end(const megcc_lm_model *model, uint32_t token)
     return 0;
 }
 
-/* Returns the offset of the first stop string, or `size` if there is none. Then *begun is the number of bytes at the
- * end that may be the beginning of one. */
+/* Returns the offset of the first stop string in a text, or `size` if there is none. *begun: the number of bytes at the end
+ * of the text that may be the beginning of one, which later pieces complete. */
 static size_t stop_in(const char *text, size_t size, const megcc_lm_options *options, size_t *begun)
 {
     size_t first = size;
@@ -152,21 +154,20 @@ static size_t longest_stop(const megcc_lm_options *options)
     return most;
 }
 
-/* Generates after `count` tokens that lie in the memory. */
-static int32_t go_on(megcc_lm *lm, uint32_t count, const megcc_lm_options *options, megcc_lm_piece piece, void *user,
-                     megcc_error *error)
+/* Reads `count` tokens at memory.tokens, and generates a text after them. */
+static int32_t generate(megcc_lm *lm, uint32_t count, const megcc_lm_options *options, megcc_lm_piece piece,
+                        void *user, megcc_error *error)
 {
     const megcc_tokenizer *tokenizer = lm->model->tokenizer;
     megcc_sampler sampler = options->sampler;
     megcc_decoder decoder = { { 0 }, 0, 0 };
     char *text = lm->memory.text;
-    size_t held = 0; /* bytes of text that are not given yet */
+    size_t pending = 0; /* bytes at `text` that the caller has not got yet */
     float *logits;
     sampler.draws = 0;
     int32_t status = megcc_lm_step(lm, lm->memory.tokens, count, &logits, error);
-    for (uint32_t made = 0; !status && (!options->max_tokens || made < options->max_tokens); made++) {
-        if (options->token) {
-/* the sampler overwrites them */
+    for (uint32_t generated = 0; !status && (!options->max_tokens || generated < options->max_tokens); generated++) {
+        if (options->token) { /* the sampler overwrites the logits */
             memcpy(options->logits, logits, tokenizer->tokens * sizeof *logits);
         }
         const uint32_t token = megcc_sampler_choose(&sampler, logits, tokenizer->tokens, lm->memory.seen);
@@ -176,22 +177,22 @@ static int32_t go_on(megcc_lm *lm, uint32_t count, const megcc_lm_options *optio
         if (options->token) {
             options->token(user, token, megcc_sampler_log_probability(options->logits, tokenizer->tokens, token));
         }
-        held += megcc_decoder_add(tokenizer, &decoder, token, text + held, lm->memory.text_bytes - held);
+        pending += megcc_decoder_add(tokenizer, &decoder, token, text + pending, lm->memory.text_bytes - pending);
         size_t begun;
-        const size_t stop = stop_in(text, held, options, &begun), sure = stop < held ? stop : held - begun;
-        if ((sure && piece(user, text, sure)) || stop < held) {
+        const size_t stop = stop_in(text, pending, options, &begun), sure = stop < pending ? stop : pending - begun;
+        if ((sure && piece(user, text, sure)) || stop < pending) {
             return MEGCC_OK;
         }
-        held -= sure;
-        memmove(text, text + sure, held);
+        pending -= sure;
+        memmove(text, text + sure, pending);
         if (lm->length == lm->model->context) {
             break;
         }
         status = megcc_lm_step(lm, &token, 1, &logits, error);
     }
-    held += megcc_decoder_end(&decoder, text + held, lm->memory.text_bytes - held);
-    if (!status && held) {
-        piece(user, text, held);
+    pending += megcc_decoder_end(&decoder, text + pending, lm->memory.text_bytes - pending);
+    if (!status && pending) {
+        piece(user, text, pending);
     }
     return status;
 }
@@ -199,11 +200,11 @@ static int32_t go_on(megcc_lm *lm, uint32_t count, const megcc_lm_options *optio
 int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options,
                           megcc_lm_piece piece, void *user, megcc_error *error)
 {
-    static const megcc_lm_options likeliest;
+    static const megcc_lm_options greedy;
     const megcc_lm_model *model = lm->model;
-    const uint32_t room = model->context - lm->length, begin = lm->length ? MEGCC_NO_TOKEN : model->begin;
+    const uint32_t capacity = model->context - lm->length, begin = lm->length ? MEGCC_NO_TOKEN : model->begin;
     uint32_t *tokens = lm->memory.tokens;
-    options = options ? options : &likeliest;
+    options = options ? options : &greedy;
     const size_t needed = MEGCC_DECODER_ROOM(model->tokenizer->longest) + longest_stop(options);
     if (needed > lm->memory.text_bytes) {
         return refused(error, MEGCC_E_ARGUMENT, "text", needed);
@@ -214,7 +215,7 @@ int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const meg
         return refused(error, MEGCC_E_ARGUMENT, "work", MEGCC_TOKENIZER_WORK((uint64_t)size) * sizeof *lm->memory.work);
     }
     const uint32_t adds = begin != MEGCC_NO_TOKEN && !(found && tokens[1] == begin);
-    if ((uint32_t)found + adds > room) {
+    if ((uint32_t)found + adds > capacity) {
         return refused(error, MEGCC_E_ARGUMENT, "context", (uint64_t)lm->length + (uint32_t)found + adds);
     }
     if (adds) {
@@ -222,11 +223,12 @@ int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const meg
     } else {
         memmove(tokens, tokens + 1, (uint32_t)found * sizeof *tokens);
     }
-    return go_on(lm, (uint32_t)found + adds, options, piece, user, error);
+    return generate(lm, (uint32_t)found + adds, options, piece, user, error);
 }
 
 /* --- conversations --------------------------------------------------------------------------------------------- */
 
+/* Appends to memory.text at offset *at, and advances that, even beyond the memory, where nothing is written. */
 static void append(megcc_lm *lm, size_t *at, const char *text, size_t size)
 {
     if (*at <= lm->memory.text_bytes && size <= lm->memory.text_bytes - *at) {

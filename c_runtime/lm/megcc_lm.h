@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* The strings between messages of a conversation, of the model's chat template. NULL: the template has no such place. */
+/* The strings of the model's chat template before, between and after messages. NULL: the template does not have that one. */
 typedef struct megcc_lm_chat {
     const char *first;          /* before the first question, without a system message */
     const char *system;         /* before a system message */
@@ -30,16 +30,17 @@ typedef struct megcc_lm_model {
     const uint32_t *ends;       /* tokens that end a text */
     uint32_t end_count;
     uint32_t begin;             /* token before every text, or MEGCC_NO_TOKEN */
-    uint32_t context;           /* tokens there is room for */
+    uint32_t context;           /* the most tokens of a text: those read and those generated */
     uint32_t prompt;            /* most tokens of a run */
-    uint32_t inputs, input_ids, logits; /* of the network: number of inputs, indices */
+    uint32_t inputs;            /* number of inputs of the network */
+    uint32_t input_ids, logits; /* index of the input for tokens, int64, and of the output float32 [1, tokens of vocabulary] */
 } megcc_lm_model;
 
 /* Memory of the caller. */
 typedef struct megcc_lm_memory {
     uint32_t *seen;             /* a bit for each token of the vocabulary */
-    uint32_t *tokens;           /* context + 1 */
-    megcc_shape *shapes;        /* inputs */
+    uint32_t *tokens;           /* [context + 1] */
+    megcc_shape *shapes;        /* [inputs] */
     uint32_t *work;             /* of the tokenizer */
     size_t work_bytes;
     char *text;                 /* a prompt with the strings around it; then what may be the beginning of a stop string,
@@ -82,7 +83,7 @@ void megcc_lm_open(megcc_lm *lm, const megcc_lm_model *model, const megcc_model 
 void megcc_lm_reset(megcc_lm *lm);
 
 /* Reads tokens after everything read so far. logits: of the token after them, for each of the vocabulary, until the next
- * run; they may be overwritten. MEGCC_E_ARGUMENT: there is no room for so many in the context. */
+ * run; they may be overwritten. MEGCC_E_ARGUMENT: so many do not fit in the context, or one is not in the vocabulary. */
 int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error);
 
 /* Reads a text after everything read so far, and goes on with it. MEGCC_E_ARGUMENT: it does not fit in the context (`where`

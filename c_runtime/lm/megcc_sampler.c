@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sampling with integers. A logit becomes a number of 2^-24, the softmax weight exp((logit - highest) / temperature) one
- * of 2^-31, which takes the logit's place in memory. `top_k`, `top_p` and `min_p` keep the tokens with the largest
+ * Sampling with integers. A logit becomes an integer in units of 2^-24, the softmax weight exp((logit - highest) /
+ * temperature) one in units of 2^-31, which overwrites the logit. `top_k`, `top_p` and `min_p` keep the tokens with the largest
  * weights; of equal weights, those with the smaller numbers. The cut-off is found by looking at the weights 4 bits at a
  * time, so that nothing is sorted (a radix select).
  */
@@ -29,7 +29,7 @@ void megcc_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t blo
     }
 }
 
-/* A random number below `limit`: the upper half of its product with one of 64 bits. */
+/* A random number below `limit`: the upper 64 bits of the product of `limit` and a random number of 64 bits. */
 static uint64_t draw(megcc_sampler *s, uint64_t limit)
 {
     const uint32_t counter[4] = { (uint32_t)s->draws, (uint32_t)(s->draws >> 32), 0, 0 };
@@ -52,7 +52,8 @@ static int64_t fixed(float logit)
     return (int64_t)((logit < limit ? logit : limit) * 16777216.0f);
 }
 
-/* 2^-x in units of 2^-31, for x in units of 2^-48 below 64: by tables for 8 bits behind the point, then 1 - r + r^2/2. */
+/* 2^-x in units of 2^-31, for x in units of 2^-48 below 64: tables for 2^-(i / 16) and
+ * 2^-(i / 256) by the first 8 fractional bits, then e^-r = 1 - r + r^2 / 2 for the rest r, below 2^-8 * ln 2. */
 static uint32_t power(uint64_t x)
 {
     static const uint32_t coarse[16] = {
@@ -69,6 +70,7 @@ static uint32_t power(uint64_t x)
     return (uint32_t)((table * (0x80000000u - rest + (rest * rest >> 32)) >> 31) >> (x >> 48));
 }
 
+/* The weight that overwrote a logit. */
 static uint32_t weight(const float *logits, uint32_t index)
 {
     uint32_t found;
@@ -86,7 +88,7 @@ static int64_t highest_fixed(const float *logits, uint32_t count)
     return highest;
 }
 
-/* The weight of a logit that is so far below the highest one. */
+/* The weight of a logit that is `below` (units of 2^-24) the highest one. slope: log2(e) / temperature in units of 2^-24. */
 static uint32_t weight_below(uint64_t below, uint64_t slope)
 {
     const uint64_t reach = (uint64_t)33 << 48; /* where a weight is 0 */
@@ -95,7 +97,7 @@ static uint32_t weight_below(uint64_t below, uint64_t slope)
 
 #define LOG2_E 24204406.0f /* in units of 2^-24 */
 
-/* Puts weights in the place of logits, and returns their sum. */
+/* Overwrites logits with weights, and returns their sum. */
 static uint64_t to_weights(float *logits, uint32_t count, float temperature)
 {
     const float steep = LOG2_E / temperature;
@@ -110,7 +112,8 @@ static uint64_t to_weights(float *logits, uint32_t count, float temperature)
     return sum;
 }
 
-/* log2(x) in units of 2^-24, for x from 2^31 to 2^53: bits behind the point by squaring. */
+/* log2(x) in units of 2^-24, for x from 2^31 to 2^53: fractional bits by squaring x: each square that
+ * exceeds 2 gives a 1, and is halved. */
 static int64_t log2_of(uint64_t x)
 {
     int64_t found = 31;

@@ -12,6 +12,7 @@
 #define V3_ECX (bit_FMA | bit_MOVBE | bit_F16C | bit_OSXSAVE | bit_AVX)
 #define V3_EBX (bit_AVX2 | bit_BMI | bit_BMI2)
 #define V4_EBX (bit_AVX512F | bit_AVX512DQ | bit_AVX512CD | bit_AVX512BW | bit_AVX512VL)
+/* Bits of CPUID leaf 7 that old versions of cpuid.h do not name. */
 #define VNNI_ECX (1u << 11)         /* AVX512_VNNI */
 #define AVX_VNNI_EAX (1u << 4)      /* AVX-VNNI, in leaf 7.1 */
 #define AVX_VNNI (MEGCC_ISA_X86_64_V3_VNNI & 0xff00u)   /* its bit, without those of the level */

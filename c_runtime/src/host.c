@@ -19,7 +19,7 @@
 
 #include "internal.h"
 
-#define FILE_ALIGNMENT 64
+#define FILE_ALIGNMENT 64 /* the largest alignment of a container */
 
 /* Allocates aligned memory. The pointer that malloc() returned is stored right before it, for free(). */
 void *megcc_heap_get(size_t bytes, size_t alignment)

@@ -6,6 +6,7 @@
 
 #define ROWS 4
 #define COLUMNS 6
+/* n of the dynamic model: its bounds, and the largest that its shape function accepts. */
 #define LEAST 1
 #define MOST 500000
 #define LARGEST 450000

@@ -227,7 +227,8 @@ static void print_times(double *times, int32_t count)
     printf("median_us %.3f min_us %.3f", (times[(count - 1) / 2] + times[count / 2]) / 2, times[0]);
 }
 
-/* times[instruction * repeat + run] */
+/* The user data of `observe`: times[instruction * repeat + run] in microseconds; begin: of the instruction that runs; run:
+ * -1 while runs are not timed. */
 typedef struct profile {
     double *times, begin;
     int32_t repeat, run;

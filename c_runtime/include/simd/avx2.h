@@ -10,6 +10,7 @@
 typedef __m256 mgc_v;
 typedef uint32_t mgc_u __attribute__((vector_size(32)));
 
+/* The mask of the first n lanes. */
 static MGC_INLINE __m256i mgc_first(int32_t n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -22,7 +23,8 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n) { _mm256_maskst
 static MGC_INLINE mgc_v mgc_set1(float s) { return _mm256_set1_ps(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return _mm256_setzero_ps(); }
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm256_fmadd_ps(a, b, c); }
-/* The instructions return their second operand if either is NaN. */
+/* MINPS and MAXPS return their second operand if either is NaN; so a NaN in `a` is kept. mgc_or_nan(v, b): NaN in the lanes
+ * in which b is NaN, else v. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm256_min_ps(b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm256_max_ps(b, a); }
 static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return _mm256_or_ps(v, _mm256_cmp_ps(b, b, _CMP_UNORD_Q)); }

@@ -147,7 +147,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
     const float32x2_t pairs = vpmax_f32(vget_low_f32(v), vget_high_f32(v));
     return vget_lane_f32(vpmax_f32(pairs, pairs), 0);
 }
-/* There is no rounding conversion; exponents are whole numbers. */
+/* Converts the exponents of mgc_ldexp, which are integers; 32-bit NEON has no conversion that rounds. */
 static MGC_INLINE int32x4_t mgc_exponent(mgc_v v) { return vcvtq_s32_f32(v); }
 #endif
 

@@ -53,7 +53,8 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
 }
 #endif
 
-/* Copies n floats from `from` on to every `step`-th float from `to` on, and back. Uses groups of eight registers. */
+/* mgc_spread scatters n floats to every `step`-th float from `to` on; mgc_collect gathers them. Both use strided stores or
+ * loads of groups of eight registers. */
 #define MGC_GROUP "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "vl", "vtype", "memory"
 static MGC_INLINE void mgc_spread(float *to, ptrdiff_t step, const float *from, ptrdiff_t n)
 {
@@ -77,7 +78,8 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return __builtin_el
 static MGC_INLINE mgc_v mgc_fma_by(mgc_v a, float s, mgc_v c) { return mgc_fma(a, mgc_set1(s), c); }
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
 
-/* n neighbouring vectors that one instruction works on, and vector k of them. */
+/* mgc_v2 and mgc_v4: 2 or 4 neighbouring vectors in a register group, on which one instruction works; mgc_part<n>(v,k) is
+ * vector k of them. */
 #define MGC_JOINED(n) \
     typedef float mgc_v##n __attribute__((vector_size(4 * (n) * MGC_LANES))); \
     static MGC_INLINE mgc_v##n mgc_zero##n(void) { return (mgc_v##n){ 0.0f }; } \

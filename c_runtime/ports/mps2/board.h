@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions that the example needs from a board: text out, the host's files, the end, and how deep the stack went. Here all of
- * it is Arm semihosting, which emulators and debuggers answer; a product has its own.
+ * The functions that run.c and start.c need from a board: printing, files of the host, the end of the program, a clock, and
+ * how deep the stack went. Here they are Arm semihosting (Arm's "Semihosting for AArch32 and AArch64", whose operation
+ * numbers these are), which emulators and debuggers answer; a product has its own.
  */
 #ifndef BOARD_H
 #define BOARD_H

@@ -39,6 +39,7 @@ static __attribute__((noinline)) int32_t open_file(const char *prefix, const cha
     return board_open(name, write);
 }
 
+/* Prints an error with a status, two hexadecimal digits, and returns the exit status. */
 static int failed(const char *what, int32_t status)
 {
     static const char digits[] = "0123456789abcdef";
@@ -53,6 +54,7 @@ static int failed(const char *what, int32_t status)
 /* Instructions of the loop that calibrates the emulator's clock. */
 enum { CALIBRATION = 200000 };
 
+/* Two instructions in an iteration. */
 static void calibration_loop(void)
 {
 #if defined(__riscv)
@@ -104,6 +106,7 @@ static int set_shapes(megcc_session *session, uint32_t inputs, const char *prefi
 }
 #endif
 
+/* Opens a model, reads its inputs, runs it and writes its outputs. Returns 0, or 1 after printing an error. */
 static int run(const firmware_model *m)
 {
     static megcc_model model;

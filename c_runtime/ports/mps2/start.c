@@ -13,7 +13,7 @@ extern const uint32_t data_image[];
 #else
 #define STACK_POINTER "mov %0, sp"
 #endif
-#define STACK_PAINT 0xC5C5C5C5u
+#define STACK_PAINT 0xC5C5C5C5u /* fills unused stack; any value that a program hardly writes */
 
 int main(void);
 void reset(void);
@@ -30,9 +30,9 @@ __asm__(".section .vectors, \"ax\", @progbits\n\t"
         ENABLE_FPU "j reset\n\t"
         ".option pop\n\t.previous");
 #define FAULT __attribute__((used, aligned(4)))
-/* There is a compiler without a C library; and these loops must not become calls of themselves. */
-#define OF_LIBRARY __attribute__((weak, used, optimize("no-tree-loop-distribute-patterns")))
-OF_LIBRARY void *memcpy(void *to, const void *from, __SIZE_TYPE__ bytes)
+/* For toolchains without a C library. gcc must not turn these loops into calls of the functions that they are in. */
+#define C_LIBRARY __attribute__((weak, used, optimize("no-tree-loop-distribute-patterns")))
+C_LIBRARY void *memcpy(void *to, const void *from, __SIZE_TYPE__ bytes)
 {
     typedef __UINT32_TYPE__ __attribute__((may_alias)) word;
     char *a = to;
@@ -44,13 +44,13 @@ OF_LIBRARY void *memcpy(void *to, const void *from, __SIZE_TYPE__ bytes)
         *a++ = *b++;
     return to;
 }
-OF_LIBRARY void *memset(void *to, int value, __SIZE_TYPE__ bytes)
+C_LIBRARY void *memset(void *to, int value, __SIZE_TYPE__ bytes)
 {
     for (char *a = to; bytes; bytes--)
         *a++ = (char)value;
     return to;
 }
-OF_LIBRARY int memcmp(const void *one, const void *other, __SIZE_TYPE__ bytes)
+C_LIBRARY int memcmp(const void *one, const void *other, __SIZE_TYPE__ bytes)
 {
     const unsigned char *a = one, *b = other;
     for (; bytes; bytes--, a++, b++)

@@ -4,6 +4,7 @@ with a KV cache that grows, until the end token, and over transducers (RNN-T, TD
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 
 import tvm_megcc
 from tests.onnx_models import model, node, saved
+from tvm_megcc.runtime.toolchain import find_compiler
+from tvm_megcc.target import native
 from tvm_megcc.tools.program.program import Program
 from tvm_megcc.tools.program.steps import Carried, Loop, Network, Operator, Search, Text
 
@@ -174,3 +177,25 @@ def test_greedy_search_over_a_transducer(tmp_path, durations):
             assert bytes(found["text"]).rstrip(b"\0").decode() == "".join("abcdefgh"[token] for token, _ in expected)
             total += len(expected)
     assert total > 15
+
+
+def test_hostile_tokens_and_lengths_under_asan(tmp_path):
+    """A token that is none, and more frames than there are, end with a message and exit status 1, without overrun."""
+    program = transducer_program(*transducer(tmp_path, [0, 1, 2, 4]), [0, 1, 2, 4])
+    folder, made = program.compile(tmp_path / "transducer"), tmp_path / "run"
+    sources = [path for pattern in ("*.c", "kernels/*.c", "runtime/src/*.c") for path in folder.glob(pattern)]
+    subprocess.run([*find_compiler(native()).command, "-std=c99", "-O1", "-g", "-fsanitize=address,undefined",
+                    "-fno-sanitize-recover=all", *native().cflags, f"-I{folder}", f"-I{folder / 'runtime/include'}",
+                    *map(str, sources), "-o", str(made), "-pthread"], check=True)
+    random, top = np.random.default_rng(8), np.iinfo(np.int64).max
+    sound = (2 * random.standard_normal((LONG, SIZE))).astype(np.float32)
+    for start, length, status in ((BLANK, LONG, 0), (BLANK, 0, 0), (BLANK, -top, 0), (CLASSES, LONG, 1), (top, 5, 1),
+                                  (-top - 1, 5, 1), (BLANK, LONG + 9, 1), (BLANK, top, 1)):
+        for values in (sound, np.full_like(sound, np.nan), np.full_like(sound, 3e38)):
+            record = b"".join(x.tobytes() for x in (values, np.array([length]), np.array([start]),
+                                                    np.zeros(SIZE, np.float32)))
+            ran = subprocess.run([str(made), str(folder / "transducer.megcc")], input=record, capture_output=True,
+                                 check=False)
+            assert ran.returncode == status, (start, length, ran.stderr)
+            assert b"Sanitizer" not in ran.stderr and b"runtime error" not in ran.stderr
+            assert bool(ran.stderr) == bool(status)

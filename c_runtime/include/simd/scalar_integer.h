@@ -44,7 +44,7 @@ static MGC_INLINE int32_t mgc_within_u8(int32_t v) { return mgc_imin(mgc_imax(v,
     { \
         int32_t total = 0; \
         for (int32_t i = 0; i < n; i++) { \
-            total += x[i]; \
+            total += (int32_t)x[i]; \
         } \
         return total - n * zero; \
     }

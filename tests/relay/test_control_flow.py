@@ -153,6 +153,20 @@ def a_type_of_its_own() -> tvm.IRModule:
     return mod
 
 
+def tensor_array() -> tvm.IRModule:
+    """Tensors of one shape that are written one by one, then stacked: functions of TVM's prelude."""
+    mod = tvm.IRModule()
+    array = relay.prelude.StaticTensorArrayOps(relay.prelude.Prelude(mod), "float32", list(SHAPE))
+    array.register()
+    make = array.get_ctor("tensor_constructor")
+    x = tensor("x")
+    cells = array.get_global_var("tensor_array")(relay.const(2))
+    for index, value in enumerate((layer(x), relay.exp(x))):
+        cells = array.get_global_var("tensor_array_write")(cells, relay.const(index), make(value))
+    mod["main"] = relay.Function([x], array.get_global_var("tensor_array_stack")(cells))
+    return mod
+
+
 def prelude_beside() -> tvm.IRModule:
     """Nothing of the prelude is used."""
     mod, x = with_lists(), tensor("x")
@@ -173,7 +187,7 @@ def several_callers() -> tvm.IRModule:
 
 MODULES = [loop, closure_over_a_value, function_that_returns_one, function_that_is_passed, function_that_is_chosen,
            function_called_in_place, recursion_with_a_function, any_type, lets, lets_and_branches, lists,
-           a_type_of_its_own, prelude_beside, several_callers]
+           a_type_of_its_own, tensor_array, prelude_beside, several_callers]
 
 
 def run(mod, target):

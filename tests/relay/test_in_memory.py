@@ -118,6 +118,15 @@ def test_another_machines_code(way, monkeypatch):
         WAYS[way](megcc.partition_for_megcc(mod, target=TARGET), random_inputs(mod))
 
 
+@pytest.mark.parametrize("options", [{"unpacked-api": True}, {"unpacked-api": True, "interface-api": "c"}], ids=str)
+def test_interfaces_that_pass_bare_pointers(options):
+    """TVM has them with its C runtime. It would call our packed function with the wrong arguments."""
+    partitioned = megcc.partition_for_megcc(module(ours, (1, 3, 8, 6)), target=TARGET)
+    with pytest.raises(megcc.MegccError, match="leave out interface-api and unpacked-api"):
+        relay.build(partitioned, target="c", executor=relay.backend.Executor("aot", options),
+                    runtime=relay.backend.Runtime("crt"))
+
+
 def test_the_interpreter():
     mod = module(ours, (1, 3, 8, 6))
     partitioned = megcc.partition_for_megcc(mod, target=TARGET)

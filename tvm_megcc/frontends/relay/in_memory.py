@@ -105,10 +105,23 @@ def _make_executor(self, expr=None):
     return _tvm_make_executor(self, expr)
 
 
+def _initialise(self, *arguments, **keywords) -> None:
+    """Replaces the constructor of the AOT executor's factory. TVM would call regions with bare pointers there."""
+    _tvm_initialise(self, *arguments, **keywords)
+    options = self.executor._attrs
+    chosen = {name: options[name] for name in options.keys()}  # without those that are not given
+    if ours(self.module) and (chosen.get("interface-api", "packed") != "packed" or chosen.get("unpacked-api")):
+        raise MegccError("regions of megcc have the packed interface of TVM's functions: leave out interface-api and "
+                         "unpacked-api of the AOT executor. For a microcontroller, tvm_megcc.compile(mod, 'cortex-m7') "
+                         "makes a folder of C of the whole module")
+
+
+_tvm_initialise = executor_factory.AOTExecutorFactoryModule.__init__
 _tvm_item = executor_factory.AOTExecutorFactoryModule.__getitem__
 _tvm_make_executor = interpreter.Interpreter._make_executor
 
 
 def register() -> None:
+    executor_factory.AOTExecutorFactoryModule.__init__ = _initialise
     executor_factory.AOTExecutorFactoryModule.__getitem__ = _item
     interpreter.Interpreter._make_executor = _make_executor

@@ -266,6 +266,9 @@ def test_saved_beginnings(folder):
     assert "".join(model.generate("kefg", 10)) == wanted
     model.reset()
     empty = model.save()
+    with np.load(io.BytesIO(empty)) as nothing, np.load(io.BytesIO(saved)) as six:
+        assert [nothing[name].shape[2] for name in nothing.files if nothing[name].ndim == 4] == [0, 0]
+        assert [six[name].shape[2] for name in six.files if six[name].ndim == 4] == [6, 6]
     other.load(empty)
     assert "".join(other.generate("cdefgh", 10)) == expected("cdefgh", 10)
     draw, refused = np.random.default_rng(1), 0

@@ -91,7 +91,8 @@ class LanguageModel:
         """Returns everything read so far as bytes: the tokens, and their keys and values. With `load`, prompts with a
         common prefix need it read only once."""
         states, written = self.session.states, io.BytesIO()
-        parts = {port.name: states[port.name][_read_part(port, len(self.tokens))] for port in self.session.state_ports}
+        parts = {port.name: states[port.name][self._read_part(port, len(self.tokens))]
+                 for port in self.session.state_ports}
         np.savez(written, **{_TOKENS: np.array(self.tokens, np.int64)}, **parts)
         return written.getvalue()
 
@@ -112,7 +113,7 @@ class LanguageModel:
                 or not ((tokens >= 0) & (tokens < self.tokenizer.get_vocab_size())).all():
             raise MegccError("the saved beginning of a text has no tokens, or not those of this model")
         for port in self.session.state_ports:
-            padded, index = np.zeros(port.shape, np.dtype(port.dtype)), _read_part(port, len(tokens))
+            padded, index = np.zeros(port.shape, np.dtype(port.dtype)), self._read_part(port, len(tokens))
             value = given.pop(port.name, None)
             if value is None or value.dtype != padded.dtype or value.shape != padded[index].shape or (
                     port.name in self.session.counters and (value != len(tokens)).any()):
@@ -122,6 +123,12 @@ class LanguageModel:
             states[port.name] = padded
         self.session.reset(states)
         self.tokens = tokens.tolist()
+
+    def _read_part(self, port: Port, count: int) -> tuple[slice, ...]:
+        """Returns where a state has something of `count` tokens: keys and values are [1, heads, context, elements]."""
+        is_cache = port.name not in self.session.counters and len(port.shape) == 4 \
+            and port.shape[2] == self.settings.context
+        return (slice(None), slice(None), slice(count)) if is_cache else ()
 
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a text, after the model's first token (bos) if nothing was read before. Lone

@@ -15,10 +15,16 @@ if TYPE_CHECKING:
 
 def language_models(verbs: Verbs) -> None:
     """Adds `megcc lm` and its verbs."""
-    from . import lm
-
     steps = verbs.add_parser("lm", help="language models: compile a GGUF file to C with its tokenizer, and generate "
                                         "text").add_subparsers(required=True, metavar="VERB", parser_class=Verb)
+    _building_verbs(steps)
+    _running_verbs(steps)
+
+
+def _building_verbs(steps: Verbs) -> None:
+    """Adds the verbs that write C: of a model, its tokenizer or an embedding model."""
+    from . import lm
+
     verb = add_verb(steps, "compile", lm.compile_,
                     "compile a language model into a folder of C, its tokenizer beside it")
     verb.add_argument("model", metavar="GGUF", help="a GGUF file")
@@ -51,6 +57,12 @@ def language_models(verbs: Verbs) -> None:
                       help="do not scale embeddings to length 1 (default: scale, unless modules.json has no Normalize)")
     verb.add_argument("--threads", type=count, default=1, metavar="N", help="workers (default: 1)")
     add_target(verb, "CPU to compile for (default: native)", "native")
+
+
+def _running_verbs(steps: Verbs) -> None:
+    """Adds the verbs that run a compiled language model."""
+    from . import lm
+
     verb = add_verb(steps, "generate", lm.generate_, "continue a text")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
     verb.add_argument("text", metavar="TEXT", help="the prompt")

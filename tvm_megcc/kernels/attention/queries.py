@@ -15,6 +15,8 @@ from ..site import Site
 from ..tiling import Tiling
 from .tiles import AttentionTiles, ColumnsTiles, FewQueriesTiles
 
+FEW = 4
+"""The most queries whose scores are summed across lanes, in rows, rather than with a query in each lane."""
 MAX_KEYS = 256
 """The most keys whose scores are in workspace at a time, on all CPUs: partial sums are over this many keys."""
 
@@ -84,10 +86,12 @@ class ColumnsParameters(AttentionParameters):
 
     vectors: vectors of queries in a task.
     by_lane: tiles load four elements of a key at once.
+    few: tasks with at most so many queries compute them as `few_queries` does.
     """
 
     vectors: int
     by_lane: bool
+    few: int
 
     def microkernel(self, scope: Scope) -> AttentionTiles:
         return ColumnsTiles(self, scope)
@@ -98,7 +102,8 @@ def likely_extents(site: Site) -> dict[str, int]:
 
 
 class AttentionColumns(Kernel):
-    """Computes a block of queries in one task, one query in each lane."""
+    """Computes a block of queries in one task, one query in each lane. If their number is unknown, a task with a few
+    queries computes them as `AttentionFewQueries` does: a decoder has many at first, then one at a time."""
 
     name = "columns"
     dtypes = (FLOAT32, CACHE_DTYPES, CACHE_DTYPES, FLOAT32)
@@ -119,15 +124,25 @@ class AttentionColumns(Kernel):
         rows, vectors, columns = self.tile(site)
         common = self.parameters(site, rows, columns)
         params = ColumnsParameters(**vars(common), vectors=vectors,
-                                   by_lane=site.isa.lane_fma and common.k_axes.endswith("h"))
+                                   by_lane=site.isa.lane_fma and common.k_axes.endswith("h"), few=self.few(site))
         S, T, H = extent_symbols("S", "T", "H")
         widened = 4 * rows * H if params.cache else 0
         width, keys = vectors * site.isa.lanes, MAX_KEYS if site.compact else dim_min(T, MAX_KEYS)
-        lowered = self.call(site, params, ceildiv(S, width), 4 * width * (H + keys) + widened, self.name)
+        scratch = 4 * width * (H + keys) + widened + 4 * params.few * MAX_KEYS
+        lowered = self.call(site, params, ceildiv(S, width), scratch, self.name)
         # In place is safe where heads of q and y have equal extents: a task reads its queries before it writes their
         # results to the same addresses.
         same_axes = params.q_axes.replace("h", "v") == params.y_axes
         return replace(lowered, in_place=((0, 0),) if same_axes else ())
+
+    @staticmethod
+    def few(site: Site) -> int:
+        """Returns the number of queries up to which a task sums across lanes; 0 if tasks always have more, or sums must
+        not be reordered."""
+        queries = extents_of(site.attrs, site.inputs[:3])["s"]
+        by_rows = site.attrs.q_axes.endswith("h") and site.attrs.k_axes.endswith("h")
+        is_open = not isinstance(queries, int) and not site.compact and not site.context.reproducible
+        return FEW if is_open and by_rows and site.isa.lanes > 1 else 0
 
     @staticmethod
     def parameters(site: Site, rows: int, columns: int) -> AttentionParameters:
@@ -194,7 +209,7 @@ class AttentionFewQueries(AttentionColumns):
 
     def tile(self, site: Site) -> tuple[int, int, int]:
         queries = extents_of(site.attrs, site.inputs[:3])["s"]
-        rows = min(queries, 4) if isinstance(queries, int) else 4
+        rows = min(queries, FEW) if isinstance(queries, int) else FEW
         return max(rows, 1), 1, 2 if rows > 1 or site.isa.helium else 8 if site.isa.lanes > 4 else 4
 
     def lower(self, site: Site) -> Lowered:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,19 @@ if TYPE_CHECKING:
     from .queries import AttentionParameters, ColumnsParameters
 
 
+#: The least number of keys for which masks are searched for hidden keys.
+MIN_KEYS = 64
+#: A mask that adds at most this number to a score hides the key: exp(score - maximum) is 0.
+HIDDEN = "-1e30f"
+
+
 class AttentionTiles:
     """Prints the code that both templates share: addresses, the loop over parts of the keys, and products of scores
     with values.
 
     sizes: numbers of queries, or keys, in tiles, the largest first.
     query_stride, key_stride: elements from the scores of one query, or key, to those of the next.
+    prefix: the beginning of the names of the tiles' functions.
 
     P: queries of a tile (keys, for the scores of `ColumnsTiles`). U: keys of a tile. W: vectors of values of a tile.
     """
@@ -30,6 +38,7 @@ class AttentionTiles:
     sizes: list[int]
     query_stride: int
     key_stride: int
+    prefix = ""
 
     def __init__(self, params: AttentionParameters, scope: Scope):
         self.p, self.scope, self.lanes = params, scope, scope.isa.lanes
@@ -38,6 +47,11 @@ class AttentionTiles:
         open_keys = scope.known.T is None
         #: Whether keys are taken in parts, because workspace may not hold the scores of all.
         self.has_parts = open_keys or scope.known.T > params.keys
+        #: Whether keys are skipped that the mask hides from all queries of a task.
+        self.skips_keys = bool(params.mask) and not params.causal and not scope.compact and (
+            open_keys or scope.known.T >= MIN_KEYS)
+        #: C, the first key of a task.
+        self.first_key = "first_key" if self.skips_keys and self.has_parts else "0"
         #: C type of keys and values.
         self.unit = DTYPES[params.cache or "float32"].c_type
         #: C, the factor of the results of query r, which replaces its `sum` after the last keys.
@@ -102,20 +116,55 @@ class AttentionTiles:
             c("maximum[r] = -3.402823466e38f;", "sum[r] = 0.0f;")
         return c.text
 
+    def visible_keys(self) -> str:
+        """Prints the functions that find the keys that a mask leaves visible."""
+        c, L = Printer(), self.lanes
+        if not self.skips_keys:
+            return ""
+        c(f"/* Returns whether the mask hides {L} keys from n queries. The mask of query i is row i % P. */")
+        with c.function("static MGC_NOINLINE int hides(const float *mask, int32_t first, int32_t n, int32_t P, "
+                        "int32_t T)"):
+            c(f"mgc_v highest = mgc_set1({HIDDEN});", "int32_t row = first % P;")
+            with c.block("for (int32_t r = 0; r < n; r++)"):
+                c("highest = mgc_max(highest, mgc_load(mask + row * (ptrdiff_t)T));",
+                  "row = row + 1 == P ? 0 : row + 1;")
+            c(f"return mgc_hmax(highest) <= {HIDDEN};")
+        c("", "/* Finds the keys that n queries see: from the returned one on, which is a multiple of "
+          f"{self.p.keys}, those before *seen.", " * These are all keys if one of the queries sees none. */")
+        with c.function("static MGC_NOINLINE int32_t visible_keys(const float *mask, int32_t first, int32_t n, "
+                        "int32_t P, int32_t T, int32_t *seen)"):
+            c("int32_t begin = 0, end = T;")
+            with c.block(f"while (end >= {L} && hides(mask + end - {L}, first, n, P, T))"):
+                c(f"end -= {L};")
+            with c.block(f"while (begin + {L} <= end && hides(mask + begin, first, n, P, T))"):
+                c(f"begin += {L};")
+            with c.block("for (int32_t r = 0; r < n && (begin > 0 || end < T); r++)"):
+                c("const float *row = mask + (first + r) % P * (ptrdiff_t)T;", "int32_t key = end;")
+                with c.block(f"while (key > begin && row[key - 1] <= {HIDDEN})"):
+                    c("key--;")
+                with c.block("if (key == begin)"):
+                    c("begin = 0;", "end = T;")
+            c("*seen = end;", f"return begin / {self.p.keys} * {self.p.keys};")
+        return c.text
+
     def parts(self) -> str:
         """Opens the loop over parts of the keys that a task sees: `part` keys from `key` on."""
         seen = f"const int32_t seen = {'first + n + T - S' if self.p.causal else 'T'};\n"
+        if self.skips_keys:
+            rows = {"shared": "0, 1, 1", "rows": "first, n, S", "repeated": "first, n, P"}[self.p.mask]
+            result = "const int32_t first_key =" if self.has_parts else "(void)"
+            seen = f"int32_t seen;\n{result} visible_keys(mask_head, {rows}, T, &seen);\n"
         if not self.has_parts:
             return seen + "{\nconst int32_t key = 0, part = seen;"
-        keys = self.p.keys
-        return f"""{seen}for (int32_t key = 0; key < seen || key == 0; key += {keys}) {{
+        keys, first = self.p.keys, self.first_key
+        return f"""{seen}for (int32_t key = {first}; key < seen || key == {first}; key += {keys}) {{
 const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
 
     def results(self, begin: str) -> str:
         """Prints the calls that add the products of a part's scores and values to the results. begin: C that sets r to
         0."""
         c = Printer()
-        more = ", key == 0, key + part >= seen, rescale + r" * self.has_parts
+        more = f", key == {self.first_key}, key + part >= seen, rescale + r" * self.has_parts
         c("int32_t column = 0;")
         for W in self.widths:
             columns = W * self.lanes
@@ -124,8 +173,8 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
                 c(f"const int32_t count = {count};", begin)
                 for P in self.sizes:
                     with c.block(f"for (; r + {P} <= n; r += {P})"):
-                        c(f"values_{P}_{W}(s + r * {self.query_stride}, v_head + key * v_row + column, v_row, part, "
-                          f"count{more}, sum + r, y_head + r * y_row + column, y_row);")
+                        c(f"{self.prefix}values_{P}_{W}(s + r * {self.query_stride}, v_head + key * v_row + column, "
+                          f"v_row, part, count{more}, sum + r, y_head + r * y_row + column, y_row);")
         return c.text
 
     def values(self, P: int, W: int) -> str:
@@ -134,7 +183,7 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
         load, store = ("mgc_load_n", "mgc_store_n") if n else ("mgc_load", "mgc_store")
         rescale_parameters = ", int first, int last, const float *rescale" * has_parts
         c(f"/* Computes {W} vectors of the results of {P} queries{'; the first n lanes are valid' * (W == 1)}. */")
-        with c.function(f"static MGC_NOINLINE void values_{P}_{W}(const float *s, const {self.unit} *v, "
+        with c.function(f"static MGC_NOINLINE void {self.prefix}values_{P}_{W}(const float *s, const {self.unit} *v, "
                         f"ptrdiff_t v_row, int32_t keys, int32_t n{rescale_parameters}, const float *factor, float *y, "
                         "ptrdiff_t y_row)"):
             c(tile.for_each(P, "mgc_v a{p}_{v} = mgc_zero();"))
@@ -169,6 +218,8 @@ class ColumnsTiles(AttentionTiles):
         self.width = params.vectors * self.lanes
         self.sizes = [params.rows, *(size for size in ((1,) if scope.compact else (4, 2, 1)) if size < params.rows)]
         self.query_stride, self.key_stride = 1, self.width
+        #: The tiles of tasks with at most `few` queries.
+        self.few = FewQueriesTiles(replace(params, rows=params.few, columns=2), scope, "few_") if params.few else None
 
     def for_each(self, statement: str) -> str:
         """Prints a statement for each vector v of queries, whose first is {at}."""
@@ -215,9 +266,11 @@ class ColumnsTiles(AttentionTiles):
 class FewQueriesTiles(AttentionTiles):
     """Tiles with a row of scores for each query."""
 
-    def __init__(self, params: AttentionParameters, scope: Scope):
+    def __init__(self, params: AttentionParameters, scope: Scope, prefix: str = ""):
         super().__init__(params, scope)
-        self.sizes = [params.rows, *[1] * (params.rows > 1)]
+        self.prefix = prefix
+        open_queries = scope.known.S is None and not scope.compact
+        self.sizes = list(range(params.rows, 0, -1)) if open_queries else [params.rows, *[1] * (params.rows > 1)]
         self.query_stride, self.key_stride = params.keys, 1
 
     @staticmethod
@@ -229,7 +282,7 @@ class FewQueriesTiles(AttentionTiles):
         """Prints the function that computes the scores of P queries with U keys."""
         c, L, H, accumulators = Printer(), self.lanes, self.scope.known.H, list(product(range(P), range(U)))
         c(f"/* Computes the scores of {P} queries with {U} keys. */")
-        with c.function(f"static MGC_INLINE void products_{P}_{U}(const float *q, ptrdiff_t q_row, "
+        with c.function(f"static MGC_INLINE void {self.prefix}products_{P}_{U}(const float *q, ptrdiff_t q_row, "
                         f"const {self.unit} *k, ptrdiff_t k_row, int32_t H, float *s)"):
             for p in range(P):
                 c(f"mgc_v {', '.join(f'a{p}_{u} = mgc_zero()' for u in range(U))};")

@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 
 from ...context import Context
-from ...errors import ShapeError
+from ...errors import MegccError
 from ...ir.extent_bounds import is_at_most
 from ...ir.graph import EXTENT, Graph, is_open
 from ...ops.base import operator
@@ -39,7 +39,7 @@ def fold(graph: Graph, context: Context) -> Graph:
         work = result.size, declaration.macs(op.attrs, types, (result,))
         if all(is_at_most(extent, SMALL) for extent in work) and not is_open(op.attrs):
             arrays = [_numbers(edit, name) if name else None for name in op.inputs]
-            with suppress(ShapeError, IndexError):  # out-of-bounds indices: the run reports them
+            with suppress(MegccError, IndexError):  # out-of-bounds indices: the run reports them
                 require_accepted(declaration, op.attrs, types, arrays)
                 edit.settle(op, *compute_stored(declaration, op.attrs, arrays, [result.dtype]))
     return edit.finish()

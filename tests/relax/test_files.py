@@ -135,6 +135,51 @@ def test_tflite_file(tmp_path):
     assert_same(list(session.run({"image": inputs[0]}).values()), run(reference(mod), inputs))
 
 
+def residual_block() -> bytes:
+    """Convolutions of int8, one of them with an activation, and the sum of both results."""
+    import tflite
+
+    generator, scales = np.random.default_rng(0), np.linspace(0.004, 0.01, 8)
+    kinds = {"x": Quantized((1, 9, 7, 8), 0.0507, -7)}
+    operators = []
+    for x, y, scale, activation in (("x", "y", 0.0613, "RELU"), ("y", "z", 0.0917, "NONE")):
+        kinds[f"w{x}"] = Quantized((8, 3, 3, 8), scales, [0] * 8,
+                                   array=generator.integers(-127, 128, (8, 3, 3, 8)).astype(np.int8))
+        kinds[f"b{x}"] = Quantized((8,), scales * kinds[x].scale, [0] * 8, "int32",
+                                   array=generator.integers(-999, 999, 8).astype(np.int32))
+        kinds[y] = Quantized((1, 9, 7, 8), scale, -128 if activation == "RELU" else 5)
+        options = {"Padding": tflite.Padding.SAME, "StrideW": 1, "StrideH": 1, "DilationWFactor": 1,
+                   "DilationHFactor": 1, "FusedActivationFunction": getattr(tflite.ActivationFunctionType, activation)}
+        operators.append(("CONV_2D", "Conv2DOptions", options, [x, f"w{x}", f"b{x}"], [y]))
+    kinds["sum"] = Quantized((1, 9, 7, 8), 0.1039, -3)
+    operators.append(("ADD", "AddOptions", {"FusedActivationFunction": tflite.ActivationFunctionType.NONE},
+                      ["y", "z"], ["sum"]))
+    return written(kinds, operators, ["x"], ["sum"])
+
+
+def test_quantised_convolutions_of_tflite(tmp_path):
+    """As in the same file without TVM, everything is in two convolutions. TVM's importer writes transposes, sums and
+    clips around them."""
+    pytest.importorskip("tflite", reason="the package tflite is not installed")
+    from tvm_megcc.frontends.relax.files import load
+
+    path = tmp_path / "block.tflite"
+    path.write_bytes(residual_block())
+    mod = load(path)
+    partitioned = megcc.partition_for_megcc(mod, target="megcc-c")
+    assert len(megcc.report(partitioned).regions) == 1 and not megcc.report(partitioned).theirs
+    x = np.random.default_rng(1).integers(-128, 128, (1, 9, 7, 8)).astype(np.int8)
+    artifact, session = compiled(mod, tmp_path, name="block")
+    found = [call["kind"] for call in artifact.manifest["programs"][0]["calls"]]
+    assert found.count("conv2d_integer") == 2 and set(found) <= {"conv2d_integer", "transpose", "relayout"}, found
+    (ours,) = session.run({"x": x}).values()
+    _, directly = compiled(path, tmp_path / "directly")
+    (of_tvm,), (of_tflite,) = run(reference(mod), [x]), directly.run({"x": x}).values()
+    for theirs in (of_tvm, of_tflite):
+        assert np.abs(ours.astype(int) - theirs).max() <= 1
+    assert (ours != of_tvm).mean() < 0.01  # TFLite adds in another precision
+
+
 def test_tflite_importer():
     """A module of TVM's TFLite importer in TVM's virtual machine."""
     tflite = pytest.importorskip("tflite", reason="the package tflite is not installed")

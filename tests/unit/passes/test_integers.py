@@ -61,6 +61,40 @@ def residual_block():
     return b.graph(b.quantised(b.op("relu", b.op("add", b.quantised(b.convolution(y, 4, 3, 1, False)), x))))
 
 
+def channels_last(b: Quantised, x: str, channels: int, clip: tuple[float, float] | None = None) -> str:
+    """A convolution of [N, H, W, C] as TVM's TFLite importer and layout conversion write it: transposes around it, the
+    bias as a sum, and a clip of the quantised result."""
+    turned = b.op("transpose", x, perm=(0, 3, 1, 2))
+    w = b.weights((channels, b.types[turned].shape[1], 3, 3), 0)
+    y = b.op("transpose", b.op("conv2d", turned, w, strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=1),
+             perm=(0, 2, 3, 1))
+    scale, zero = b.parameters()
+    y = b.op("quantize_linear", b.op("add", y, b.bias(x, w, channels)), scale, zero, axis=0, block=0, dtype=b.dtype)
+    return b.real(y if clip is None else b.op("clip", y, lo=clip[0], hi=clip[1]), scale, zero)
+
+
+@pytest.mark.parametrize("clip", [(-128, 127), (-20, float("inf")), (-20, 45), (5, 5)])
+@pytest.mark.parametrize("seed", range(3))
+def test_convolutions_between_transposes(clip, seed):
+    """Bias, activation, residual sum and quantisation are in the convolutions, and the network is transposed at its
+    ends only. The results are those of the same network without transposes and with clips of floats."""
+    b = Quantised(seed, "int8")
+    scale, zero = b.parameters()
+    x = b.real(b.input("x", 1, 5, 6, 4, dtype="int8"), scale, zero)
+    first = channels_last(b, x, 8, clip)
+    second = channels_last(b, channels_last(b, first, 7, clip), 8)
+    before = b.graph(b.quantised(b.op("relu", b.op("add", first, second))))
+    before = before.with_(outputs=(b.source(before.outputs[0]).inputs[0],))
+    after = before_layouts(before, CONTEXT)
+    verify(after)
+    found = sorted(op.kind for op in after.ops)
+    assert found == ["conv2d_integer"] * 3 + ["transpose"] * 2, graph_text(after)
+    inputs = drawn(before)
+    (wanted,), (got,) = (list(run(graph, inputs).values()) for graph in (before, after))
+    steps = np.abs(got.astype(int) - wanted)
+    assert steps.max() <= 1 and steps.sum() <= 1 + wanted.size // 100, steps
+
+
 def test_norms_of_several_axes_are_one_operator():
     """As one axis that is as long; mean and inverse deviation have ONNX's shapes."""
     ones = np.linspace(0.5, 1.5, 15, dtype=np.float32).reshape(3, 5)

@@ -38,6 +38,8 @@ from .layouts import channels_first
 
 #: An operator on constants is not folded if its result is this many bytes larger than its operands.
 FOLD_GROWTH = 64 << 10
+#: Is not folded as loops: our passes compute with the integers.
+DEQUANTIZE = "relax.dequantize"
 #: Reduction of two stacked operands -> the binary operator that computes the same.
 _BINARY_OF_REDUCTION = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 #: Operators whose epilogue a sum can become.
@@ -333,7 +335,7 @@ class FoldConstants(relax.PyExprMutator):
         if not is_operator(call) or not all(self._is_known(argument) for argument in call.args):
             return call
         result = self._fold(call, Importer())
-        if result is call and self.loops:
+        if result is call and self.loops and call.op.name != DEQUANTIZE:
             importer = Importer()
             importer.loops = True
             result = self._fold(call, importer)

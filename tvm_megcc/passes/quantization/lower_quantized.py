@@ -26,6 +26,7 @@ from ...ops.base import operator
 from ...ops.cast import rounding
 from ...ops.quantized.conv_matmul import INT8_TYPES, requantize_expr
 from ..edit import Editor
+from .channels_first import clip_first, convolve_directly
 from .constants import fold
 from .data_movement import rise, sink
 from .norms import lower_norms
@@ -43,8 +44,8 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
     integers."""
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
-    for step in (sink, rise, fold, _biases, _products, lower_sums, lower_softmax, lower_norms, lower_steps,
-                 _divisions, _expressions):
+    for step in (clip_first, sink, convolve_directly, rise, fold, _biases, _products, lower_sums, lower_softmax,
+                 lower_norms, lower_steps, _divisions, _expressions):
         graph = step(graph, context)
     return graph
 

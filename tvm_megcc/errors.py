@@ -13,14 +13,16 @@ from typing import Any
 MAX_FINDINGS = 50
 #: The largest number of characters of a name, and of a line, that a message shows.
 _MAX_NAME, _MAX_LINE = 120, 2000
+# Patterns are compiled when they are first used, since this module is part of `import tvm`.
+
 #: Characters that a terminal would interpret (controls, text direction), surrogates, and line ends.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 #: The largest number of characters of an extent that is an expression.
 _MAX_EXTENT = 40
 #: A shape after a dtype or a space, such as the "[1,n + 1]" of float32[1,n + 1].
-_SHAPE = re.compile(r"(?<=[a-z0-9 ])\[([^\[\]'\"]+)\]")
+_SHAPE = r"(?<=[a-z0-9 ])\[([^\[\]'\"]+)\]"
 #: A quoted name that is too long.
-_QUOTED = re.compile(f"'([^'\n]{{{_MAX_NAME},}})'")
+_QUOTED = f"'([^'\n]{{{_MAX_NAME},}})'"
 
 
 def shortened(text: str, longest: int = 80) -> str:
@@ -31,13 +33,13 @@ def shortened(text: str, longest: int = 80) -> str:
 
 def quoted(name: object) -> str:
     """Returns a name of the model as messages show it."""
-    return f"'{shortened(_CONTROL.sub('_', str(name)).replace(chr(10), '_'), _MAX_NAME)}'"
+    return f"'{shortened(re.sub(_CONTROL, '_', str(name)).replace(chr(10), '_'), _MAX_NAME)}'"
 
 
 def readable(message: str) -> str:
     """Returns a message without the control characters and overlong parts that names of a model may bring into it."""
-    message = _QUOTED.sub(lambda found: quoted(found[1]), _CONTROL.sub("_", message))
-    message = _SHAPE.sub(_short_extents, message)
+    message = re.sub(_QUOTED, lambda found: quoted(found[1]), re.sub(_CONTROL, "_", message))
+    message = re.sub(_SHAPE, _short_extents, message)
     return "\n".join(shortened(line, _MAX_LINE) for line in message.split("\n"))
 
 
@@ -56,7 +58,7 @@ def _short_extents(shape: re.Match[str]) -> str:
 def one_line(report: Any) -> Any:
     """Returns a report in which "_" replaces the control characters and line ends that names of a model may have."""
     if isinstance(report, str):
-        return _CONTROL.sub("_", report).replace("\n", "_")
+        return re.sub(_CONTROL, "_", report).replace("\n", "_")
     if isinstance(report, dict):
         return {one_line(name): one_line(value) for name, value in report.items()}
     return [one_line(value) for value in report] if isinstance(report, (list, tuple)) else report
@@ -77,12 +79,12 @@ ARGUMENTS = {
     "--name": "name", "--model": "model", "--shape": "shapes", "--inputs": "arrays", "--layers": "layers",
     "--reference": "reference", "--tolerance": "tolerance", "--against": "against", "--dump": "dump"}
 #: An option in a message, with its value if that is quoted, in capitals, or follows a "=".
-_OPTION = re.compile(r"""(--[a-z]+(?:-[a-z]+)*)(?![=\w-])"""
-                     r"""(?: ("[^"]*"|'[^'\n]*'|[A-Z]{2}[\w.=,…]*[\w…]|[\w.*/]+=[^\s"';,)]*[^\s"';,.)]))?""")
+_OPTION = (r"""(--[a-z]+(?:-[a-z]+)*)(?![=\w-])"""
+           r"""(?: ("[^"]*"|'[^'\n]*'|[A-Z]{2}[\w.=,…]*[\w…]|[\w.*/]+=[^\s"';,)]*[^\s"';,.)]))?""")
 #: Text to type in a shell: a line that is indented, one of our commands in quotes.
-_COMMAND_LINE = re.compile(r"(^ {6}[^\n]*|'megcc [^'\n]*')", re.MULTILINE)
+_COMMAND_LINE = r"(?m)(^ {6}[^\n]*|'megcc [^'\n]*')"
 #: The same argument twice in a row: the values can be joined by ";".
-_TWICE = re.compile(r'(\w+)="([^"]*)" \1="([^"]*)"')
+_TWICE = r'(\w+)="([^"]*)" \1="([^"]*)"'
 #: Whether messages name options of the command (one element, which `for_the_command` sets).
 _for_command = [False]
 
@@ -100,8 +102,8 @@ def for_the_command() -> Iterator[None]:
 
 def _in_python(message: str) -> str:
     """Returns the message with names of arguments instead of options, except in command lines."""
-    return "".join(part if _COMMAND_LINE.fullmatch(part) else _with_arguments(part)
-                   for part in _COMMAND_LINE.split(message))
+    return "".join(part if re.fullmatch(_COMMAND_LINE, part) else _with_arguments(part)
+                   for part in re.split(_COMMAND_LINE, message))
 
 
 def _with_arguments(message: str) -> str:
@@ -112,8 +114,8 @@ def _with_arguments(message: str) -> str:
             return found[0]
         return name if found[2] is None else f'{name}="{found[2].strip(chr(34) + chr(39))}"'
 
-    message = _OPTION.sub(argument, message)
-    while (merged := _TWICE.sub(r'\1="\2;\3"', message)) != message:
+    message = re.sub(_OPTION, argument, message)
+    while (merged := re.sub(_TWICE, r'\1="\2;\3"', message)) != message:
         message = merged
     return message
 

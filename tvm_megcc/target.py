@@ -8,7 +8,6 @@ of the fallback's fallback, else the portable template.
 
 from __future__ import annotations
 
-import difflib
 import platform
 import re
 from dataclasses import dataclass, replace
@@ -329,7 +328,7 @@ TARGETS = {target.name: target for target in (
 
 
 #: Common names of CPUs -> names of targets. Cores without kernels of their own run portable C.
-_ALIASES = tuple((re.compile(pattern), name) for pattern, name in (
+_ALIASES = (
     (r"amd64|x64|x86|x86_64|i[3-6]86|sse\d?.*", "x86-64"), (r"avx2|haswell|zen\d?", "x86-64-v3"),
     (r"avx512.*|skylake.*", "x86-64-v4"), (r"aarch64|armv8.*|neon|cortex-?a\d+|apple.*|rpi[345]|raspberry.*", "arm64"),
     (r"armv7.*|armhf|arm", "armv7"), (r"riscv|rv64.*", "riscv64"), (r"rvv.*", "riscv64-v"),
@@ -340,13 +339,15 @@ _ALIASES = tuple((re.compile(pattern), name) for pattern, name in (
     (r"stm32[fgl]0.*|rp2040|pico|samd21.*", "cortex-m0plus"), (r"stm32(f1|f2|l1).*", "cortex-m3"),
     (r"stm32(f3|f4|g4|l4).*|nrf52.*|samd51.*", "cortex-m4"),
     (r"stm32[fh]7.*|teensy.*", "cortex-m7"), (r"stm32[hlu]5.*|nrf53.*|nrf91.*|rp2350|pico2", "cortex-m33"),
-    (r"esp32.*|esp8266|avr.*|(cortex-?)?m\d+|portable|generic|any", "c")))
+    (r"esp32.*|esp8266|avr.*|(cortex-?)?m\d+|portable|generic|any", "c"))
 
 
 def closest_target(name: str) -> str:
     """Returns the target that an unknown name probably means: by `_ALIASES`, else by spelling; "" if there is none."""
+    import difflib  # here, since this module is part of `import tvm`
+
     small = name.lower()
-    alias_of = next((target for pattern, target in _ALIASES if pattern.fullmatch(small)), "")
+    alias_of = next((target for pattern, target in _ALIASES if re.fullmatch(pattern, small)), "")
     return alias_of or next(iter(difflib.get_close_matches(small, ["native", *TARGETS], 1, 0.7)), "")
 
 

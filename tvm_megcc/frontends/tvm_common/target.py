@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 import tvm
 
 from ...errors import MegccError
@@ -104,6 +102,8 @@ def _parsed_by_tvm(given: str | dict):
 
 def _similar(given: str) -> str:
     """Returns a hint with our targets of similar names."""
+    import difflib  # here, since this module is part of `import tvm`
+
     name = given.lower().removeprefix(PREFIX)
     similar = difflib.get_close_matches(name, [known.removeprefix(PREFIX) for known in tvm_tags()], 1)
     return f", did you mean '{PREFIX}{similar[0]}'?" if similar else ";"

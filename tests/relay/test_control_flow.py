@@ -9,6 +9,7 @@ import logging
 import numpy as np
 import pytest
 
+from ..onnx_models import graph_proto, model, node
 from .modules import LLVM, TARGET, assert_same, flat, megcc, relay, run_graph, tvm, vm, weights
 
 SHAPE = (2, 4)
@@ -241,6 +242,27 @@ def test_a_loop_over_shapes_that_change():
     partitioned = megcc.partition_for_megcc(mod, target=TARGET)
     assert not megcc.report(partitioned).theirs
     assert_same(run(partitioned, TARGET), run(mod, LLVM))
+
+
+def test_a_scan_that_begins_empty():
+    """An ONNX Loop collects its rows in a tensor of no rows, and may end before the first one."""
+    body = graph_proto([node("Add", "state one", "next"), node("Identity", "go", "more"), node("Tanh", "next", "row")],
+                       {"i": ("int64", []), "go": ("bool", []), "state": [4]},
+                       {"more": ("bool", []), "next": [4], "row": [4]})
+    proto = model([node("Loop", "count yes x", "last rows", body=body), node("Mul", "rows rows", "y")],
+                  {"count": ("int64", []), "x": [4]}, {"last": [4], "y": [None, 4]},
+                  {"yes": np.array(True), "one": np.linspace(0.1, 0.4, 4, dtype=np.float32)}, 13)
+    mod, params = relay.frontend.from_onnx(proto, {"count": (), "x": (4,)}, {"count": "int64", "x": "float32"},
+                                           freeze_params=True)
+    partitioned = megcc.partition_for_megcc(mod, params, target=TARGET)
+    assert megcc.report(partitioned).theirs == {"dyn.broadcast_to": 1}
+    machines = [vm.VirtualMachine(relay.vm.compile(each, target=target, params=params), tvm.cpu())
+                for each, target in ((partitioned, TARGET), (mod, LLVM))]
+    x = np.linspace(-1, 1, 4, dtype=np.float32)
+    for count in (0, 3):
+        ours, of_tvm = (flat(machine.run(np.asarray(count, np.int64), x)) for machine in machines)
+        assert len(ours[1]) == count
+        assert_same(ours, of_tvm)
 
 
 def test_names_do_not_depend_on_what_was_made_before():

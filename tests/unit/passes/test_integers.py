@@ -95,6 +95,21 @@ def test_convolutions_between_transposes(clip, seed):
     assert steps.max() <= 1 and steps.sum() <= 1 + wanted.size // 100, steps
 
 
+@pytest.mark.parametrize("shape", [(6, 6), (1, 5, 6, 6), (6,), (), (1, 1, 1, 1, 6), (5, 1, 1)])
+def test_constants_beside_transposes(shape):
+    """Their axes are in the order of the convolution's."""
+    b = Quantised(1, "int8")
+    scale, zero = b.parameters()
+    turned = b.op("transpose", b.real(b.input("x", 1, 5, 6, 4, dtype="int8"), scale, zero), perm=(0, 3, 1, 2))
+    y = b.op("conv2d", turned, b.weights((6, 4, 3, 3), 0), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=1)
+    factors = b.const("f", value=np.random.default_rng(0).uniform(0.5, 2, shape).astype(np.float32))
+    before = b.graph(b.op("mul", b.op("transpose", y, perm=(0, 2, 3, 1)), factors))
+    after = before_layouts(before, CONTEXT)
+    inputs = drawn(before)
+    (wanted,), (got,) = (list(run(graph, inputs).values()) for graph in (before, after))
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_norms_of_several_axes_are_one_operator():
     """As one axis that is as long; mean and inverse deviation have ONNX's shapes."""
     ones = np.linspace(0.5, 1.5, 15, dtype=np.float32).reshape(3, 5)

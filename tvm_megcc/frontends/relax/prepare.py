@@ -38,7 +38,7 @@ from .layouts import channels_first
 
 #: An operator on constants is not folded if its result is this many bytes larger than its operands.
 FOLD_GROWTH = 64 << 10
-#: Is not folded as loops: our passes compute with the integers.
+#: The operator that is not folded as loops if we can import it: our passes compute with its integers.
 DEQUANTIZE = "relax.dequantize"
 #: Reduction of two stacked operands -> the binary operator that computes the same.
 _BINARY_OF_REDUCTION = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
@@ -335,20 +335,20 @@ class FoldConstants(relax.PyExprMutator):
         if not is_operator(call) or not all(self._is_known(argument) for argument in call.args):
             return call
         result = self._fold(call, Importer())
-        if result is call and self.loops and call.op.name != DEQUANTIZE:
+        if self.loops and (result is None or (result is call and call.op.name != DEQUANTIZE)):
             importer = Importer()
             importer.loops = True
             result = self._fold(call, importer)
-        return result
+        return call if result is None else result
 
     def _fold(self, call, importer: Importer):
-        """Returns the result of a call as a constant; the call itself if it cannot be imported, or if the result is
-        much larger than its operands."""
+        """Returns the result of a call as a constant; the call itself if it is not computed at compile time, or if the
+        result is much larger than its operands; None if it cannot be imported."""
         try:
             type_ = tensor_type(type_of(call), importer.extents)
             value = importer.value(self._with_constants(call))
         except REFUSALS:
-            return call
+            return None
         size = type_.static_bytes
         if value not in importer.builder.constants or size is None:
             return call

@@ -85,12 +85,14 @@ def _untransposed(edit: Editor, op: Op, names: Sequence[str], order: tuple[int, 
         if name not in edit.constants and not _is_dequantised_constant(edit, source):
             return None
         shape = edit.types[name].shape
-        aligned = _permuted((*(1,) * (len(order) - len(shape)), *shape), _inverse(order))
-        if [extent for extent in aligned if extent != 1] != [extent for extent in shape if extent != 1]:
-            return None  # several axes, in another order
+        if len(shape) > len(order):
+            return None
+        full, axes = (*(1,) * (len(order) - len(shape)), *shape), _inverse(order)
         if source is None:
-            inputs.append(edit.constant(f"{name}.by_channel", edit.constants[name].reshape(aligned)))
+            array = np.ascontiguousarray(edit.constants[name].reshape(full).transpose(axes))
+            inputs.append(edit.constant(f"{name}.by_channel", array))
             continue
+        aligned = _permuted(full, axes)
         numbers = edit.constant(f"{source.inputs[0]}.by_channel", edit.constants[source.inputs[0]].reshape(aligned))
         inputs.append(edit.value(f"{name}.by_channel", TensorType(edit.types[name].dtype, aligned)))
         axis = max(range(len(aligned)), key=aligned.__getitem__)

@@ -23,11 +23,14 @@ from .errors import MegccError
 class Pairs:
     """SIMD within a register: one scalar multiplication computes the products of two pixels with a weight.
 
-    bits: the number of bits of the word.
+    bits: the number of bits of the word, 32 or 64. It holds an element of each pixel: first + second * 2^(bits / 2).
     columns: the number of output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS).
     row_columns: the number of output channels in a tile of one pixel (MGC_ROW_COLUMNS).
-    by_channel: whether the weights for a tile of one pixel are stored channel by channel, not interleaved.
-    folded: whether a word of these weights holds two weights of two channels.
+    by_channel: whether the weights for a tile of one pixel are stored channel by channel; else four (if `folded`, two)
+        weights of a channel are followed by those of the next channel.
+    folded: whether a word of the weights for a tile of one pixel has the bytes w[c][k], w[c][k + 1], w[c + 1][k] and
+        w[c + 1][k + 1], each plus 128, of channels c and c + 1. One multiplication takes w[c][k] and w[c + 1][k],
+        another one the other two.
     """
 
     bits: int
@@ -60,8 +63,10 @@ class Isa:
     dot_step: the number of 8-bit products that one instruction adds to a lane; the summed axis is padded to a multiple.
     requantizing_stores: 8-bit stores take two or four vectors of int32, their limits and zero point
         (mgc_requantize_store4 in megcc_integer.h).
-    dot_product: the instruction that sums 8-bit products in tiles of integer/dot, in assembler (a class of
-        `integer/neon_sums.py`); "" if they are summed in C without one.
+    dot_product: how Arm's tiles of integer/dot sum 8-bit products; each has a class in `integer/neon_sums.py`:
+        "smull": SMULL, SMLAL and SADALP in assembler (armv8.0); "sdot": SDOT, four products a lane (armv8.2); "smmla":
+        SMMLA, 2x8 times 8x2 elements (armv8.6); "smull_in_c": VMULL and VMLAL as C intrinsics (armv7).
+        "": the mgc_dot_ functions of the ISA's header, as on other CPUs.
     prefetch_bytes: tiles of conv2d/direct prefetch the weights of the next tile if a tile has at most this many bytes
         of them; 0: no prefetch.
     dsp: one instruction adds two products of int16 to a sum, as Arm's DSP extension does (simd/dsp_integer.h).
@@ -130,7 +135,9 @@ class Isa:
 
 
 _RV64 = "defined(__riscv) && __riscv_xlen == 64"
-#: The condition on the compiler is that of megcc_simd.h.
+#: RISC-V with vectors. On each of these levels a vector has 16 lanes: it is a group of 4, 2 or 1 registers of 128, 256
+#: or 512 bits, and the 32 registers make 8, 16 or 32 such groups. The condition on the compiler is that of
+#: megcc_simd.h.
 _rvv = partial(Isa, compiler="defined(__clang__) && __clang_major__ >= 18",
              compiler_name="clang 18 or newer", wide=True)
 _avx = partial(Isa, int16_step=2, prefetch_bytes=256 << 10, fused_rounding=True)
@@ -155,15 +162,16 @@ ISAS = {isa.name: isa for isa in (
         header="neon_v86"),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c", requantizing_stores=True, dot_dtype="int8", dot_step=16, dot_product="smull_in_c"),
-    Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c", pairs=Pairs(64, 4, 8)),
+    Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c", pairs=Pairs(bits=64, columns=4, row_columns=8)),
     _rvv("rvv", 0x00040002, 16, 8, 16, _RV64, fallback="c"),
     _rvv("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv"),
     _rvv("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256"),
     Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c",
-        pairs=Pairs(32, 4, 16, folded=True)),
+        pairs=Pairs(bits=32, columns=4, row_columns=16, folded=True)),
     Isa("cortex_m0", 0x00070001, 1, 16, 16, "defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)", fallback="c",
-        pairs=Pairs(32, 1, 4, True)),
-    Isa("cortex_m3", 0x00080001, 1, 16, 16, "defined(__ARM_ARCH_7M__)", fallback="c", pairs=Pairs(32, 1, 8)),
+        pairs=Pairs(bits=32, columns=1, row_columns=4, by_channel=True)),
+    Isa("cortex_m3", 0x00080001, 1, 16, 16, "defined(__ARM_ARCH_7M__)", fallback="c",
+        pairs=Pairs(bits=32, columns=1, row_columns=8)),
     Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c", dsp=True),
     Isa("cortex_m33", 0x00090001, 1, 32, 16, "defined(__ARM_ARCH_8M_MAIN__) && defined(__ARM_FEATURE_DSP)",
         fallback="cortex_m4", dsp=True),

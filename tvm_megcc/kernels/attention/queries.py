@@ -86,7 +86,7 @@ class ColumnsParameters(AttentionParameters):
 
     vectors: vectors of queries in a task.
     by_lane: tiles load four elements of a key at once.
-    few: tasks with at most so many queries compute them as `few_queries` does.
+    few: the number of queries up to which a task computes them as `few_queries` does; 0: no task does.
     """
 
     vectors: int
@@ -128,6 +128,8 @@ class AttentionColumns(Kernel):
         S, T, H = extent_symbols("S", "T", "H")
         widened = 4 * rows * H if params.cache else 0
         width, keys = vectors * site.isa.lanes, MAX_KEYS if site.compact else dim_min(T, MAX_KEYS)
+        # float32: transposed queries [H][width]; scores [keys][width]; the keys of a tile [rows][H], if they are not
+        # float32; and [few][MAX_KEYS], so that tasks with few queries have space for their scores.
         scratch = 4 * width * (H + keys) + widened + 4 * params.few * MAX_KEYS
         lowered = self.call(site, params, ceildiv(S, width), scratch, self.name)
         # In place is safe where heads of q and y have equal extents: a task reads its queries before it writes their
@@ -215,6 +217,7 @@ class AttentionFewQueries(AttentionColumns):
     def lower(self, site: Site) -> Lowered:
         rows, _, columns = self.tile(site)
         (S,) = extent_symbols("S")
+        # Scratch: scores, float32 [rows][MAX_KEYS].
         return self.call(site, self.parameters(site, rows, columns), ceildiv(S, rows), 4 * rows * MAX_KEYS, self.name,
                          f"_{rows}q")
 

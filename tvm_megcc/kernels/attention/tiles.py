@@ -33,6 +33,13 @@ class AttentionTiles:
     prefix: the beginning of the names of the tiles' functions.
 
     P: queries of a tile (keys, for the scores of `ColumnsTiles`). U: keys of a tile. W: vectors of values of a tile.
+
+    `p` are the template's parameters (`AttentionParameters`). Those that the class reads: the letters of the operands'
+    axes in memory (`q_axes` and so on) and the index along axis "c" (`q_index`); `mask`, the row of the mask that query
+    i has, "" without a mask; `mask_b`, `mask_n`, `mask_row`, its strides; `causal`, query s sees no later key; `blind`,
+    a query may see no key; `shared`, the query heads for each head of keys and values; `has_spare_rows`, buffers of
+    keys and values have R rows, of which T are in use; `cache`, the dtype of keys and values if it is not float32;
+    `keys`, the most keys of a part; `rows`, `columns`, the queries, and the vectors of values, of a tile.
     """
 
     sizes: list[int]
@@ -54,15 +61,24 @@ class AttentionTiles:
         self.first_key = "first_key" if self.skips_keys and self.has_parts else "0"
         #: C type of keys and values.
         self.unit = DTYPES[params.cache or "float32"].c_type
-        #: C, the factor of the results of query r, which replaces its `sum` after the last keys.
+        #: C, the factor of the results of query r, which replaces its `sum` after the last keys: 1 / sum. If there is
+        #: no key, the results are zeros already. If query r sees none (`blind`), its sum is 0, and the results become
+        #: zeros.
         self.factor = "T == 0 ? 1.0f : " * open_keys + "sum[r] == 0.0f ? 0.0f : " * params.blind + "1.0f / sum[r]"
 
     def panel(self, vectors: int) -> PanelTile:
         return PanelTile(vectors, self.scope, Multiply(self.scope.float * self.scope.isa.helium))
 
     def stride(self, axes: str, axis: str) -> str:
-        """Returns C: elements between neighbours of an operand along an axis. Several heads may share keys and values
-        (operands with axis t), whose buffers may have more rows than are in use."""
+        """Returns C: elements between neighbours of an operand along an axis, the product of the extents of the axes
+        after it; 0 if the operand lacks the axis.
+
+        axes: the operand's axes in memory, a letter each, such as "bsnh": b batch, n head, s query, t key, h element of
+        a query or key, v element of a value, c operand among several. axis: one of these letters. The extent of an axis
+        is the C variable of its letter in capitals. Keys and values, the operands with axis t, have others: M heads
+        instead of N if several query heads share one, and R rows instead of T if not all rows of their buffers are in
+        use.
+        """
         if axis not in axes or axes.endswith(axis):
             return "1" if axis in axes else "0"
         inner = axes.partition(axis)[2].upper()
@@ -96,7 +112,8 @@ class AttentionTiles:
         return c.text
 
     def head_offset(self, axes: str, index: int) -> str:
-        """Returns C: the offset of a head in an operand. index: that of the operand along its axis "c"."""
+        """Returns C: the offset of a head in an operand. index: the operand's index along axis "c", if queries, keys
+        and values are packed in one tensor."""
         head = f"head / {self.p.shared}" if "t" in axes and self.p.shared > 1 else "head"
         return "".join(f" + {position} * ({self.stride(axes, axis)})"
                        for axis, position in (("b", "batch"), ("n", head), ("c", index)) if axis in axes)
@@ -129,8 +146,9 @@ class AttentionTiles:
                 c("highest = mgc_max(highest, mgc_load(mask + row * (ptrdiff_t)T));",
                   "row = row + 1 == P ? 0 : row + 1;")
             c(f"return mgc_hmax(highest) <= {HIDDEN};")
-        c("", "/* Finds the keys that n queries see: from the returned one on, which is a multiple of "
-          f"{self.p.keys}, those before *seen.", " * These are all keys if one of the queries sees none. */")
+        c("", "/* Finds the keys that n queries see: they lie in [begin, *seen). Returns begin, rounded down to a",
+          f" * multiple of {self.p.keys}. If the mask hides all keys from one of the queries, returns 0, and *seen is "
+          "T. */")
         with c.function("static MGC_NOINLINE int32_t visible_keys(const float *mask, int32_t first, int32_t n, "
                         "int32_t P, int32_t T, int32_t *seen)"):
             c("int32_t begin = 0, end = T;")
@@ -207,7 +225,11 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
 
 
 class ColumnsTiles(AttentionTiles):
-    """Tiles with one query in each lane, so scores of neighbouring queries are neighbours."""
+    """Tiles with one query in each lane, so scores of neighbouring queries are neighbours.
+
+    It also reads `vectors`, the vectors of queries in a task; `by_lane`, whether tiles load four elements of a key at
+    once and multiply by their lanes; and `few`, the queries up to which a task uses `FewQueriesTiles`.
+    """
 
     p: ColumnsParameters
 

@@ -41,6 +41,7 @@ class WindowsDeformConv(Kernel):
         sizes = {"x": N * C * IH * IW, "w": OC * site.inputs[1].shape[1] * kh * kw, "offset": 2 * windows, "b": OC,
                  "mask": windows}
         params = DeformParameters(kh, kw, *a.strides, *a.dilations, site.has(3), a.groups, a.offset_groups, site.has(4))
+        # Scratch: the window of a pixel, float32 [C][kh * kw].
         name = f"deform_conv_{window_name((kh, kw), a.strides, a.dilations)}_g{a.groups}o{a.offset_groups}" \
             + "_bias" * site.has(3) + "_mask" * site.has(4)
         return Lowered("sample/deform_conv", params, extents,
@@ -49,4 +50,5 @@ class WindowsDeformConv(Kernel):
                        channels=OC)
 
     def cost(self, site):
+        # 2: a multiply-add of vectors, with its loads; 8: an offset, with the four neighbours that it selects.
         return 2.0 * site.y.size * product(site.inputs[1].shape[1:]) / site.isa.lanes + 8.0 * site.inputs[2].size

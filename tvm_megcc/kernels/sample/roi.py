@@ -35,7 +35,7 @@ class RoiAlignParameters(RoiParameters):
 
 
 class _RoiBins(Kernel):
-    """The base class: one bin after the other, by vectors of channels."""
+    """The base class of pooling of regions: one bin after the other, by vectors of channels."""
 
     name = "bins"
     dtypes = (FLOAT32, FLOAT32, ANY)
@@ -54,6 +54,7 @@ class _RoiBins(Kernel):
                        R * OH * OW, operation + constant_name(params.scale), self.name)
 
     def cost(self, site: Site) -> float:
+        # 20: a vector of a bin, with the samples that it is made of.
         return 20.0 * site.y.stored / site.isa.lanes
 
 

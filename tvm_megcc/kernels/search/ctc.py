@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of CTC decoding. One task decodes one row of a batch."""
+"""Kernels of CTC decoding. One task decodes one row of a batch.
+
+Extents: N rows, T frames, C classes, R sequences of a row, L tokens of the longest sequence, B prefixes in a beam. All
+kernels read scores float32 [N, T, C] and, if it is there, lengths int64 [N], the number of frames of each row.
+`numbers` counts the tokens of each sequence. ops/search/ctc.py says what operands and results mean.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +36,11 @@ class CtcParameters(Parameters):
 
 
 class CtcGreedySearch(Kernel):
-    """Takes the best class of each frame."""
+    """Takes the best class of each frame, once for each run of equal ones, and leaves out blanks.
+
+    Results: tokens int64 [N, L]; frames int64 [N, L], the first frame of each token; values float32 [N, L], the scores
+    of these frames; numbers int64 [N].
+    """
 
     name = "frames"
     dtypes = (FLOAT32, _INT64)
@@ -46,7 +55,12 @@ class CtcGreedySearch(Kernel):
 
 
 class CtcBeamSearch(Kernel):
-    """Keeps the best prefixes in a tree, which has room for all that a search can make."""
+    """Prefix beam search. The prefixes are a tree, whose capacity is the largest number of prefixes of a search: the
+    empty one, and B more for each frame.
+
+    Results: tokens int64 [N, R, L], the best sequences; numbers int64 [N, R]; values float32 [N, R], the logarithms of
+    the sequences' probabilities.
+    """
 
     name = "prefixes"
     dtypes = (FLOAT32, _INT64)
@@ -54,6 +68,8 @@ class CtcBeamSearch(Kernel):
     def lower(self, site: Site) -> Lowered:
         N, T, C, R, L, B = extent_symbols("N", "T", "C", "R", "L", "B")
         params = CtcParameters(site.attrs.blank, site.has(1))
+        # Scratch: double [C], the scores of a frame; two beams of B hypotheses and a heap of B candidates; and the
+        # tree, of B * T + 1 nodes.
         return Lowered("search/ctc_beam", params, {**_extents(site), "R": site.attrs.sequences, "L": site.attrs.most,
                                                    "B": site.attrs.beam},
                        present(site, Operand("scores", 0, N * T * C), Operand("lengths", 1, N)),
@@ -63,7 +79,12 @@ class CtcBeamSearch(Kernel):
 
 
 class CtcAlignment(Kernel):
-    """Finds the best way through the states of each sequence by dynamic programming."""
+    """Aligns given sequences to frames: finds the best path through the states of each by dynamic programming
+    (Viterbi). A sequence of n tokens has 2 * n + 1 states: each token, and a blank before, between and after them.
+
+    Operands: also tokens int64 [N, R, L] and numbers int64 [N, R]. Results: frames int64 [N, R, L], the first frame of
+    each token; values float32 [N, R], the logarithms of the paths' probabilities.
+    """
 
     name = "states"
     dtypes = (FLOAT32, _INT64)
@@ -72,6 +93,8 @@ class CtcAlignment(Kernel):
         N, T, C, R, L = extent_symbols("N", "T", "C", "R", "L")
         params = CtcParameters(site.attrs.blank, site.has(3))
         states = 2 * L + 1
+        # Scratch: double [states], the score of the best path to each state; then uint8 [T][states], by how many states
+        # that path advanced in each frame, for the way back.
         return Lowered("search/ctc_align", params, {**_extents(site), "R": site.y.shape[1],
                                                     "L": site.y.shape[2]},
                        present(site, Operand("scores", 0, N * T * C), Operand("tokens", 1, N * R * L),

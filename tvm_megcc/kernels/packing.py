@@ -59,7 +59,7 @@ def pack_conv(array: np.ndarray, lanes: int, groups: int = 1, block: int = BLOCK
 def _pack_group(array: np.ndarray, lanes: int, block: int = BLOCK, step: int = BLOCK) -> np.ndarray:
     outputs, inputs = array.shape[:2]
     blocks = [np.moveaxis(array[:, i:i + BLOCK], 1, -1).reshape(outputs, -1) for i in range(0, inputs, BLOCK)]
-    return pack_columns(np.concatenate(blocks, axis=1).T, lanes, False, block, step)
+    return pack_columns(np.concatenate(blocks, axis=1).T, lanes, block=block, step=step)
 
 
 @packer("taps")

@@ -58,6 +58,7 @@ class DepthwiseConv(Kernel):
         operands = present(site, Operand("x", 0, N * channels * s.area(IH, IW, OH, OW)),
                            Operand("w", 1, blocks * lanes * s.taps, ("taps", lanes)),
                            Operand("b", 2, blocks * lanes, ("channel", lanes)))
+        # Scratch: a row of zeros, float32 [IW][lanes], which windows read above and below x.
         return Lowered(
             "conv2d/depthwise",
             DepthwiseParameters(*s.window, s.bias, s.vpad, s.hpad, Tiling.of(site.isa), channels_last),

@@ -21,7 +21,11 @@ L1_BYTES = 16384
 
 
 class DepthwiseTile(RvvWindows):
-    """Prints the functions of the tiles, and their calls for a row of the output. c: the printer. P: pixels."""
+    """Prints the functions of the tiles, and their calls for a row of the output. c: the printer. P: pixels.
+
+    `params` are the template's parameters (`DepthwiseParameters`): the window (`kh`, `kw`, `sh`, `sw`, `dh`, `dw`),
+    `bias`, `channels_last` (the layout is nhwc, not nchwc) and `tiling`, which chooses the tiles of the ISA.
+    """
 
     def __init__(self, params, scope: Scope):
         self.params, self.scope, self.bias, self.lanes = params, scope, params.bias, scope.isa.lanes

@@ -106,6 +106,7 @@ class DirectConv(Tiled):
         if s.hpad:
             extents["PATCH"] = s.columns_read(pixels)
             columns = dim_max(PATCH, s.columns_read(tiling.compact_tile()[0]))
+            # The zero-padded copy of a tile's window, float32 [kh][channels][columns].
             scratch = 4 * s.kh * stored(IC, x_layout, lanes) * columns
         elif cache_block:
             scratch = cache_block.partial_sum_bytes(s.ic, row)
@@ -131,7 +132,8 @@ class DirectConv(Tiled):
     def cost(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes
         products = -(-s.oc // lanes)  # multiply-adds of vectors for each input of a pixel
-        # AVX-512 multiplies by a pixel in memory, NEON by a lane of a vector of four channels.
+        # load: cycles to load an input of a pixel, for all multiply-adds by it in a tile. AVX-512 multiplies by a pixel
+        # in memory, NEON by a lane of a vector of four channels.
         load = 0.5 if lanes == 16 else 0.8
         if site.x.layout != PLAIN and (lanes == 16 or site.isa.lane_fma):
             load = 0.25
@@ -139,7 +141,9 @@ class DirectConv(Tiled):
             # Instructions for each multiply-add: in assembler; in C; in C with inputs loaded one by one.
             products *= {blocked(site.target): 1.09, NHWC: 1.2, PLAIN: 1.45}[site.x.layout]
         sums = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (products + load / min(products, 4))
+        # For each vector of results: 1 if x is not blocked, and 2 if y is not, for loads and stores of parts of
+        # vectors.
         scattered = (site.x.layout != blocked(site.target)) + 2 * (site.y.layout != blocked(site.target))
-        # Pad lanes of a blocked input are read as well.
+        # Pad lanes of a blocked input are read as well: 2 for a vector. 200: the call.
         pad_lanes = s.n * s.g * s.ih * s.iw * (-s.ic % lanes) if site.x.layout == blocked(site.target) else 0
         return sums + (scattered * site.y.size + 2 * pad_lanes) / lanes + 200

@@ -176,6 +176,7 @@ class WindowParameters(Parameters):
         return self.taps
 
     def facts(self) -> tuple[str, ...]:
+        # The first six facts are those of the six fields, which these three join.
         return (f"kernel = {self.kh}x{self.kw}", f"stride = {self.sh}x{self.sw}", f"dilation = {self.dh}x{self.dw}",
                 *super().facts()[6:])
 

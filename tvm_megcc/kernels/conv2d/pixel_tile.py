@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class PixelTile:
     """Prints the functions of the tiles of `pixels.c.j2`, and their calls.
 
+    `params` are the template's parameters (`PixelParameters`): the window (`kh`, `kw`, `sh`, `sw`, `dh`, `dw`), `bias`,
+    `in_place` (pixels are read from x, not from a copy) and `tiling`, which chooses the tiles of the ISA.
+
     In the methods, P: vectors of pixels. C: output channels. W: channels in a block of weights, a number or the C
     variable `width`. c: the printer.
     """

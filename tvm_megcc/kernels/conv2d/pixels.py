@@ -70,7 +70,8 @@ class PixelConv(Kernel):
 
     @staticmethod
     def _copied(s: Geometry, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
-        """Returns the bytes of the copy for `rows` output rows. channels, columns: those of the copy; 0: all input
+        """Returns the bytes of the copy for `rows` output rows, float32 [channels][input rows][phases][columns], and of
+        two vectors after it, which the last loads may read. channels, columns: those of the copy; 0: all input
         channels, and as `_columns`."""
         phases = min(s.strides[1], s.columns_read(1))
         return 4 * ((channels or s.ic) * s.rows_read(rows) * phases * (columns or PixelConv._columns(s, target))
@@ -122,7 +123,8 @@ class PixelConv(Kernel):
             steps, tiles = -(-pixels // lanes) * s.taps * 1.2, tiles / 2  # two rows at once share their inputs
         copied = 0.0
         if not s.is_pointwise:
-            # Columns of stride 2 are separated by shuffles, those of other strides one by one.
+            # For each input row: 10 for the loop, and vector_copy for each vector of pixels. Columns of stride 2 are
+            # separated by shuffles, those of other strides one by one.
             vector_copy = {1: 2.0, 2: 8.0}.get(s.strides[1], 2.0 * lanes)
             input_rows = s.rows_read(rows) / rows
             copied = s.ic * input_rows * s.strides[1] * (10 + vector_copy * pixels / lanes)

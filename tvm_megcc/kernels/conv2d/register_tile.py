@@ -176,7 +176,13 @@ class Reduction:
 
 
 class DirectTile(Reduction):
-    """Prints the functions of the tiles of `direct.c.j2`, and their calls."""
+    """Prints the functions of the tiles of `direct.c.j2`, and their calls.
+
+    `params` are the template's parameters (`DirectParameters`): the window (`kh`, `kw`, `sh`, `sw`, `dh`, `dw`),
+    `bias`, the layouts `x_layout` and `y_layout`, `block`, the output channels in a block of weights, `vpad` and
+    `hpad`, some window reaches outside x, `cache_block`, the weights that stay in L1, and `tiling`, which chooses the
+    tiles of the ISA.
+    """
 
     def __init__(self, params: DirectParameters, scope: Scope):
         ic, cache_block, oc, lanes = scope.fixed.IC, params.cache_block, scope.fixed.OC, scope.isa.lanes

@@ -13,7 +13,12 @@ from ..tiling import Run
 
 
 class RvvWindows:
-    """The part of `DepthwiseTile` that prints assembler of RISC-V. asm: the assembler that receives instructions."""
+    """The part of `DepthwiseTile` that prints assembler of RISC-V. asm: the assembler that receives instructions.
+
+    It reads attributes of that class: `kh` and `kw`, the rows and columns of the window; `columns`, its taps along a
+    row; `keeps_weights`, all weights stay in registers, not only those of a row; `weight_registers`, how many these
+    are; and `group`, the registers of a vector (LMUL).
+    """
 
     def tiles(self, run: Run, down: bool) -> str:
         """Prints a loop over `count` tiles of a run. They read rows of the window from x0, x1, … and write to `to`.

@@ -229,11 +229,14 @@ class Blocking:
             depth = min(s.ic, max(lanes, fitting_depth))
         scratch = _scratch(ceildiv(s.ic, lanes), tiles, pixels, vectors, lanes)
         if raw:
+            # The transformed weights of one row of six positions, float32 [6][depth + 1][vectors * lanes];
+            # position_stride of winograd_tile.py says why there is one row more.
             scratch += 4 * WINDOW * (depth + 1) * round_up(vectors * lanes, BLOCK)
         max_chunks = max(1, min(MIN_TASKS // parts, -(-s.oc // max(BLOCK, vectors * lanes))))
         if tiling.assembler:
             max_chunks = max(1, min(-(-WinogradConv.ASSEMBLER_TASKS // parts), s.oc // WinogradConv.MIN_CHUNK_CHANNELS))
-        return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2, weight_bytes)
+        return [Blocking(tiling=tiling, vectors=vectors, pixels=pixels, tiles=tiles, depth=depth, chunks=chunks,
+                         raw=raw, scratch=scratch, l2=target.l2, weight_bytes=weight_bytes)
                 for chunks in ((max_chunks,) if tiling.assembler else range(1, max_chunks + 1))]
 
     def imbalance(self, s: Geometry) -> float:
@@ -288,8 +291,12 @@ def _step_cost(tiling: Tiling, pixels: int, channels: int, vectors: int) -> floa
 
 
 def _scratch(blocks: int, tiles: int, pixels: int, vectors: int, lanes: int) -> int:
-    """Returns the bytes of scratch: the transformed tiles, products of one register tile of channels, the first half of
-    a transform, and zeros. blocks: vectors of input channels. Others: as in `Blocking`."""
+    """Returns the bytes of scratch, which holds float32 arrays of vectors: the transformed inputs and the products of
+    one register tile of channels, [tiles / pixels][6, 6][vectors of a position]; the first half of a transform [6, 6];
+    and zeros [6]. A position has an odd number of vectors, so that positions lie in different cache sets.
+
+    blocks: vectors of input channels. Others: as in `Blocking`.
+    """
     vectors_per_position = tiles // pixels * ((blocks * pixels // 2 * 2 + 1) + (vectors * pixels // 2 * 2 + 1)) + 1
     return 4 * lanes * (WINDOW ** 2 * vectors_per_position + WINDOW)
 

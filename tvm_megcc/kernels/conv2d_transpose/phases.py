@@ -66,6 +66,7 @@ class PhasesTransposedConv(Kernel):
         operands = present(site, Operand("x", 0, N * G * round_up(IC, lanes) * IH * IW),
                            Operand("w", 1, weights, packing),
                            Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
+        # Scratch: two arrays of a `phase_tap` (12 bytes) for each tap: the taps of a phase, and those of one output.
         return Lowered(
             "conv2d_transpose/phases", PhasesParameters(*s.window, s.bias, depthwise, Tiling.of(site.isa)), extents,
             operands, (Operand("y", 0, N * G * round_up(OC, lanes) * OH * OW),), N * G * OH,
@@ -74,6 +75,7 @@ class PhasesTransposedConv(Kernel):
     def cost(self, site):
         lanes, (_, oc, kh, kw) = site.isa.lanes, site.inputs[1].shape
         if self._is_depthwise(site):
+            # 2: the multiply-add of a vector, with its loads, for each tap that reads an input.
             return CALL + 2.0 * site.x.stored * kh * kw / lanes
         # A multiply-add for each vector of output channels, and 0.8 for the load of x; each result is stored once.
         return CALL + site.x.size * kh * kw * (ceildiv(oc, lanes) + 0.8) + 2 * site.y.stored / lanes
@@ -97,4 +99,5 @@ class PlainTransposedConv(Kernel):
                        channels=G * OC)
 
     def cost(self, site):
+        # 4: a multiply-add of one element, with its address.
         return FALLBACK_CALL + 4.0 * site.x.size * product(site.inputs[1].shape[1:])

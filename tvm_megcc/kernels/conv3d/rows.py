@@ -50,4 +50,5 @@ class RowsConv3d(Kernel):
                        f"conv3d_{window_name(*window)}" + "_bias" * bias, self.name, channels=G * OC)
 
     def cost(self, site):
+        # 2: a multiply-add of a vector, with its load.
         return FALLBACK_CALL + 2.0 * site.y.size * product(site.inputs[1].shape[1:]) / site.isa.lanes

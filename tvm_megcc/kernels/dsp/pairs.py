@@ -37,7 +37,7 @@ class PairsParameters(WindowsParameters):
 
 
 class PairProducts(WindowProducts):
-    """The base class of both kernels."""
+    """The base class of `PairConv` and `PairMatMul`."""
 
     name = "pairs"
     parameters = PairsParameters
@@ -57,7 +57,7 @@ class PairProducts(WindowProducts):
         multiplied as it is."""
         pairs, (x_zero, w_zero) = site.isa.pairs, zeros
         G, IC, OC = extent_symbols("G", "IC", "OC")
-        # A word holds two weights of two channels (RV32's mgc_row).
+        # A word holds two weights of each of two channels (RV32's mgc_row, target.Pairs).
         folded = single and pairs.folded
         depth_step = 2 if folded else 4
         depth = round_up(IC * s.taps, depth_step)
@@ -66,8 +66,9 @@ class PairProducts(WindowProducts):
         # over IC, so that at -O size layers of both kinds share one kernel.
         multiple = depth_step if single else 2
         copies_window = ceildiv(round_up(IC, multiple) - IC, multiple) if s.is_pointwise else 1
+        # The copies of the windows of one or four pixels, bytes [pixels][depth].
         copied_bytes = copies_window * (1 if single else 4) * depth
-        # mgc_pack4 makes two words of an element of four pixels.
+        # mgc_pack4 makes two words of an element of four pixels: words [depth][2].
         packed_bytes = 0 if single else 2 * pairs.bits // 8 * depth
         weight_step = round_up(s.ic * s.taps, 4) if single and pairs.by_channel else depth_step
         # Words hold 8-bit signed numbers: 128 is subtracted from uint8.

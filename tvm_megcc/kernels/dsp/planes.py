@@ -125,13 +125,14 @@ class DspDepthwise(OneFilterAChannel):
         if has_weight_zero := packed_zero(site.inputs[1].dtype, site.attrs.w_zero) != 0:
             operands += (Operand("zero", 1, 1, ("packed_zero", site.attrs.w_zero), "int32"),)
         steps, pairs = steps_of(s.kw, s.strides[1], s.dilations[1])
-        epilogue = requantization(site, zeros, True)
+        epilogue = requantization(site, zeros, outputs_first=True)
         parameters = PlanesParameters(
             *s.window, bias=s.bias, unit=site.x.c_type, result=site.y.c_type, short=DTYPES[site.x.dtype].short,
             x_zero=zeros[0], pairs=pairs, steps=steps, words=tuple(sorted({step.word for step in steps})),
             in_registers=s.kh * len(pairs) <= 16, has_weight_zero=has_weight_zero, requantization=epilogue)
         # The words of a row, up to the last one that its last outputs read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
+        # Scratch, in words of two int16: planes [4 channels][rows][row_words], then pairs of weights [KH][pairs].
         row_words = ceildiv(OW, _OUTPUTS) * s.strides[1] + last + 1 - s.strides[1]
         return Lowered("dsp/planes", parameters, self.extents(s) | {"ROWS": rows}, operands,
                        (Operand("y", 0, N * OH * OW * C),), N * ceildiv(C, 4) * ceildiv(OH, ROWS),

@@ -59,7 +59,7 @@ def pack_joined_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
 
 
 class DspProducts(WindowProducts):
-    """The base class of both kernels."""
+    """The base class of `DspConv` and `DspMatMul`."""
 
     name = "triples"
     parameters = TriplesParameters
@@ -90,6 +90,7 @@ class DspProducts(WindowProducts):
                          Operand("b", 1, G * OC, ("joined_sums", *sums), "int32"),)
         else:
             operands += present(site, Operand("b", 2, G * OC))
+        # Scratch: packed elements [depth][3], then copies of the windows, bytes [rows][depth], if they are copied.
         # mgc_pack3 makes int16 of the elements of three pixels; mgc_join3 copies their bytes.
         packed_bytes = 0 if single else (3 if joined else 6) * depth
         return Packed(operands, {"joined": joined}, copies_window * rows * depth + packed_bytes, "_joined" * joined)

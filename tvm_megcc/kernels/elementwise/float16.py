@@ -37,6 +37,7 @@ class Float16Loops(VectorKernel):
         return replace(super().lower(site), template="elementwise/vector")
 
     def cost(self, site: Site) -> float:
+        # 2: a vector is loaded, converted and stored.
         return 2.0 * site.y.size / site.isa.lanes
 
 
@@ -78,6 +79,7 @@ class Float16Blocks(Kernel):
                        f"cast_blocks_{site.y.layout}", self.name)
 
     def cost(self, site: Site) -> float:
+        # 2: a vector is loaded, converted and stored.
         return CALL + 2.0 * site.y.stored / site.isa.lanes
 
 

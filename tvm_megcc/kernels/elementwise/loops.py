@@ -182,6 +182,7 @@ class VectorKernel(Broadcast):
         return expressions.to_c(operator(site.kind).expression(site.attrs), [f"a{n}" for n in range(len(site.inputs))])
 
     def cost(self, site: Site) -> float:
+        # For each vector: 1 for the store and for each load, and the cycles of the formula's functions.
         calls = expressions.cost(operator(site.kind).expression(site.attrs))
         return site.y.size / site.isa.lanes * (1 + len(site.inputs) + calls)
 
@@ -219,6 +220,7 @@ class LaneKernel(Broadcast):
                 "upper": found.upper}
 
     def cost(self, site: Site) -> float:
+        # For each vector: 2 for the store and for each load, which convert elements, and the cycles of the formula.
         return site.y.size / site.isa.lanes * (2 + 2 * len(site.inputs) + expressions.cost(site.attrs.expr))
 
 
@@ -317,6 +319,7 @@ class ScalarKernel(Broadcast):
                                 unsigned=last.c_unsigned, bits=8 * last.itemsize)
 
     def cost(self, site: Site) -> float:
+        # 2: an element is loaded, computed and stored.
         return 2.0 * site.y.size
 
 

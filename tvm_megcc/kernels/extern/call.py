@@ -50,6 +50,7 @@ class ExternCall(Kernel):
             for declared in (function.inputs, function.outputs))
         dims = tuple((name, tuple(map(str, shape))) for name, shape in shapes.items())
         attributes = tuple(c_number(site.attrs.arguments[name]) for name, _ in function.attributes)
+        # The declaration's rules for the number of tasks, and for the bytes of scratch; defaults 1 and 0.
         tasks, scratch = (
             function.call(rule, site.attrs.arguments, *(shapes[name] for name, _ in function.inputs))
             if getattr(function, rule) else default for rule, default in (("tasks", 1), ("workspace", 0)))

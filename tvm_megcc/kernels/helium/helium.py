@@ -60,8 +60,8 @@ def pack_unsigned(array: np.ndarray, outputs_first: bool, *layout) -> np.ndarray
 
 
 class HeliumProducts(IntegerProducts):
-    """The base class of both kernels. Products are of two int8 or of two uint8. The zero point of the weights, times
-    the sum of a pixel's window, is subtracted from its sums."""
+    """The base class of `HeliumConv` and `HeliumMatMul`. Products are of two int8 or of two uint8. The zero point of
+    the weights, times the sum of a pixel's window, is subtracted from its sums."""
 
     name = "helium"
 
@@ -90,6 +90,7 @@ class HeliumProducts(IntegerProducts):
         # 1 if windows are first copied to scratch, 0 if x is read in place (1x1 windows of whole steps); an expression
         # over IC, so that at -O size layers of both kinds share one kernel.
         copies_window = ceildiv(depth - IC, 16) if flat or direct else 1
+        # The copies of windows, bytes [1 or 2 pixels][depth], and 16 that the last load may read after them.
         copied_bytes = copies_window * ((1 if single else 2) * depth + 16)
         return Lowered("helium/helium", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G,
@@ -102,7 +103,8 @@ class HeliumProducts(IntegerProducts):
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 16)
         gathered = 0 if s.taps == 1 else 0.3 * depth + 10 * s.kh
-        # For each channel of a pixel: 0.12 for a product (of 16 in a vector), 5 to requantize and store.
+        # For each pixel: 20, and if its window is copied 0.3 for an element and 10 for a row. For each channel of it
+        # 0.12 for a product (of 16 in a vector), 5 to requantize and store.
         return CALL + s.g * pixels * (gathered + 20 + s.oc * (0.12 * depth + 5))
 
 
@@ -184,11 +186,15 @@ class HeliumDepthwise(OneFilterAChannel):
         weights = Operand("w", 1, round_up(C, 8) * s.taps, ("int16x8", zeros[1]), "int16") if widened else \
             Operand("w", 1, channels * taps, ("int8x16", zeros[1], taps, zero_paired), "int8")
         operands = present(site, Operand("x", 0, N * IH * IW * C), weights, Operand("b", 2, C))
-        operands = with_sums(site, operands, (True, zeros[1]), zeros[0], C)
-        epilogue = _epilogue(site, zeros, True)
+        outputs_first = True  # weights are [C, 1, KH, KW]
+        operands = with_sums(site, operands, (outputs_first, zeros[1]), zeros[0], C)
+        epilogue = _epilogue(site, zeros, outputs_first)
         by_rows = nine_taps and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0 and epilogue.kind != ""
-        blocks = 1152 if widened else 576
-        scratch = blocks + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if by_rows else 3 * channels
+        # By rows: the weights of nine taps, each repeated to 64 elements of int16 or int8; then three padded rows of
+        # bytes, each with 16 more that the last load may read. Otherwise: `padding` [channels], then `tail` [2 *
+        # channels], the last elements of x and what a vector that begins in them reads.
+        tiled_bytes = 1152 if widened else 576
+        scratch = tiled_bytes + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if by_rows else 3 * channels
         parameters = HeliumDepthwiseParameters(
             *s.window, bias=len(operands) > 2, x_zero=zeros[0] - 256 * (zeros[0] > 127),
             to_unsigned=site.y.dtype == "uint8", by_rows=by_rows, nine_taps=nine_taps, pairs=pairs,

@@ -275,7 +275,7 @@ def runs_of(s: Geometry) -> tuple[int, int]:
 
 
 class DotProducts(IntegerProducts):
-    """The base class of both kernels."""
+    """The base class of `DotConv` and `DotMatMul`."""
 
     name = "dot"
 
@@ -293,7 +293,7 @@ class DotProducts(IntegerProducts):
         G, IC, OC = extent_symbols("G", "IC", "OC")
         runs, length = runs_of(s)
         depth = runs * round_up(IC * (length // s.ic), form.step)
-        packing = WeightPacking(*weights, s.g, runs, site.isa.lanes, vectors, form.step)
+        packing = WeightPacking(*weights, groups=s.g, runs=runs, lanes=site.isa.lanes, vectors=vectors, step=form.step)
         packed = Operand("w", 1, G * round_up(OC, site.isa.lanes) * depth, ("dot", *packing), "int8")
         return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), weights, form.zero, G * OC), {}
 
@@ -320,7 +320,9 @@ class DotProducts(IntegerProducts):
         name = self.name + ("" if not flat else "_flat" if packs_x else "_there") + "_weight_zero" * has_weight_zero
         N, G, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "OC", "OH", "OW", "ROWS", "CHANNELS")
         strips = ceildiv(N, ROWS) if flat else N * ceildiv(OH, ROWS)
+        # Scratch: `zero_sums`, an int32 for each pixel of a task, if packed weights have a zero point; then packed x.
         zero_sums_bytes = 4 * (ROWS if flat else ROWS * OW) * has_weight_zero
+        # 16: the last load of packed x may read so many bytes after its end.
         packed_bytes = DTYPES[form.dtype].bytes * _packed_elements(s) + 16 if packs_x else 0
         extents |= {"ROWS": rows, "CHANNELS": channels} | extra_extents
         operation += "_bias" * bias + zero_name(form.x_offset or fill)
@@ -350,6 +352,8 @@ class DotProducts(IntegerProducts):
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         form = PackedForm.of(site.isa, site.x.dtype, 0)
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), _packed_depth(s, form)
+        # On cores without dot products, for each result: the cycles of a product, and of the requantization and the
+        # store.
         if site.isa.dsp or site.isa.pairs:
             return PACKING_CALL + outputs * s.oc * (4.0 * depth + 25)  # loads, products and sums one by one in C
         if site.isa.helium:

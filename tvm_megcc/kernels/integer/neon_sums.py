@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class ArmSums:
-    """Prints the sums of P pixels by V vectors of four channels."""
+    """Prints the sums of P pixels by V vectors of four channels. `p` are the parameters of `kernel`, which explains
+    them; `taps` is the number of contiguous runs in a row of the window."""
 
     #: Copies of each vector of the bias in `start`.
     copies = 1

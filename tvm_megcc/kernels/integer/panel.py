@@ -60,6 +60,7 @@ class PanelBytesMatMul(Kernel):
             panel.trans_a, panel.trans_b, panel.bias, panel.batch, a.c_type, b.c_type, *zeros, DTYPES[a.dtype].short,
             DTYPES[b.dtype].short, site.y.c_type, panel.vectors, rows, MAX_EXACT_PRODUCTS)
         (K,) = extent_symbols("K")
+        # Scratch, float32: a panel of b [K][columns], and the rows of a tile of a [rows][K].
         return replace(lowered, template="integer/panel", params=parameters, algorithm="panel",
                        operation=lowered.operation.replace("matmul", "matmul_integer") + "".join(map(zero_name, zeros)),
                        scratch=4 * K * (panel.vectors * site.isa.lanes + rows), epilogue_in_place=True)

@@ -41,6 +41,7 @@ class PlainBytesConv(Kernel):
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
+        # 4: a product of one element, with its loads and the test whether it lies inside x.
         return FALLBACK_CALL + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))
 
 
@@ -77,4 +78,5 @@ class PlainBytesMatMul(Kernel):
 
     def cost(self, site: Site) -> float:
         depth = site.x.shape[-2 if site.attrs.trans_a else -1]
+        # 4: a product of one element, with its loads.
         return FALLBACK_CALL + 4.0 * site.y.size * depth

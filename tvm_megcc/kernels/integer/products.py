@@ -70,11 +70,11 @@ class IntegerConv(IntegerProducts, ChannelsLast):
 
     def lower(self, site: Site) -> Lowered:
         s = Geometry.of(site)
-        return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), True,
-                         replace(s, bias=False).name("conv2d_integer"))
+        return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), outputs_first=True,
+                         operation=replace(s, bias=False).name("conv2d_integer"))
 
     def cost(self, site: Site) -> float:
-        return self.cycles(site, Geometry.of(site), site.attrs.w_zero, True)
+        return self.cycles(site, Geometry.of(site), site.attrs.w_zero, outputs_first=True)
 
 
 class IntegerMatMul(IntegerProducts):
@@ -99,7 +99,8 @@ def _as_convolution(site: Site) -> Geometry:
     """Returns a product of matrices as a 1x1 convolution of one row of pixels."""
     rows, columns = product(site.y.shape[:-1]), site.y.shape[-1]
     depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
-    return Geometry(1, 1, depth, 1, rows, columns, 1, rows, 1, 1, (1, 1), (1, 1), (0, 0, 0, 0), site.has(2))
+    return Geometry(n=1, g=1, ic=depth, ih=1, iw=rows, oc=columns, oh=1, ow=rows, kh=1, kw=1, strides=(1, 1),
+                    dilations=(1, 1), pads=(0, 0, 0, 0), bias=site.has(2))
 
 
 def pixel_extents(s: Geometry) -> tuple[Dim, dict[str, Dim], Dim, Dim]:

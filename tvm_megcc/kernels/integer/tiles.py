@@ -138,7 +138,7 @@ def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> lis
     heights = dict.fromkeys(h for h in (height, pixels % height) if h)
     found = [Tile(vectors, rest, tuple(heights))]
     if sums in ("sdot", "pmaddubsw"):
-        found += [Tile(vectors, rest, (taller, taller - 1), True) for taller in range(3, tallest + 1)
+        found += [Tile(vectors, rest, (taller, taller - 1), balanced=True) for taller in range(3, tallest + 1)
                   if _are_covered(taller, pixels)]
     return found
 

@@ -135,6 +135,9 @@ class WinogradBytes(ChannelsLast):
             unit=site.x.c_type, result=site.y.c_type, x_short=DTYPES[site.x.dtype].short, x_zero=site.attrs.x_zero,
             bias=s.bias, depth=depth, step=step, pixels=pixels, vectors=vectors, rest=rest,
             by_lane=isa.name in _LANE_PRODUCTS, padding=padding)
+        # Scratch: sums int32 [16][pixels][width]; then int16: transformed weights [16][depth * width + padding],
+        # transformed tiles [tiles / pixels][16][depth * pixels + padding], and the padded rows of x
+        # [rows][columns][depth].
         scratch = (4 * POSITIONS * pixels * width + 2 * POSITIONS * (depth * width + padding)
                    + 2 * POSITIONS * (depth * pixels + padding) * ceildiv(ROWS * tile_columns, pixels)
                    + 2 * depth * (2 * ROWS + 2) * (2 * tile_columns + 2))

@@ -33,10 +33,10 @@ def on_arm64(P: int, V: int, depth: int) -> str:
     asm("mov x2, %[x]", "mov x5, %[w]", "mov x6, %[sums]")
     with asm.loop(1, "x7", "#16"):
         asm("mov x9, x2", *(f"add x{9 + p}, x{8 + p}, #{2 * depth}" for p in range(1, P)))
-        multiply_8(True)
+        multiply_8(first=True)
         if depth > 8:
             with asm.loop(2, "x3", f"#{depth // 8 - 1}"):
-                multiply_8(False)
+                multiply_8(first=False)
         asm(*(f"stp q{a}, q{a + 1}, [x6], #32" for a in range(sums, sums + P * V, 2)), f"mov x2, x{8 + P}")
     clobbers = ["cc", "memory", "x2", "x3", "x5", "x6", "x7", *registers("x", 9, 9 + P), *registers("v", sums + P * V)]
     return "\n".join(asm.statement([], [asm_input("x"), asm_input("w"), asm_input("sums")], clobbers))
@@ -55,9 +55,9 @@ def on_armv7(P: int, V: int, depth: int) -> str:
                   for p in range(P) for v in range(V)))
 
     asm("1:")
-    multiply_8(True)
+    multiply_8(first=True)
     asm("mov %[k], %[more]", "cmp %[k], #0", "beq 3f", "2:")
-    multiply_8(False)
+    multiply_8(first=False)
     asm("subs %[k], #1", "bne 2b", "3:",
         *(f"vst1.32 {{ d{16 + 2 * a}-d{19 + 2 * a} }}, [%[sums]]!" for a in range(0, P * V, 2)),
         *(f"add %[x{p}], %[others]" for p in range(P)), "subs %[positions], #1", "bne 1b")

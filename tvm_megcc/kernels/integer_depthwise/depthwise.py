@@ -152,7 +152,9 @@ def pack_rows(array: np.ndarray, zero: int) -> np.ndarray:
     return (array[:, 0].astype(np.int32) - zero).astype(weight_type(array.dtype.name, zero))
 
 
-#: Values of `Isa.sums` of Arm ISAs with dot products of four bytes.
+#: `outputs_first` of the packers: weights are [C, 1, KH, KW].
+_OUTPUTS_FIRST = True
+#: Values of `Isa.dot_product` of Arm ISAs with dot products of four bytes.
 _DOTS = ("sdot", "smmla")
 
 
@@ -208,9 +210,10 @@ class DepthwiseBytes(OneFilterAChannel):
         C, OW = extent_symbols("C", "OW")
         x, _, *bias = scalar.inputs
         weights = Operand("w", 1, C * s.taps, ("depthwise_rows", zeros[1]), weight)
-        operands = with_sums(site, (x, weights, *bias), (True, zeros[1]), zeros[0], C)
-        epilogue = requantization(site, zeros, True)
+        operands = with_sums(site, (x, weights, *bias), (_OUTPUTS_FIRST, zeros[1]), zeros[0], C)
+        epilogue = requantization(site, zeros, _OUTPUTS_FIRST)
         has_bias = len(operands) > 2
+        # Scratch: the rows of x that a task reads, with padding, bytes [KH][columns][C].
         params = PaddedRowsParameters(
             *s.window, bias=has_bias, unit=site.x.c_type, weight=DTYPES[weight].c_type, x_zero=zeros[0],
             result=site.y.c_type, requantization=epilogue)
@@ -227,6 +230,7 @@ class DepthwiseBytes(OneFilterAChannel):
         params = DepthwiseParameters(**vars(scalar.params), x_short=DTYPES[site.x.dtype].short,
                                      in_registers=in_registers, pixels_at_once=at_once)
         OW, ROWS = extent_symbols("OW", "ROWS")
+        # Scratch, float32: weights [taps][lanes], then padded rows of x [rows][columns][lanes].
         return _by_strips(scalar, "depthwise", params, _rows(s, lanes, _l2_bytes(site)), lanes,
                           4 * lanes * (s.taps + s.rows_read(ROWS) * s.columns_read(OW)), "strips")
 
@@ -238,10 +242,12 @@ class DepthwiseBytes(OneFilterAChannel):
         block, flip = min(4, site.isa.registers // 4) * lanes, site.x.dtype == "uint8"
         fill = site.attrs.x_zero - 128 * flip
         C, OW, ROWS = extent_symbols("C", "OW", "ROWS")
-        operands = with_sums(site, scalar.inputs, (True, w_zero), fill, C)
+        operands = with_sums(site, scalar.inputs, (_OUTPUTS_FIRST, w_zero), fill, C)
         has_bias, int16_taps = len(operands) > 2, 1 + is_narrow(site, w_zero)
         params = WideParameters(
             *s.window, bias=has_bias, unit=site.x.c_type, flip=flip, fill=fill, int16_taps=int16_taps, block=block)
+        # Scratch: initial sums int32 [block]; the sums of a row int32 [OW][block]; weights int8 [taps][block]; padded
+        # rows of x int8 [rows][columns][block].
         scratch = block * (4 + 4 * OW + s.taps + s.rows_read(ROWS) * s.columns_read(OW))
         return replace(_by_strips(scalar, "depthwise_wide", params, _rows(s, lanes, _l2_bytes(site)), block, scratch,
                                   "wide" + "_unpaired" * (int16_taps == 1), operands),
@@ -257,6 +263,8 @@ class DepthwiseBytes(OneFilterAChannel):
         params = PairsParameters(**vars(scalar.params), x_short=DTYPES[site.x.dtype].short, in_registers=in_registers,
                                  pixels_at_once=at_once, weight_short=weight_short)
         OW, ROWS = extent_symbols("OW", "ROWS")
+        # Scratch, int32 of two int16: weights [parities][taps of pairs of rows][lanes], then pairs of padded rows of x
+        # [row_pairs][columns][lanes].
         row_pairs = ceildiv((ROWS - 1) * s.strides[0] + s.kh, 2)
         return _by_strips(scalar, "depthwise_pairs", params, _rows(s, lanes // 2, _l2_bytes(site)), lanes,
                           4 * lanes * (parities * taps + row_pairs * s.columns_read(OW)), "pairs")
@@ -268,6 +276,7 @@ class DepthwiseBytes(OneFilterAChannel):
         params = Int16Parameters(**vars(scalar.params), result=site.y.c_type,
                                  in_registers=many_registers and s.taps <= 9, pixels_at_once=4 if many_registers else 2)
         OW, ROWS = extent_symbols("OW", "ROWS")
+        # Scratch, int16: weights [taps][8], then padded rows of x [rows][columns][8].
         return _by_strips(scalar, "depthwise_int16", params, _rows(s, 4), 8,
                           16 * (s.taps + s.rows_read(ROWS) * s.columns_read(OW)), "int16")
 
@@ -278,11 +287,13 @@ class DepthwiseBytes(OneFilterAChannel):
         rows_at_once = (4 * quads - s.rows_read(1)) // s.strides[0] + 1
         taps = 2 * quads * s.kw * rows_at_once
         C, OW = extent_symbols("C", "OW")
-        operands = with_sums(site, scalar.inputs, (True, site.attrs.w_zero), form.zero, C)
+        operands = with_sums(site, scalar.inputs, (_OUTPUTS_FIRST, site.attrs.w_zero), form.zero, C)
         params = Dot4Parameters(
             *s.window, bias=len(operands) > 2, unit=site.x.c_type, fill=form.zero, quads=quads,
             rows_at_once=rows_at_once, in_registers=taps <= 12, pixels_at_once=max(1, min(4, 8 // (2 * rows_at_once))),
             result=site.y.c_type)
+        # Scratch, int8, for two times eight channels: weights [2][quads][kw][rows_at_once][8][4], then packed x
+        # [2][quads][columns][8][4].
         return _by_strips(scalar, "depthwise_dot4", params, _rows_in_multiples(s, rows_at_once), 16,
                           32 * taps + 64 * quads * s.columns_read(OW), "dot4", operands)
 
@@ -295,11 +306,12 @@ class DepthwiseBytes(OneFilterAChannel):
         in_registers = taps <= site.isa.registers // 2
         at_once = max(1, min(8, site.isa.registers - 4 - taps * in_registers) // 4 * 4)
         C, OW = extent_symbols("C", "OW")
-        operands = with_sums(site, scalar.inputs, (True, site.attrs.w_zero), form.zero, C)
+        operands = with_sums(site, scalar.inputs, (_OUTPUTS_FIRST, site.attrs.w_zero), form.zero, C)
         params = QuadsParameters(
             *s.window, bias=len(operands) > 2, unit=site.x.c_type, fill=form.zero, quads=quads,
             rows_at_once=rows_at_once, in_registers=in_registers, pixels_at_once=at_once,
             x_short=DTYPES[site.x.dtype].short, x_zero=site.attrs.x_zero)
+        # Scratch, int32 of four bytes: weights [rows_at_once][taps][lanes], then packed x [quads][columns][lanes].
         return _by_strips(scalar, "depthwise_quads", params, _rows_in_multiples(s, rows_at_once), lanes,
                           4 * lanes * (rows_at_once * taps + quads * s.columns_read(OW)), "quads", operands)
 

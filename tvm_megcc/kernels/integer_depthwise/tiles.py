@@ -39,6 +39,8 @@ QUADS = Products("int32_t", "mgc_i", "mgc_iload_i32", "mgc_dot_u8({a}, {x}, {w})
 class VectorTile:
     """Tiles of P pixels by one vector of channels. The sum of pixel p is the C variable `a{p}`.
 
+    params: parameters with the window's extents and steps (`kh`, `kw`, `sh`, `sw`, `dh`, `dw`), `bias`, `in_registers`
+        (the weights of all taps stay in registers) and `pixels_at_once` (P of the widest tile).
     taps: a C pointer to the packed weights of the window.
     """
 
@@ -93,7 +95,7 @@ class VectorTile:
 
 class ArmTile:
     """Tiles of X pixels by 8 channels, by int16 products. The C variable `a{x}_{v}` is the sum of pixel x for the first
-    (v = 0) or last four channels."""
+    (v = 0) or last four channels. params: as in `VectorTile`; `pixels_at_once` is X of the widest tile."""
 
     def __init__(self, params, scope: Scope):
         self.params, self.scope, self.columns = params, scope, params.taps.columns
@@ -121,7 +123,7 @@ class ArmTile:
         """Prints the loops over the pixels of a row, from ow on."""
         c, X = Printer(), self.params.pixels_at_once
         with c.block("if (n >= 8)", when=not self.full_blocks), c.block(f"for (; ow + {X} <= OW; ow += {X})"):
-            self.pixels(c, X, True)
+            self.pixels(c, X, full_vectors=True)
         if X > 1 or not self.full_blocks:
             with c.block("for (; ow < OW; ow++)"):
                 self.pixels(c, 1, self.full_blocks)
@@ -146,14 +148,17 @@ class ArmTile:
         c(f"from += {8 * X * params.sw};", f"y_index += {X} * (ptrdiff_t)C;")
 
     def store(self, c: Printer, total: str, index: str, full_vectors: bool) -> None:
-        """Prints the store of 8 channels of a pixel."""
+        """Prints the store of 8 channels of a pixel. total: prefix of the names of its sums. index: C, that in y of the
+        first."""
         c(*(f"{text};" for text in self.scope.ep.store_adjacent(
             "y", [index, index + " + 4"], [f"(mgc_i){total}_{v}" for v in range(2)], ["channel", "channel + 4"],
             ["", ""] if full_vectors else ["n0", "n1"], ["_0", "_1"])))
 
 
 class Dot4Tile(ArmTile):
-    """Tiles of 8 channels of `rows_at_once` output rows, by dot products of four packed rows; sums `a{r}_{x}_{v}`."""
+    """Tiles of X pixels of R output rows by 8 channels, by dot products of four packed rows. `a{r}_{x}_{v}` is the sum
+    of row r, pixel x and half v of the channels. params (`Dot4Parameters`): also `rows_at_once`, which is R, and
+    `quads`, the groups of four packed rows that these output rows read."""
 
     def weights_offset(self, q: int, j: int, r: int, v: int) -> int:
         """Returns the offset of the packed weights of quad q of rows and column j for output row r."""
@@ -192,7 +197,8 @@ class Dot4Tile(ArmTile):
 
 class RvvRow:
     """The sums of an output row for a block of channels, in assembler, because compilers load all taps first and spill.
-    v0 to v17: weights, v18: x, v20: products, v24: sums."""
+    v0 to v17: weights, v18: x, v20: products, v24: sums. params (`WideParameters`): `block`, the channels;
+    `int16_taps`, how many products are added in int16 before they are added in int32; and the window."""
 
     def __init__(self, params, scope: Scope):
         self.params, self.taps = params, params.kh * params.kw

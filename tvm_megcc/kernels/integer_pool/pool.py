@@ -71,6 +71,7 @@ class SumPoolBytes(PoolBytes):
         return self.call(site, "sum_pool", params, f"_{x.dtype}{zero_name(zero)}")
 
     def cost(self, site: Site) -> float:
+        # For each result: 2 for a vector of a tap, which is widened and added; 1 for the epilogue and the store.
         return CALL + site.y.size * (2.0 * product(site.attrs.kernel) / site.isa.lanes + 1)
 
 
@@ -85,7 +86,8 @@ class MaxPoolBytes(PoolBytes):
         return self.call(site, "max_pool", params, f"_{site.x.dtype}")
 
     def cost(self, site: Site) -> float:
-        # A vector of bytes has more than twice as many elements as one of floats.
+        # 1 for each tap and 2 for the store of a vector, which has more than twice as many bytes as one of floats has
+        # elements.
         return CALL + site.y.size * (product(site.attrs.kernel) + 2.0) / (2 * site.isa.lanes)
 
 
@@ -134,6 +136,7 @@ class ReduceSumBytes(Kernel):
                        self.name)
 
     def cost(self, site: Site) -> float:
+        # 2: a vector is loaded, widened and added.
         return LOOP_CALL + 2.0 * site.x.size / site.isa.lanes
 
 

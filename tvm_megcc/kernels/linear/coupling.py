@@ -27,6 +27,7 @@ class Coupling(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         N, C, P = extent_symbols("N", "C", "P")
+        # Scratch, float32: the matrix Q [C][C] of the quadratic form, and Q p [C].
         return Lowered("linear/coupling", CouplingParameters(MAX_ITERATIONS),
                        {"N": site.x.shape[0], "C": site.attrs.classes, "P": site.x.shape[1]},
                        (Operand("x", 0, N * P),), (Operand("y", 0, N * C),), N, "coupled_probabilities", self.name,

@@ -30,6 +30,7 @@ class Elimination(Kernel):
     def lower(self, site: Site) -> Lowered:
         x = site.x
         count, n = extent_symbols("COUNT", "N")
+        # Scratch, double: the matrix [N][N]; for an inverse [N][2 * N], with the identity on its right.
         results, scratch = (count, 8 * n * n) if self.operation == "determinant" else (count * n * n, 16 * n * n)
         return Lowered(f"linear/{self.operation}", UnitParameters(x.c_type),
                        {"COUNT": product(x.shape[:-2]), "N": x.shape[-1]}, (Operand("x", 0, count * n * n),),

@@ -41,6 +41,7 @@ class FourierPasses(Kernel):
         pairs = bool(site.attrs.pairs)
         params = FourierParameters(
             unit=x.c_type, n=n, factors=factors_of(n), inverse=bool(site.attrs.inverse), pairs=pairs)
+        # Scratch: two buffers of n complex numbers, [2][n][2] elements, between which passes alternate.
         return Lowered("linear/fourier", params, {"COUNT": product(x.shape[:-2])},
                        (Operand("x", 0, transforms * 2 * n), Operand("twiddles", 1, 2 * n * (1 + pairs))),
                        (Operand("y", 0, transforms * 2 * (n + pairs)),), transforms,
@@ -48,4 +49,5 @@ class FourierPasses(Kernel):
                        scratch=4 * n * DTYPES[x.dtype].bytes)
 
     def cost(self, site: Site) -> float:
+        # 4: an element in one pass.
         return 4.0 * site.likely.x.size * len(factors_of(site.x.shape[-2]))

@@ -33,4 +33,5 @@ class Int4Rows(Kernel):
                        f"int4_rows_{site.attrs.block}", self.name)
 
     def cost(self, site: Site) -> float:
+        # 2: an element is extracted, converted and scaled.
         return 2.0 * site.y.size

@@ -191,10 +191,12 @@ class Stream:
         offset = offset_kind(site, w + 1, w + 2)
         offset = "real" if offset and isa.lanes == 1 else offset
         floats = [site.values.get(index) for index in ((w + 1, w + 2) if offset == "real" else (w + 1,))]
-        return Stream(attrs.bits, attrs.block, attrs.depth, round_up(attrs.depth, activation_multiple(attrs.block)),
-                      min(_tile(isa)[0], -(-columns // isa.lanes)) * isa.lanes, group,
-                      all(array is not None and _fits_float16(array) for array in floats), offset,
-                      attrs.bits == 8 and isa.lanes > 1 and isa.dot_dtype != "uint8")
+        return Stream(
+            bits=attrs.bits, block=attrs.block, depth=attrs.depth,
+            padded=round_up(attrs.depth, activation_multiple(attrs.block)),
+            width=min(_tile(isa)[0], -(-columns // isa.lanes)) * isa.lanes, group=group,
+            float16_scales=all(array is not None and _fits_float16(array) for array in floats), offset=offset,
+            flipped=attrs.bits == 8 and isa.lanes > 1 and isa.dot_dtype != "uint8")
 
     @property
     def block_bytes(self) -> int:
@@ -263,8 +265,9 @@ class NBitsInt8MatMul(Kernel):
         operands = present(site, Operand("x", 0, M * K), Operand("x_scale", 1, M * ceildiv(K, BLOCK)), *sums, w,
                            Operand("bias", 6, N))
         bias, block_sums = site.has(6), not site.has(1)
-        parameters = NBitsInt8Parameters(bits, block, part, block_sums, offset, bias, float16_scales, weight_offset,
-                                         vectors, rows, pairs)
+        parameters = NBitsInt8Parameters(
+            bits=bits, block=block, part=part, block_sums=block_sums, offset=offset, bias=bias,
+            float16_scales=float16_scales, weight_offset=weight_offset, vectors=vectors, rows=rows, pairs=pairs)
         suffix = "_whole" * block_sums + f"_{offset}" * bool(offset) + "_half" * float16_scales + "_bias" * bias
         return Lowered("matmul/nbits_int8", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
                        f"matmul_{bits}bits_{block}_int8{suffix}", f"{self.name}_{vectors}v", channels=N)
@@ -312,4 +315,6 @@ class QuantizeBlocksKernel(Kernel):
                        f"quantize_blocks_{part}", self.name)
 
     def cost(self, site: Site) -> float:
+        # For each element: 2 for the conversion and the sum; 8 for a vector, whose largest magnitude and scale are
+        # found.
         return (2.0 + 8.0 / site.isa.lanes) * site.likely.x.size

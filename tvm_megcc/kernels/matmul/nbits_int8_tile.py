@@ -49,7 +49,13 @@ def scale_and_offset_bytes(offset: str, float16_scales: bool) -> int:
 
 
 class NBitsInt8Tile(PanelTile):
-    """Prints the steps of a tile for a block, or a part of a block, of each row and vector."""
+    """Prints the steps of a tile for a block, or a part of a block, of each row and vector.
+
+    `p` are the template's parameters (`NBitsInt8Parameters`): `bits` of a weight; `part`, the elements of x that are
+    summed in integers; `block_sums`, such a sum is that of a block, as x has no scales; `offset`, "real", "zero" (zero
+    points) or "" (none); `float16_scales`; `weight_offset`, by which stored elements exceed the weights; `vectors` of a
+    panel; `rows` of the tallest tile; `pairs`, rows are multiplied two at a time (SMMLA).
+    """
 
     def __init__(self, params: NBitsInt8Parameters, scope: Scope):
         super().__init__(params.vectors, scope)

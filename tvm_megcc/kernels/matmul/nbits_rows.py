@@ -49,8 +49,9 @@ class NBitsRowsGather(Kernel):
         if attrs.tied == "matmul_nbits_int8":
             stream = Stream.of(site, 1)
             K, extents["K"] = extent_symbols("K")[0], stream.padded
-            parameters = NBitsRowsParameters(attrs.bits, attrs.block, stream.offset, stream.width, True, stream.group,
-                                             stream.float16_scales, stream.flipped)
+            parameters = NBitsRowsParameters(
+                attrs.bits, attrs.block, stream.offset, stream.width, stream=True, group=stream.group,
+                float16_scales=stream.float16_scales, flipped=stream.flipped)
             weights = (stream.operand(1, N, K),)
         else:
             offset = offset_kind(site, 2, 3)
@@ -65,4 +66,5 @@ class NBitsRowsGather(Kernel):
                        f"{self.name}_{'stream' if parameters.stream else 'panels'}{parameters.width}")
 
     def cost(self, site: Site) -> float:
+        # 2: an element is extracted, converted and scaled.
         return 2.0 * site.likely.y.size

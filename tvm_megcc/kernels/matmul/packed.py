@@ -66,6 +66,7 @@ class PackedMatMul(Tiled):
             site, Operand("x", 0, N * dim_max(IH, OH) * dim_max(IW, OW) * IC),
             Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packer_block)),
             Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
+        # Scratch, with a cache block of some input channels: the sums of a row between blocks (blocking.py).
         return Lowered(
             "conv2d/direct", DirectParameters(*POINT, site.has(2), tiling, "nhwc", "nhwc", block,
                                               cache_block=cache_block),
@@ -81,6 +82,7 @@ class PackedMatMul(Tiled):
 
     def cost(self, site):
         rows, depth, columns = _sizes(site)
+        # 1.1: a multiply-add of vectors with its loads.
         return CALL + rows * depth * -(-columns // site.isa.lanes) * 1.1
 
 
@@ -146,9 +148,11 @@ class PanelMatMul(Kernel):
         if batch_axes:
             operation += "_batch" + "".join({(True, True): "b", (True, False): "l", (False, True): "r"}[axis]
                                             for axis in batch_axes)
+        # Scratch: _PANEL_ROWS rows of the panel, float32 [512][columns of the panel].
         return Lowered(
             "matmul/panel",
-            PanelParameters(trans_a, trans_b, bias, batch_axes, vectors, rows, _PANEL_ROWS),
+            PanelParameters(trans_a=trans_a, trans_b=trans_b, bias=bias, batch=batch_axes, vectors=vectors, rows=rows,
+                            depth=_PANEL_ROWS),
             extents, present(site, Operand("a", 0, a_size), Operand("b", 1, b_size), Operand("bias", 2, N)),
             (Operand("y", 0, y_size),),
             panels * product(extent_symbols(*(f"D{i}" for i in range(len(batch))))), operation, "panel",
@@ -218,7 +222,7 @@ class DotsMatMul(Kernel):
     def cost(self, site):
         lanes, depth = site.isa.lanes, site.x.shape[-1]
         rows = ceildiv(product(site.y.shape[:-1]), lanes) * lanes
-        # 3: the sum across the lanes of a row.
+        # For each row: 1.1 for a multiply-add of vectors with its loads, 3 for the sum across its lanes.
         return CALL + rows * (ceildiv(depth, lanes) * 1.1 + 3)
 
 
@@ -245,6 +249,7 @@ class ScalarMatMul(PanelMatMul):
         params = ScalarParameters(panel.trans_a, panel.trans_b, panel.bias, panel.batch, site.x.c_type,
                                   site.x.c_unsigned, site.x.dtype == "float64")
         rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(panel.batch)))))
+        # The template copies no panel, so it needs no scratch.
         return replace(lowered, template="matmul/scalar", params=params, tasks=rows, algorithm="scalar", scratch=0)
 
 

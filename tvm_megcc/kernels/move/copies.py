@@ -45,7 +45,8 @@ class PadParameters(UnitParameters):
 
 
 def copy_cost(type_: TensorType, per_element: float) -> float:
-    """Returns the cycles to write a tensor, with its pad lanes."""
+    """Returns the cycles to write a tensor, with its pad lanes. per_element: cycles of an element, about 0.7 to 1 in
+    contiguous runs, 1.5 if runs are short or transposed, 2 to 4 if each element has an address of its own."""
     return type_.stored * per_element
 
 

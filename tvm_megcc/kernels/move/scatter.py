@@ -77,6 +77,7 @@ class ScatterKernel(Kernel):
                        f"{operation}_{integer_bits(site.inputs[1])}_{suffix}", self.name, in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
+        # 1: an element of x is copied; 4: one is updated at its index.
         return copy_cost(site.y, 1.0) + copy_cost(site.inputs[2], 4.0)
 
 

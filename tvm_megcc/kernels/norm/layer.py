@@ -46,6 +46,7 @@ class LayerNormRows(Kernel):
                        (Operand("y", 0, R * N),), R, name, self.name, in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
+        # 6: a vector is read three times, for the mean, the variance and the result.
         return 6.0 * site.likely.x.size / site.isa.lanes
 
 
@@ -92,4 +93,5 @@ class LayerNormBytes(Kernel):
                        (Operand("y", 0, R * N),), R, name, self.name)
 
     def cost(self, site: Site) -> float:
+        # For each element: 2 for the exact sums, 8 for a vector of results, which is converted, scaled and stored.
         return (2.0 + 8.0 / site.isa.lanes) * site.likely.x.size

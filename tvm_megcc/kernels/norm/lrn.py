@@ -52,6 +52,7 @@ class LrnPixels(Kernel):
                              (site.attrs.beta, site.attrs.bias, site.attrs.alpha / size))
         params = LrnParameters(
             size=size, before=(size - 1) // 2, beta=beta, bias=bias, scale=scale, nhwc=layout == NHWC)
+        # Scratch: the squares of a pixel, float32 [channels], and size - 1 zeros before and after them.
         return Lowered("norm/lrn", params, {"N": shape[0], "C": shape[1], "S": product(shape[2:])},
                        (Operand("x", 0, count),), (Operand("y", 0, count),), N * S,
                        f"lrn{size}{constant_name(beta, bias, scale)}" + "_nhwc" * (layout == NHWC), self.name,

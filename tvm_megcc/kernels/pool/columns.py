@@ -42,6 +42,7 @@ class ColumnsRows(Kernel):
                        f"col2im_{len(axes)}d{steps_name(attrs.strides, attrs.dilations)}", self.name)
 
     def cost(self, site: Site) -> float:
+        # 2: an element is added to a pixel.
         return copy_cost(site.x, 2.0)
 
 
@@ -60,4 +61,5 @@ class ScatterMaxima(Kernel):
                        "max_unpool", self.name)
 
     def cost(self, site: Site) -> float:
+        # 1: a zero is stored; 3: an element is stored at its index.
         return copy_cost(site.y, 1.0) + copy_cost(site.x, 3.0)

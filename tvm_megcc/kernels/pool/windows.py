@@ -98,7 +98,8 @@ class WindowPool(Kernel):
         channels_last = site.x.layout == NHWC
         channels, blocks = (C, 1) if channels_last else (round_up(C, lanes), ceildiv(C, lanes))
         return Lowered(
-            "pool/window", WindowPoolParameters(kh, kw, sh, sw, dh, dw, mode, count_pads, channels_last), extents,
+            "pool/window", WindowPoolParameters(
+                kh, kw, sh, sw, dh, dw, mode=mode, count_pads=count_pads, channels_last=channels_last), extents,
             (Operand("x", 0, N * channels * IH * IW),), (Operand("y", 0, N * channels * OH * OW),),
             N * blocks * OH, _name(site.op) + "_x_nhwc" * channels_last, "window", channels=channels)
 
@@ -140,6 +141,7 @@ class PlainPool(Kernel):
                        R * product(outputs[:-1]), _name(site.op) + (f"_{order}_major" if order else ""), "plain")
 
     def cost(self, site):
+        # 4: a tap of an output is tested to lie inside x, loaded and combined.
         return LARGE_CALL + 4.0 * site.y.size * product(site.attrs.kernel)
 
 
@@ -183,6 +185,7 @@ class GlobalPool(Kernel):
                        "channels" if channels_last else "blocks", channels=channels)
 
     def cost(self, site):
+        # 1 for each vector of x.
         return CALL + _vectors(site.x, site.isa.lanes)
 
 
@@ -209,7 +212,7 @@ class PlainGlobalPool(Kernel):
                        (Operand("x", 0, R * S),), (Operand("y", 0, R),), R, f"global_{_mode(site.op)}_pool", "plain")
 
     def cost(self, site):
-        # 12: the lanes of a channel's sum are combined.
+        # 1.5: a vector of pixels is loaded and combined; 12: the lanes of a channel's sum are combined.
         return CALL + 1.5 * site.x.size / site.isa.lanes + 12 * site.y.size
 
 

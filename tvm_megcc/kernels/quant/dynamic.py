@@ -22,4 +22,6 @@ class DynamicQuantizeKernel(Kernel):
                        self.name)
 
     def cost(self, site: Site) -> float:
+        # For each element: 2, as x is read twice, for its range and to quantize it; for each vector 8, to scale, round,
+        # clip and convert it.
         return (2.0 + 8.0 / site.isa.lanes) * site.likely.x.size

@@ -50,4 +50,5 @@ class FixedProducts(Kernel):
                        (Operand("x", 0, M * K),), (Operand("y", 0, M),), M, name, self.name)
 
     def cost(self, site: Site) -> float:
+        # 10: a product and its requantization.
         return 10.0 * site.likely.x.size

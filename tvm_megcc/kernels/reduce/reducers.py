@@ -71,6 +71,8 @@ class VectorParameters(ReduceParameters):
 class ScalarParameters(ReduceParameters):
     """Parameters of `scalar.c.j2`.
 
+    combine: the accumulator `a` combined with an element `v`.
+    finish: the result from the reduced value `a`; `count` is the number of elements.
     unit: the C type of an element, T in a reducer.
     unsigned: the C type in which integers are added, so that they wrap; U in a reducer.
     """
@@ -170,6 +172,7 @@ class ReduceVectors(Reduce):
             combine_lanes=reducer.combine_lanes)
 
     def cost(self, site: Site) -> float:
+        # 2: a vector is loaded and combined.
         return site.x.stored * 2 / site.isa.lanes
 
 

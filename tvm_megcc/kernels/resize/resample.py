@@ -33,5 +33,6 @@ class ResampleRuns(Kernel):
                        (Operand("y", 0, outer * out * inner),), outer * out, "resample", self.name)
 
     def cost(self, site: Site) -> float:
+        # For each element: 0.5 for the store, and for each tap 1.5 for the multiply-add of a vector along INNER.
         inner = 1 if site.x.layout == PLAIN and site.attrs.axis == site.x.rank - 1 else site.isa.lanes
         return copy_cost(site.y, 0.5 + 1.5 * site.inputs[2].shape[1] / inner)

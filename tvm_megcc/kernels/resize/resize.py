@@ -120,6 +120,8 @@ class ResizeNearest(Kernel):
         if site.attrs.mode == "linear":
             names = tuple(name for axis in names for name in (axis, f"{axis}_weight"))
         tables = [Operand(name, index, oh if name.startswith("row") else ow) for index, name in enumerate(names, 1)]
+        # Scratch of a linear resize: a row between two rows of x, float32 [W], then two vectors of its last element,
+        # which right neighbours of the last column read.
         return Lowered(f"resize/resize_{self.name}", self.parameters(is_2d, site.x), extents,
                        (Operand("x", 0, rows * w * inner), *tables),
                        (Operand("y", 0, result_rows * ow * inner),), result_rows, f"resize{1 + is_2d}d", self.name,

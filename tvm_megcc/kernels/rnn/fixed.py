@@ -79,10 +79,13 @@ class FixedSteps(Kernel):
             batch_major=bool(attrs.batch_major) and projects and "peepholes" in present, cell_bits=attrs.cell_bits,
             cell_clip=attrs.cell_clip, projection_clip=attrs.projection_clip if projects else 0, zero=attrs.zero,
             hidden_zero=attrs.hidden_zero if projects else 0, guards=attrs.guards if "norms" in present else ())
+        # Scratch: int16 cells [H] and sums of gates [gates][H]; then int8: the results before the first step [outputs]
+        # and, with a projection, its operand [H].
         return Lowered("rnn/fixed", params, extents, operands, results, N, _operation(params), self.name,
                        scratch=2 * (gates + 1) * H + outputs + (H if projects else 0))
 
     def cost(self, site: Site) -> float:
+        # For each gate of a unit in a step: 1 for a product with a last result, 200 for the functions in fixed point.
         return site.likely.x.size * (site.inputs[1].shape[-1] + 200.0)
 
 

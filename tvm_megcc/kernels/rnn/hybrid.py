@@ -58,12 +58,15 @@ class HybridSteps(Kernel):
             weight=site.inputs[1].c_type, activation=attrs.activation, cell_clip=_literal(attrs.cell_clip),
             projection_clip=_literal(attrs.projection_clip), asymmetric=bool(attrs.asymmetric))
         units = site.inputs[positions["projection"]].shape[1] if "projection" in positions else results_of_step
-        floats, quantized = (gates + 2) * U + R, U + R  # numbers of float32 and of int16 in scratch
+        # Scratch: float32 gates [gates][U], cell states [U], operand of the projection [U] and last results [R]; then,
+        # as int16, the quantized values [U + R].
+        floats, quantized = (gates + 2) * U + R, U + R
         return Lowered("rnn/hybrid", params, {"T": steps, "N": batch, "U": units, "R": results_of_step}, operands,
                        results, N, _operation(site.inputs[1].dtype, params), self.name,
                        scratch=4 * floats + 2 * quantized)
 
     def cost(self, site: Site) -> float:
+        # For each gate of a unit in a step: 1 for a product with a last result, 200 for the functions in double.
         return site.likely.x.size * (site.inputs[1].shape[-1] + 200.0)
 
 

@@ -133,7 +133,7 @@ class StepsParameters(Parameters):
 
 
 class Steps(Kernel):
-    """The base class of both kernels."""
+    """The base class of `PackedSteps` and `DotSteps`. packed: whether the recurrent weights are packed."""
 
     dtypes = (FLOAT32, FLOAT32, ("int32",), FLOAT32)
     packed = True
@@ -173,6 +173,7 @@ class Steps(Kernel):
             *(to_c(activation, ["x"]) for activation in attrs.activations),
             cell_clip=c_float(clip) if clip else "",
             **{name.lower(): StoredResult.of(site.op, name) for name in attrs.results})
+        # Scratch, float32: for each sequence `cell.vectors` arrays of units; then the widened weights of a task.
         scratch = sequences * scratch_of_one + (4 * gates * H * packed_units if widened else 0)
         return Lowered("rnn/steps", params, {"T": steps, "N": batch, "D": directions, "H": units}, operands, results,
                        D * ceildiv(N, sequences), _operation(site.op, params), f"{self.name}_{sequences}x{vectors}",
@@ -184,6 +185,8 @@ class Steps(Kernel):
         return 1
 
     def cost(self, site: Site) -> float:
+        # For each gate of a unit in a step, and each last result: a multiply-add of vectors; 3 if a gate's products are
+        # summed across lanes.
         return site.x.size * site.inputs[1].shape[-1] * (1 if self.packed else 3) / site.isa.lanes
 
 

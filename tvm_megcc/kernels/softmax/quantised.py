@@ -46,4 +46,5 @@ class SoftmaxQuantisedRows(Kernel):
                        scratch=4 * N)
 
     def cost(self, site: Site) -> float:
+        # 4: an element is looked up, summed, divided and rounded.
         return 4.0 * site.y.size

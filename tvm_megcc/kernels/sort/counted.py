@@ -78,9 +78,12 @@ class NonMaxSearch(Kernel):
         results = (Operand("y", 0, 3 * count), *((Operand("count", 1, 1),) if counted else ()))
         lanes = site.isa.lanes
         is_vectorised = lanes > 1 and not site.compact
+        # Scratch: corners float32 [N][4], areas float32 [N] and a heap int32 [N]; with vectors also the corners and
+        # areas of accepted boxes, float32 [5][N + lanes].
         return Lowered("sort/non_max", NonMaxParameters(counted, is_vectorised), extents, operands, results, 1,
                        "non_max_suppression" + "_counted" * counted, self.name,
                        scratch=24 * N + (20 * (N + lanes) if is_vectorised else 0))
 
     def cost(self, site: Site) -> float:
+        # 8: a box is compared with an accepted one; 32: a guess at how many of these there are.
         return 8.0 * site.likely.inputs[1].size * 32

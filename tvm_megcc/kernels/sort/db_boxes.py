@@ -42,6 +42,8 @@ class DbBoxesComponents(Kernel):
         height, width = site.x.shape
         parameters = DbBoxesParameters(c_float(attrs.threshold), repr(float(attrs.least)), repr(float(attrs.ratio)),
                                        bool(attrs.dilated), attrs.height, attrs.width)
+        # Scratch: the stack of a fill int32 [H * W]; the first and last column of a component in each row int32 [2][H],
+        # and the corners of its convex hull int32 [4 * H][2]; then uint8 [H * W], which pixels are left.
         return Lowered("sort/db_boxes", parameters, {"H": height, "W": width, "K": attrs.most},
                        (Operand("p", 0, H * W),),
                        (Operand("boxes", 0, 8 * K), Operand("scores", 1, K), Operand("number", 2, 1)), 1,

@@ -45,6 +45,7 @@ class DetectionsSearch(Kernel):
             count=attrs.count, classes=attrs.classes, per_class=attrs.per_class, background=attrs.background,
             score_threshold=c_float(attrs.least), overlap_threshold=c_float(attrs.overlap))
         results = {"result_boxes": 4 * rows, "result_classes": rows, "result_scores": rows, "result_count": 1}
+        # Scratch: the scores of boxes float32 [B], then whether each remains, uint8 [B].
         return Lowered("sort/detections", parameters, {"B": site.x.shape[0], "C": site.inputs[1].shape[1]},
                        (Operand("boxes", 0, 4 * B), Operand("scores", 1, B * C)),
                        tuple(Operand(name, index, size) for index, (name, size) in enumerate(results.items())),
@@ -52,4 +53,6 @@ class DetectionsSearch(Kernel):
                        scratch=4 * B + B)
 
     def cost(self, site: Site) -> float:
+        # 8: a score is compared, or its box with a result. At most 32 results are counted, since most boxes are soon
+        # removed.
         return 8.0 * site.likely.inputs[1].size * min(site.attrs.count, 32)

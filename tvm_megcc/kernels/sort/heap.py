@@ -45,9 +45,11 @@ class TopKHeap(AlongAxis):
         extents = {**self.extents(site), "K": site.attrs.k}
         outer, n, inner, k = extent_symbols("OUTER", "N", "INNER", "K")
         params = TopKParameters(x.c_type, x.dtype.startswith("float"), site.attrs.largest)
+        # Scratch: a heap of indices, int32 [K].
         return Lowered("sort/top_k", params, extents, (Operand("x", 0, outer * n * inner),),
                        (Operand("values", 0, outer * k * inner), Operand("indices", 1, outer * k * inner)),
                        outer * inner, "top_k" if site.attrs.largest else "bottom_k", self.name, scratch=4 * k)
 
     def cost(self, site: Site) -> float:
+        # 8: an element is compared with the worst of the heap, which it sometimes replaces.
         return 8.0 * site.x.size

@@ -35,9 +35,11 @@ class UniqueSort(Kernel):
                            strict=True))
         outer, n, inner, count = extent_symbols(*extents)
         params = UniqueParameters(x.c_type, x.dtype.startswith("float"), bool(site.attrs.sorted))
+        # Scratch, int32: the slices in order [N], and the first slice of each slice's group [N].
         return Lowered("sort/unique", params, extents, (Operand("x", 0, outer * n * inner),),
                        (Operand("first", 0, count), Operand("inverse", 1, n), Operand("members", 2, count),
                         Operand("found", 3, 1)), 1, "unique" + "_sorted" * params.sorted, self.name, scratch=8 * n)
 
     def cost(self, site: Site) -> float:
+        # 64: an element takes part in that many cycles of comparisons of a heap sort.
         return 64.0 * site.x.size

@@ -88,4 +88,5 @@ class TreeWalk(Kernel):
                        f"trees_{site.attrs.fold}", f"walk{walks}")
 
     def cost(self, site: Site) -> float:
+        # 20: a walk from the root of a tree to a leaf, for one row.
         return 20.0 * site.likely.x.shape[0] * site.inputs[2].shape[0]

@@ -106,6 +106,7 @@ def variant_costs(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:
         return
     call, layouts = call_text(site.op, site.types, site.outputs, site.constants), layouts_text(site.types, site.outputs)
     time = times.time(call, kernel.name, kernel.tile, layouts)
+    # Where no time was measured, the estimate is converted to nanoseconds.
     yield kernel, times.scaled(call, guess) if time is None else time
     for other in kernel.other_tiles(site):
         time = times.time(call, other.name, other.tile, layouts)

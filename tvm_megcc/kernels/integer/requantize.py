@@ -136,9 +136,10 @@ def requantization(site: Site, zeros: tuple[int, int], outputs_first: bool, any_
     kind = "once" if rescale.fn == "rescale_once" else "fixed"
     if kind == "fixed" and not any_sum and not _is_small(site, zeros, outputs_first):
         return Requantization()
-    factors = [_c_factor(site, argument) for argument in rescale.args[1:]]
+    c_multiplier, c_shift = (_c_factor(site, argument) for argument in rescale.args[1:])
     adds_zero_last = abs(zero) << -int(shift.min()) > 2**29
-    return Requantization(kind, *factors, _is_int8(site, rescale.args[2]), zero, lower, upper, adds_zero_last)
+    return Requantization(kind=kind, multiplier=c_multiplier, shift=c_shift, narrow=_is_int8(site, rescale.args[2]),
+                          zero=zero, lower=lower, upper=upper, adds_zero_last=adds_zero_last)
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:

@@ -154,6 +154,7 @@ def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: in
     widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
     # A vector of four registers takes twice as long as one of two.
     long = 2 if isa.wide and isa.registers < 16 else 1
+    # 3: a vector of results is requantized and stored.
     return sum(_TILE_CYCLES + steps * max(_LATENCY, long * p * v + _loads(isa, sums, p, v)) + 3 * p * v
                for p in tile.per_row(min(likely(pixels), _MAX_PIXELS)) for v in widths)
 
@@ -162,8 +163,11 @@ def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
     """Estimates the cycles of the loads of a step. Assembler loads four steps at once, and as many weights as there are
     registers for. Converting weights to int16 uses the units that multiply and add."""
     if isa.int16_step > 1 and not isa.dot_dtype:
+        # 0.05: a pixel is loaded; 0.5: a vector of weights is loaded and converted.
         return pixels * 0.05 + vectors * 0.5
     if sums != "sdot":
+        # 0.3: a load of a pixel or of a vector of weights, which overlaps with products.
         return (pixels + vectors) * 0.3
+    # 0.4: the loop and its addresses.
     spare = _ARM_REGISTERS - pixels * (vectors + 1)
     return pixels / 4 + vectors / (4 if spare >= 4 else 2 if spare >= 2 else 1) + 0.4

@@ -191,6 +191,9 @@ ISAS = {isa.name: isa for isa in (
 class Target:
     """A CPU as the user names it.
 
+    name: such as "cortex-m4".
+    isa: the level of instructions that kernels are written for.
+    description: the CPU in words, such as "Cortex-M4 with FPU, bare metal".
     machine: the operating system's name of the machine; the levels of one machine share a compiler.
     triples: prefixes of cross compilers; the first that is installed is used; empty: the host's compiler.
     zig, zig_cpu: target and CPU for `zig cc`.

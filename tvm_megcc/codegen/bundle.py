@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -21,13 +22,14 @@ from ..context import Regions
 from ..errors import InternalError, MegccError, refused_by_system
 from ..foreign import c_name, identifier, printable
 from ..ir.types import DTYPES
+from ..target import Target
 from ..version import VERSION
 from . import container
 from .c_source.render import environment
 from .compiled import Compiled
 from .container import Image
 from .device_model import part_of
-from .embedding import AUTO, AUTO_TEXT_BYTES, INCBIN, TEXT, data_source, including_source, part_files
+from .embedding import AUTO, AUTO_TEXT_BYTES, INCBIN, TEXT, MemoryRegion, data_source, including_source, part_files
 from .headers import HEADER, kernels_header, without_unneeded
 from .machines import by_machine, machines, make_commands, profile
 from .manifest import MANIFEST, read_manifest
@@ -135,17 +137,15 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
         embed = INCBIN if sum(len(part) for model in models for part in model.parts) > AUTO_TEXT_BYTES else TEXT
     targets = list(dict.fromkeys(t for a in artifacts for t in a.targets))
     left_out = profile((model.manifest for model in models), embed)
-    context = {"models": models, "model": models[0], "embed": embed,
-               "incbin": embed == INCBIN, "version": VERSION,
-               "library": identifier("_".join(m.name for m in models)),
-               "program": program.name if program else "main", "several": len(models) > 1,
-               "targets": targets, "makes": make_commands(targets, left_out),
-               "profile": left_out, "hosted": not all(target.bare_metal for target in targets)}
+    context: FolderVariables = {
+        "models": models, "model": models[0], "embed": embed, "incbin": embed == INCBIN, "version": VERSION,
+        "library": identifier("_".join(m.name for m in models)), "program": program.name if program else "main",
+        "several": len(models) > 1, "targets": targets, "makes": make_commands(targets, left_out),
+        "profile": left_out, "hosted": not all(target.bare_metal for target in targets)}
     for model in models:
         written[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
         if known := model.manifest.get("texts"):
-            written[f"{model.name}_strings.h"] = _render("strings.h", {**strings_context(model.name, known),
-                                                                 "version": VERSION})
+            written[f"{model.name}_strings.h"] = _render("strings.h", strings_context(model.name, known))
         if embed == INCBIN:
             written[f"{model.name}_data.c"] = including_source(model.name, model.artifact.targets, model.parts,
                                                              model.regions)
@@ -250,10 +250,15 @@ def _sha256(data: bytes | Image) -> str:
 class _Port:
     """An input or output as the templates see it, with printable strings.
 
-    macro: `<MODEL>_IN_<NAME>`.
-    variable: its name in C, `in_<name>`.
+    name: its name in the model.
+    macro: the macro with its index, `<MODEL>_IN_<NAME>` or `<MODEL>_OUT_<NAME>`.
+    variable: its name in C, `in_<name>` or `out_<name>`.
+    index: its number among the inputs, or among the outputs.
+    dtype: its type, such as "float32".
+    shape: its extents; a text is the name of one that changes from run to run.
     least: its smallest shape.
     direction: "input" or "output".
+    quant: its scale and zero point; None: it is not quantised.
     state: of a state's input, the output that it comes from; of a state's output, the input that it becomes.
     given: the type and layout in which the caller gives an input that the model converts.
     strings: of a port of strings, the header with the strings for its codes.
@@ -274,7 +279,7 @@ class _Port:
 
     @property
     def note(self) -> str:
-        """Returns the remark after the type: on quantisation, a state or a conversion."""
+        """The remark after the type: on quantisation, a state or a conversion; "" if there is none."""
         if self.strings:
             return f", indices of strings: {self.strings}"
         text = f", real = {np.float32(self.quant.scale)} * (x - {self.quant.zero_point})" if self.quant else ""
@@ -292,10 +297,12 @@ class _Port:
 
     @property
     def text(self) -> str:
+        """Its type for comments and README.md, such as `float32[1,3,N]`."""
         return f"{self.dtype}[{','.join(map(printable, self.shape))}]"
 
     @property
     def c_type(self) -> str:
+        """C's type of an element, such as `float`; of float16 an integer with the same bits."""
         return DTYPES[self.dtype].c_type
 
     @property
@@ -314,23 +321,47 @@ class _Port:
         return total
 
 
-@dataclass(frozen=True)
-class _Region:
-    """A memory region as the templates see it. bytes: the size of the session's block in it, for the program that needs
-    most; 1 for the first region, whose size only the macro has. size: C that defines the macro with the size."""
+class FolderVariables(TypedDict):
+    """The context of the templates in `templates/bundle/` that `contents` renders for a generated folder.
 
-    name: str
-    bytes: int
-    size: str = ""
+    version: version of tvm_megcc, such as "1.4.0".
+    models: the models of the folder.
+    model: the first model; in `<model>.h` the model of the header.
+    several: whether there are several models.
+    library: name of the C library, the models' names with "_" between them.
+    program: name of the program that `main.c` becomes; "main" for a folder of models only.
+    embed: how containers are embedded in C: as text ("text" or true) or as files that the assembler includes
+        ("incbin"); false: they are files that the program opens, `<model>.megcc`.
+    incbin: whether the assembler or the compiler includes the containers.
+    targets: the CPUs that the folder has kernels for; each prints as its name, such as "cortex-m4".
+    makes: (`make` command, its purpose in words) for each machine.
+    profile: flags that leave out parts of the runtime, such as "-DMEGCC_NO_FILES".
+    hosted: whether some target has an operating system.
+    """
 
-    @property
-    def macro(self) -> str:
-        return self.name.upper()
+    version: str
+    models: Sequence[_ModelView]
+    model: _ModelView
+    several: bool
+    library: str
+    program: str
+    embed: bool | str
+    incbin: bool
+    targets: Sequence[Target]
+    makes: Sequence[tuple[str, str]]
+    profile: Sequence[str]
+    hosted: bool
 
 
 @dataclass(frozen=True)
 class _ModelView:
-    """A model as the templates see it."""
+    """A model as the templates see it.
+
+    name: a C identifier, such as "resnet": the prefix of its functions and of its header `resnet.h`.
+    macro: the prefix of its macros, such as "RESNET".
+    inputs: all inputs in their order, states included.
+    outputs: all outputs in their order, states included.
+    """
 
     artifact: Compiled
     name: str
@@ -365,6 +396,16 @@ class _ModelView:
         return self.artifact.manifest
 
     @property
+    def alignment(self) -> int:
+        """The alignment of the container and of a session's memory, in bytes."""
+        return int(self.manifest["alignment"])
+
+    @property
+    def regions_option(self) -> str:
+        """The value of the option --region, such as `dtcm=64K,sram=256K`."""
+        return str(self.manifest["options"]["regions"])
+
+    @property
     def image(self) -> Image:
         return self.artifact.image
 
@@ -395,7 +436,7 @@ class _ModelView:
 
     @property
     def states(self) -> tuple[_Port, ...]:
-        """The inputs that a session keeps."""
+        """The inputs that a session keeps from run to run."""
         return tuple(port for port in self.inputs if port.state)
 
     @property
@@ -416,7 +457,7 @@ class _ModelView:
 
     @property
     def memory(self) -> str:
-        """The macro with the bytes that a session needs."""
+        """C that defines the macro with the bytes that a session needs."""
         model = self.image.model
         return self._macro("MEMORY_BYTES", [
             container.memory_expression(replace(model, programs=tuple(
@@ -424,7 +465,7 @@ class _ModelView:
             for machine in machines(self.artifact.targets)])
 
     @property
-    def regions(self) -> tuple[_Region, ...]:
+    def regions(self) -> tuple[MemoryRegion, ...]:
         """The regions of memory, if there are several or one has a name."""
         if "regions" not in self.manifest["options"]:
             return ()
@@ -432,17 +473,17 @@ class _ModelView:
         names = [name for name, _ in Regions.parse(self.manifest["options"]["regions"]).ram]
         blocks = [[max(row.device_models[0].regions[index] for row in model.programs if row.isa in machine.codes)
                    for machine in found] for index in range(len(names))]
-        return tuple(_Region(name, max(sizes) if index else 1, self._macro(f"MEMORY_BYTES_{name.upper()}", [
+        return tuple(MemoryRegion(name, max(sizes) if index else 1, self._macro(f"MEMORY_BYTES_{name.upper()}", [
             f"{size}u" for size in sizes])) for index, (name, sizes) in enumerate(zip(names, blocks, strict=True)))
 
     @property
     def container_size(self) -> str:
-        """The macro with the size of the container, as a file or embedded."""
+        """C that defines the macro with the size of the container's file."""
         return self._macro("CONTAINER_BYTES", [f"{len(self.image)}u"])
 
     @property
     def embedded_size(self) -> str:
-        """The macro with the size of the embedded container."""
+        """C that defines the macro with the size of the embedded container."""
         return self._macro("CONTAINER_BYTES", [f"{len(part)}u" for part in self.parts])
 
     def _macro(self, what: str, values: Sequence[str]) -> str:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from ..errors import MegccError
 from ..target import TARGETS, Target
@@ -22,18 +24,58 @@ TEXT, INCBIN, AUTO = "text", "incbin", "auto"
 AUTO_TEXT_BYTES = 1 << 20
 
 
+@dataclass(frozen=True)
+class MemoryRegion:
+    """A memory region of a session as the templates see it.
+
+    name: as given by --region, such as "dtcm".
+    bytes: the size of the session's block in it, for the program that needs most; 1 for the first region, whose size
+        only the macro has; 0: no program uses the region.
+    size: C that defines the macro with the size.
+    """
+
+    name: str
+    bytes: int
+    size: str = ""
+
+    @property
+    def macro(self) -> str:
+        """The name in capitals, the end of macros such as `RESNET_MEMORY_BYTES_DTCM`."""
+        return self.name.upper()
+
+
+class DataVariables(TypedDict, total=False):
+    """The context of bundle/data.c.j2 (`data_source`) and bundle/incbin.c.j2 (`including_source`).
+
+    version: version of tvm_megcc, such as "1.4.0".
+    name: the model's, a C identifier.
+    declared: whether the model's header declares the array `<name>_data`; else the file does.
+    regions: the memory regions that get an array; none: the caller gives all memory.
+    arrays: the definitions of the array `<name>_data` in C, in `#if` for each machine if there are several.
+    files: the definitions of the macro DATA_FILE, the name of the container's file in quotes, in `#if` for each
+        machine.
+    """
+
+    version: str
+    name: str
+    declared: bool
+    regions: Sequence[MemoryRegion]
+    arrays: str
+    files: str
+
+
 def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], declared: bool = True,
-                regions: Sequence[object] = ()) -> str:
+                regions: Sequence[MemoryRegion] = ()) -> str:
     """Returns C source with the containers as arrays of little-endian 64-bit words, the last one padded with zeros.
 
     Args:
         name: the model's.
         parts: the container of each machine that the targets can be built for (`machines.machines`).
         declared: whether the model's header declares the array, as it does for every embedded model.
-        regions: the memory regions that get an array (bundle._Region).
+        regions: the memory regions that get an array.
     """
-    return _render("data.c", {"name": name, "version": VERSION, "declared": declared, "regions": regions,
-                              "arrays": by_machine(targets, [_array(name, part) for part in parts])})
+    return _render("data.c", DataVariables(name=name, version=VERSION, declared=declared, regions=regions,
+                                           arrays=by_machine(targets, [_array(name, part) for part in parts])))
 
 
 def part_files(name: str, parts: int) -> list[str]:
@@ -43,13 +85,13 @@ def part_files(name: str, parts: int) -> list[str]:
 
 
 def including_source(name: str, targets: Sequence[Target], parts: Sequence[bytes],
-                     regions: Sequence[object] = ()) -> str:
+                     regions: Sequence[MemoryRegion] = ()) -> str:
     """Returns C source that includes the files of `part_files` as arrays; the arguments are those of `data_source`. The
     text contains the digests of the files, so that it changes with them, and build systems compile it again."""
     rows = [f'#define DATA_FILE "{file}" /* sha256 {hashlib.sha256(part).hexdigest()} */'
             for file, part in zip(part_files(name, len(parts)), parts, strict=True)]
-    return _render("incbin.c", {"name": name, "version": VERSION, "regions": regions,
-                                "files": by_machine(targets, rows)})
+    return _render("incbin.c", DataVariables(name=name, version=VERSION, regions=regions,
+                                             files=by_machine(targets, rows)))
 
 
 def _array(name: str, part: bytes) -> str:
@@ -79,5 +121,5 @@ def read_container(folder: Path, name: str, target: Target) -> bytes:
     return b"".join(int(word, 16).to_bytes(8, "little") for word in words)[:sizes[index]]
 
 
-def _render(name: str, context: Mapping[str, object]) -> str:
+def _render(name: str, context: DataVariables) -> str:
     return environment().get_template(f"bundle/{name}.j2").render(context)

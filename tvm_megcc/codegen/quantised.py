@@ -15,8 +15,11 @@ _MOVES = ("reshape", "transpose", "copy")
 
 
 class Quantisation(NamedTuple):
-    """Affine quantisation of a tensor, as ONNX and TFLite define it: real = scale * (integer - zero_point). scale: a
-    float32 value."""
+    """Affine quantisation of a tensor, as ONNX and TFLite define it: real = scale * (integer - zero_point).
+
+    scale: a float32 value.
+    zero_point: the integer that stands for 0.
+    """
 
     scale: float
     zero_point: int

@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from .. import paths
 from ..codegen.artifact import Artifact
@@ -35,6 +37,83 @@ ABIS = {"ffi": "__tvm_ffi_", "packed": ""}
 PROFILE = "_profile"
 #: The largest number of characters of the ranges of shapes in an error message.
 MAX_BOUNDS_TEXT = 240
+
+
+@dataclass(frozen=True)
+class EmbeddedModel:
+    """A model in the C file that TVM calls.
+
+    name: a C identifier; `<name>_module` is its table of kernels, `<name>_data` its container.
+    size: bytes of the container.
+    digest: SHA-256 of the container in hexadecimal, so that compilers' caches see when it changes.
+    ranges: the values of symbolic extents that it is compiled for, for error messages; "" if it has none.
+    """
+
+    name: str
+    size: int
+    digest: str
+    ranges: str
+
+
+@dataclass(frozen=True)
+class EntryFunction:
+    """A function that TVM calls: a region of a TVM module, or the network of a library.
+
+    symbol: the name by which TVM calls it.
+    name: its name in error messages.
+    profile: the name of the function that runs it and returns the times of its kernels.
+    model: index of its model in `models`.
+    """
+
+    symbol: str
+    name: str
+    profile: str
+    model: int
+
+
+@dataclass(frozen=True)
+class Library:
+    """The facts that a library of functions tells its callers, each as a C string literal.
+
+    inputs, outputs: names in the order of the function's arguments.
+    description: JSON with the network's name, its targets, inputs and outputs.
+    """
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    description: str
+
+
+class ModuleVariables(TypedDict):
+    """The context of the template `tvm/module.c.j2`, which `compile_regions` and tools/export/tvm_ffi.py render.
+
+    version: version of tvm_megcc, such as "1.4.0".
+    abi: "ffi" for the FFI of TVM since 0.21, "packed" for the C API before.
+    alignment: the largest alignment of the containers and of sessions' memory, in bytes.
+    models: the models whose containers the file contains or declares.
+    regions: the functions that TVM calls.
+    library: the facts about a network that is exported as a library; None: the functions are regions of a TVM module.
+    """
+
+    version: str
+    abi: str
+    alignment: int
+    models: Sequence[EmbeddedModel]
+    regions: Sequence[EntryFunction]
+    library: Library | None
+
+
+class FailingVariables(TypedDict):
+    """The context of the template `tvm/failing.c.j2`, which `compile_failing` renders.
+
+    version: version of tvm_megcc, such as "1.4.0".
+    symbol: the name by which TVM calls the function.
+    message: the error as a C string literal, "<type of error>: <text>".
+    """
+
+    version: str
+    symbol: str
+    message: str
 
 
 @contextmanager
@@ -86,7 +165,7 @@ def compile_failing(symbol: str, message: str, target: Target) -> Iterator[Path]
     with tempfile.TemporaryDirectory(prefix="megcc-tvm-") as name:
         source = Path(name) / "failing.c"
         source.write_text(environment().get_template("tvm/failing.c.j2").render(
-            symbol=symbol, message=c_string(message), version=VERSION))
+            FailingVariables(symbol=symbol, message=c_string(message), version=VERSION)))
         run_tool([*compiler.command, *CFLAGS, *target.cflags, "-fPIC", "-c", str(source), "-o",
                   str(source.with_suffix(".o"))])
         yield source.with_suffix(".o")
@@ -113,13 +192,13 @@ def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path
     models = []
     for artifact in artifacts:
         (folder / f"{artifact.name}.megcc").write_bytes(artifact.container)
-        models.append({"name": artifact.name, "size": len(artifact.container), "ranges": _ranges(artifact),
-                       "digest": hashlib.sha256(artifact.container).hexdigest()})
-    rows = [{"symbol": symbol, "name": symbol, "profile": symbol + PROFILE, "model": artifacts.index(artifact)}
+        models.append(EmbeddedModel(artifact.name, len(artifact.container),
+                                    hashlib.sha256(artifact.container).hexdigest(), _ranges(artifact)))
+    rows = [EntryFunction(symbol, symbol, symbol + PROFILE, artifacts.index(artifact))
             for symbol, artifact in regions.items()]
-    strings["module.c"] = environment().get_template("tvm/module.c.j2").render(
+    strings["module.c"] = environment().get_template("tvm/module.c.j2").render(ModuleVariables(
         models=models, regions=rows, abi=abi, library=None, version=VERSION,
-        alignment=max(artifact.manifest["alignment"] for artifact in artifacts))
+        alignment=max(artifact.manifest["alignment"] for artifact in artifacts)))
     (folder / "runtime").symlink_to(paths.c_runtime())
     for name, text in strings.items():
         path = folder / name

@@ -2,9 +2,9 @@
 """Makes a package for a build system or a programming language of a generated folder (`megcc export`).
 
 All packages have the same layout of C sources. The other files of a system are the templates in
-`templates/export/<system>/`, whose variables `_context` gives; a test in tests/compiled/packages/test_export.py builds
-the example as the system would. Another system needs its templates, a row in `SYSTEMS` of systems.py, and one in
-docs/packages.md.
+`templates/export/<system>/`, whose variables are `PackageVariables` (variables.py); a test in
+tests/compiled/packages/test_export.py builds the example as the system would. Another system needs its templates, a row
+in `SYSTEMS` of systems.py, and one in docs/packages.md.
 
 The sources have one include folder, `src`, and need no flags: the macros that leave out parts of the runtime are in
 `src/megcc_config.h`. So they also build where flags cannot be given, as in an Arduino library.
@@ -17,7 +17,6 @@ import math
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -45,6 +44,7 @@ from .languages import (
 )
 from .mobile import abis, check_parameters, slices
 from .systems import SYSTEMS
+from .variables import Benchmark, Model, PackageVariables, Tensor
 
 #: Files of the runtime that packages do not have: they need an operating system, or verify signatures of containers.
 _LEFT_OUT = ("runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/")
@@ -56,67 +56,12 @@ _BLOCK_POINTERS = 80
 _CONFIG, _INCLUDE = "src/megcc_config.h", '\n#include "megcc_config.h"\n'
 
 
-@dataclass(frozen=True)
-class _Benchmark:
-    """A network of MLPerf Tiny as the templates see it.
-
-    version: its name in the harness.
-    elements: number of elements of the input.
-    data: a sentence about the input data that the runner sends.
-    """
-
-    name: str
-    version: str
-    elements: int
-    data: str
-    is_pixels: bool = False
-    is_float: bool = False
-
-    @property
-    def bytes(self) -> int:
-        return self.elements * (4 if self.is_float else 1)
-
-
 #: The networks of MLPerf Tiny; the number of input elements tells which one it is.
 _BENCHMARKS = {benchmark.elements: benchmark for benchmark in (
-    _Benchmark("keyword spotting", "KWS01", 49 * 10, "The runner sends the features as the network's own int8."),
-    _Benchmark("image classification", "IC01", 32 * 32 * 3, "The runner sends pixels from 0 to 255.", is_pixels=True),
-    _Benchmark("visual wake words", "VWW01", 96 * 96 * 3, "The runner sends pixels from 0 to 255.", is_pixels=True),
-    _Benchmark("anomaly detection", "AD01", 640, "The runner sends float32.", is_float=True))}
-
-
-@dataclass(frozen=True)
-class _Tensor:
-    """An output as the templates see it. is_bits: C has no arithmetic type for its elements, as for float16, so that
-    c_type is an integer with the same bits."""
-
-    index: int
-    dtype: str
-    c_type: str
-    is_float: bool
-    is_bits: bool
-    quant: Quantisation | None
-
-
-@dataclass(frozen=True)
-class _Model:
-    """A model as the templates see it.
-
-    macro: the prefix of its macros.
-    shapes: the smallest shapes of the inputs, as an initialiser of megcc_shape[], if some are dynamic.
-    ranges: the ranges of symbolic extents.
-    keeps_states: whether states survive a change of shapes.
-    states: inputs that a session keeps.
-    """
-
-    name: str
-    macro: str
-    shapes: str
-    ranges: str
-    keeps_states: bool
-    outputs: tuple[_Tensor, ...]
-    states: tuple[int, ...]
-    input_quant: Quantisation | None
+    Benchmark("keyword spotting", "KWS01", 49 * 10, "The runner sends the features as the network's own int8."),
+    Benchmark("image classification", "IC01", 32 * 32 * 3, "The runner sends pixels from 0 to 255.", is_pixels=True),
+    Benchmark("visual wake words", "VWW01", 96 * 96 * 3, "The runner sends pixels from 0 to 255.", is_pixels=True),
+    Benchmark("anomaly detection", "AD01", 640, "The runner sends float32.", is_float=True))}
 
 
 def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
@@ -159,17 +104,16 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
 
 
 def _context(folder: Path, models: Sequence[dict], targets: Sequence[Target], sources: Mapping[str, bytes],
-             system: str, name: str) -> dict:
-    """Returns the variables of the templates that follow from the folder. helium: whether a CPU has Helium. profile:
-    the macros of `src/megcc_config.h`. folders: those with C files. jni: the package's name in names of JNI functions.
-    """
-    context = {"name": name, "macro": c_name(name).upper(), "generator": f"tvm_megcc {VERSION}",
-               "models": [model_view(row) for row in models], "model": model_view(models[0]),
-               "benchmark": _benchmark(folder, models) if system == "mlperf-tiny" else None,
-               "targets": targets, "target": targets[0], "sources": sorted(sources),
-               "profile": [flag[2:] for flag in profile(models, embedded=True, shared=SYSTEMS[system].shares)],
-               "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
-               "boards": boards_of(targets), "helium": any(target.isa.helium for target in targets)}
+             system: str, name: str) -> PackageVariables:
+    """Returns the variables of the templates that follow from the folder."""
+    context: PackageVariables = {
+        "name": name, "macro": c_name(name).upper(), "generator": f"tvm_megcc {VERSION}",
+        "models": [model_view(row) for row in models], "model": model_view(models[0]),
+        "benchmark": _benchmark(folder, models) if system == "mlperf-tiny" else None,
+        "targets": targets, "target": targets[0], "sources": sorted(sources),
+        "profile": [flag[2:] for flag in profile(models, embedded=True, shared=SYSTEMS[system].shares)],
+        "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
+        "boards": boards_of(targets), "helium": any(target.isa.helium for target in targets)}
     if SYSTEMS[system].language:
         context |= _language(folder, models, sources, system)
     if system == "android":
@@ -224,12 +168,8 @@ def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
     return fitting
 
 
-def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes], language: str) -> dict:
-    """Returns the variables that only templates of languages need: ports, and the memory of a session.
-
-    head: an upper bound of the size of `struct block` (templates/export/block.c.j2), in pointers; the templates check
-    it. align: the largest alignment of all machines, in bytes.
-    """
+def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes], language: str) -> PackageVariables:
+    """Returns the variables that only templates of languages need: ports, and the memory of a session."""
     if len(models) != 1:
         raise MegccError(f"{folder} has {len(models)} models, of which each is a package of its own: compile them into "
                          "folders of their own")
@@ -245,7 +185,7 @@ def known_strings(row: Mapping) -> list[str] | None:
     return list(row["texts"]) if any(port.get("text") for port in (*row["inputs"], *row["outputs"])) else None
 
 
-def _benchmark(folder: Path, models: Sequence[dict]) -> _Benchmark:
+def _benchmark(folder: Path, models: Sequence[dict]) -> Benchmark:
     """Returns the network of MLPerf Tiny that the folder has; raises MegccError if it has another."""
     ports = [*models[0]["inputs"], *models[0]["outputs"]]
     dynamic = any(isinstance(extent, str) for port in ports for extent in port["shape"])
@@ -292,16 +232,16 @@ def _path_in_package(name: str) -> str:
     return f"src/{name}"
 
 
-def model_view(row: Mapping) -> _Model:
+def model_view(row: Mapping) -> Model:
     """Returns the view of a manifest's model for the templates."""
     macro = c_name(row["name"]).upper()
     names = [port["name"] for port in row["inputs"]]
-    outputs = tuple(_Tensor(index, port["dtype"], DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
+    outputs = tuple(Tensor(index, port["dtype"], DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
                             bool(DTYPES[port["dtype"]].carrier), _quant(port))
                     for index, port in enumerate(row["outputs"]))
     state_outputs = {state["output"] for state in row["states"]}
     shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in state_outputs)
-    return _Model(row["name"], macro, initial_shapes(row), ranges(row), bool(row.get("counters")), shown or outputs,
+    return Model(row["name"], macro, initial_shapes(row), ranges(row), bool(row.get("counters")), shown or outputs,
                   tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names),
                   _quant(row["inputs"][0]) if row["inputs"] else None)
 

@@ -48,8 +48,13 @@ def statuses() -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Element:
-    """The element types of other languages for a C type. array: JavaScript's typed array. Java has no unsigned
-    integers; the signed type with the same bits stands for them."""
+    """The element types of other languages for a C type. Java has no unsigned integers; the signed type with the same
+    bits stands for them.
+
+    array: JavaScript's typed array, such as "Int8Array".
+    rust: Rust's type, such as "i8".
+    go, java, swift: Go's, Java's and Swift's type.
+    """
 
     array: str
     rust: str
@@ -77,9 +82,14 @@ ELEMENTS = {
 class Port:
     """An input or output as the templates see it.
 
+    index: its number among the inputs, or among the outputs.
+    name: its name in the model, any text.
     word: its name as an identifier of the language.
-    least: the smallest shape of an input.
-    kept: whether the session keeps it from run to run.
+    dtype: its type, such as "float32".
+    shape: its extents; a text is the name of one that changes from run to run.
+    least: its smallest shape.
+    kept: whether it is a state, which the session keeps from run to run.
+    quant: its `scale` and `zero_point`; None: it is not quantised.
     is_string: whether its elements are codes of strings (int64).
     """
 
@@ -116,14 +126,17 @@ class Port:
 
     @property
     def element_bytes(self) -> int:
+        """The bytes of an element."""
         return DTYPES[self.dtype].bytes
 
     @property
     def bytes(self) -> int:
+        """The bytes of its smallest shape."""
         return self.count * self.element_bytes
 
     @property
     def go(self) -> str:
+        """Type of an element in Go, such as `float32`."""
         return ELEMENTS[self.c_type].go
 
     @property
@@ -133,26 +146,32 @@ class Port:
 
     @property
     def rust_element(self) -> str:
+        """Type of an element in Rust, such as `f32`."""
         return ELEMENTS[self.c_type].rust
 
     @property
     def rust(self) -> str:
+        """Type of an array of `count` elements in Rust, such as `[f32; 10]`."""
         return f"[{self.rust_element}; {self.count}]"
 
     @property
     def java(self) -> str:
+        """Type of an element in Java, such as `float`."""
         return ELEMENTS[self.c_type].java
 
     @property
     def swift(self) -> str:
+        """Type of an element in Swift, such as `Float`."""
         return ELEMENTS[self.c_type].swift
 
     @property
     def array(self) -> str:
+        """Class of its typed array in JavaScript, such as `Float32Array`."""
         return ELEMENTS[self.c_type].array
 
     @property
     def c_type(self) -> str:
+        """C's type of an element, such as `float`; of float16 an integer with the same bits."""
         return DTYPES[self.dtype].c_type
 
 
@@ -224,7 +243,10 @@ def ranges(row: Mapping) -> str:
 class Memory:
     """The arguments of MEGCC_MEMORY_BYTES in a model's header: the maximum over all machines.
 
-    alignment: in bytes. pointers, words: how many of them a session has. arena: bytes.
+    alignment: of a session's memory, in bytes.
+    pointers: how many pointers a session has.
+    words: how many 4-byte words a session has.
+    arena: bytes of the arena.
     """
 
     alignment: int

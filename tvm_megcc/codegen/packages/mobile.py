@@ -12,7 +12,13 @@ from ...target import Target
 
 @dataclass(frozen=True)
 class Abi:
-    """An Android ABI. level: the oldest API level that the package supports. cflags: flags in addition to the NDK's."""
+    """An Android ABI.
+
+    name: Android's name, such as "arm64-v8a".
+    machine: the operating system's name of the machine, such as "aarch64".
+    level: the oldest API level that the package supports.
+    cflags: compiler flags in addition to the NDK's.
+    """
 
     name: str
     machine: str
@@ -28,8 +34,14 @@ _ABIS = (Abi("arm64-v8a", "aarch64"), Abi("armeabi-v7a", "arm"), Abi("x86_64", "
 
 @dataclass(frozen=True)
 class Slice:
-    """A library of an XCFramework. triples: clang's, one for each architecture. sdk: its name for `xcrun`. variant:
-    "simulator" or ""."""
+    """A library of an XCFramework.
+
+    platform: "ios" or "macos".
+    variant: "simulator" or "".
+    sdk: the name of the SDK for `xcrun`, such as "iphoneos".
+    architectures: those of the library, such as "arm64".
+    triples: clang's targets, one for each architecture, such as "arm64-apple-ios13.0".
+    """
 
     platform: str
     variant: str
@@ -39,6 +51,7 @@ class Slice:
 
     @property
     def identifier(self) -> str:
+        """The name of its folder in the XCFramework, such as `ios-arm64`."""
         return "-".join([self.platform, "_".join(self.architectures), *([self.variant] if self.variant else [])])
 
 

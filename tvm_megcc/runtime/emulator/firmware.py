@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
 from ... import paths
 from ...codegen.c_source.render import environment
@@ -95,6 +96,49 @@ def given_bytes(row: Mapping) -> int:
     return sum(-(-math.prod(port["shape"]) * DTYPES[port["dtype"]].bytes // 64) * 64 for port in row["inputs"])
 
 
+@dataclass(frozen=True)
+class FirmwareRegion:
+    """A memory region of a model, after its first.
+
+    name: "region1" and so on.
+    bytes: size of the session's block in it; 0: the model does not use it.
+    """
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class FirmwareModel:
+    """A model of a firmware as the template sees it.
+
+    name: a C identifier, the prefix of its functions and of its header.
+    bytes: size of its container in flash.
+    embedded: whether its header declares its container; else the file does.
+    given: bytes of its inputs in the caller's memory; 0: they are in the session's.
+    regions: its memory regions after the first one.
+    prefix: what the names of its input and output files begin with, "<name>_"; "" for a single model.
+    """
+
+    name: str
+    bytes: int
+    embedded: bool
+    given: int
+    regions: Sequence[FirmwareRegion]
+    prefix: str
+
+
+class FirmwareVariables(TypedDict):
+    """The context of the template `bundle/firmware.c.j2`.
+
+    version: version of tvm_megcc, such as "1.4.0".
+    models: the models of the firmware.
+    """
+
+    version: str
+    models: Sequence[FirmwareModel]
+
+
 def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Mapping[str, int],
           regions: Mapping[str, Sequence[Mapping]]) -> str:
     """Returns the C file that lists the models for run.c, with their memory.
@@ -105,12 +149,13 @@ def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Map
         given: model -> bytes of its inputs in the caller's memory.
         regions: model -> its memory regions, if it has several.
     """
-    return environment().get_template("bundle/firmware.c.j2").render(version=VERSION, models=[
-        {"name": c_name(name), "bytes": len(data), "embedded": name in embedded, "given": given[name],
-         "regions": [{"name": f"region{index}", "bytes": _bytes_of(row)}
-                     for index, row in enumerate(regions[name])][1:],
-         "prefix": f"{c_name(name)}_" if len(containers) > 1 else ""}
-        for name, data in containers.items()])
+    context: FirmwareVariables = {"version": VERSION, "models": [
+        FirmwareModel(c_name(name), len(data), name in embedded, given[name],
+                      [FirmwareRegion(f"region{index}", _bytes_of(row))
+                       for index, row in enumerate(regions[name])][1:],
+                      f"{c_name(name)}_" if len(containers) > 1 else "")
+        for name, data in containers.items()]}
+    return environment().get_template("bundle/firmware.c.j2").render(context)
 
 
 def _bytes_of(region: Mapping) -> int:

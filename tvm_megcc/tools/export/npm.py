@@ -7,13 +7,15 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from ...codegen.c_source.render import environment
 from ...codegen.embedding import read_container
 from ...codegen.machines import profile
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import known_strings, model_view, package_address, package_version
-from ...codegen.packages.languages import ports, statuses
+from ...codegen.packages.languages import Port, ports, statuses
+from ...codegen.packages.variables import Model
 from ...errors import MegccError
 from ...foreign import printable
 from ...runtime.build import CFLAGS, building_in, c_sources, model_of
@@ -30,6 +32,47 @@ _RESERVED = set("""node_modules favicon.ico assert async_hooks buffer child_proc
     punycode querystring readline repl stream string_decoder sys timers tls trace_events tty url util v8 vm wasi
     worker_threads zlib""".split())
 _EXPORTS = ("bytes", "open", "input", "output", "run", "reset")
+
+
+class NpmVariables(TypedDict, total=False):
+    """The context of the templates in `templates/export/npm/` and of export/web.c.j2, which `package` renders.
+
+    package: name of the npm package, such as "@scope/resnet".
+    place: name of the folder that the package is in, for README.md.
+    version: version of the package, three numbers such as "1.0.0".
+    generator: name and version of the compiler, such as "tvm_megcc 1.4.0".
+    url: whether the package has a homepage.
+    link: the address of the homepage; "" if there is none.
+    model: the only model.
+    inputs: the inputs of the model in their order, states included.
+    outputs: the outputs of the model in their order, states included.
+    strings: the strings of the model, each at its code; None: the model has no string inputs or outputs.
+    kept: whether the model has states.
+    embedded: whether the weights are in the module; else they are a file of their own.
+    align: the alignment of the memory of a session, in bytes.
+    target: the CPU that the module is compiled for, such as "wasm32-simd128".
+    statuses: status of the C runtime -> its error text.
+    wasm_bytes: size of the module.
+    weight_bytes: size of the file with the weights; 0: they are in the module.
+    """
+
+    package: str
+    place: str
+    version: str
+    generator: str
+    url: bool
+    link: str
+    model: Model
+    inputs: Sequence[Port]
+    outputs: Sequence[Port]
+    strings: Sequence[str] | None
+    kept: bool
+    embedded: bool
+    align: int
+    target: str
+    statuses: Mapping[int, str]
+    wasm_bytes: int
+    weight_bytes: int
 
 
 def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: str = "", cc: str | None = None,
@@ -63,11 +106,11 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
         raise MegccError(f"'{chosen}' is reserved by npm: give another name with --name, or a @scope/ before it")
     embedded = f"{row['name']}_data.c" in manifest["files"]
     inputs, outputs = ports(row)
-    context = {"statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": chosen,
-               "place": printable(folder_name or chosen), "version": version,
-               "url": bool(url), "link": url, "model": model_view(row), "inputs": inputs,
-               "outputs": outputs, "strings": known_strings(row), "kept": bool(row["states"]), "embedded": embedded,
-               "align": max(row["alignment"], 8), "target": cpu.name}
+    context: NpmVariables = {
+        "statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": chosen,
+        "place": printable(folder_name or chosen), "version": version, "url": bool(url), "link": url,
+        "model": model_view(row), "inputs": inputs, "outputs": outputs, "strings": known_strings(row),
+        "kept": bool(row["states"]), "embedded": embedded, "align": max(row["alignment"], 8), "target": cpu.name}
     functions = (*_EXPORTS, *(["shape"] if any(port.dynamic for port in inputs) else []),
                  *(["dim"] if any(port.dynamic for port in outputs) else []))
     files = {f"{row['name']}.wasm": _module(folder, row, cpu, cc, _render("web.c", context), functions)}
@@ -110,5 +153,5 @@ def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: 
         return output.read_bytes()
 
 
-def _render(name: str, context: Mapping) -> str:
+def _render(name: str, context: NpmVariables) -> str:
     return environment().get_template(f"export/{name}.j2").render(context)

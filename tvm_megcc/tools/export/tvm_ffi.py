@@ -7,8 +7,9 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -17,12 +18,13 @@ from ...codegen.embedding import data_source, read_container
 from ...codegen.machines import NO_DYNAMIC, is_dynamic
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import package_name, package_version
-from ...codegen.packages.languages import ELEMENTS, Port, counted, ports
+from ...codegen.packages.languages import ELEMENTS, Element, Port, counted, ports
 from ...errors import MegccError
 from ...foreign import c_string, printable
 from ...runtime.build import CFLAGS, building_in, c_sources, model_of
 from ...runtime.objects import Objects, link
 from ...runtime.toolchain import find_compiler
+from ...runtime.tvm_module import EmbeddedModel, EntryFunction, Library, ModuleVariables
 from ...target import TARGETS, Target
 from ...version import VERSION
 
@@ -30,6 +32,27 @@ from ...version import VERSION
 MACHINES = ("x86_64", "aarch64")
 #: DLPack's codes of element types, by numpy's kind.
 CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+
+
+class LibraryVariables(TypedDict):
+    """The context of the templates in `templates/export/tvm-ffi/`, which `package` renders.
+
+    generator: name and version of the compiler, such as "tvm_megcc 1.4.0".
+    name: name of the package; the library is `<name>.so`.
+    inputs: the arguments of the function `run`, in their order.
+    outputs: the arguments after the inputs, in their order.
+    targets: the names of the CPUs that the library has kernels for, such as "x86-64-v3".
+    elements: C type -> the same type in other languages.
+    code: identifier of an input or output -> DLPack's code of its element type, such as 2 for float32.
+    """
+
+    generator: str
+    name: str
+    inputs: Sequence[Port]
+    outputs: Sequence[Port]
+    targets: Sequence[str]
+    elements: Mapping[str, Element]
+    code: Mapping[str, int]
 
 
 def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: str | None = None) -> dict[str, bytes]:
@@ -69,9 +92,10 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
         if port.dtype not in np.sctypeDict:
             raise MegccError(f"'{printable(port.name)}' is {port.dtype}, which numpy does not have")
     chosen = next((target for target in targets if target.machine in machines), targets[0])
-    context = {"generator": f"tvm_megcc {VERSION}", "name": name, "inputs": inputs, "outputs": outputs,
-               "targets": row["targets"], "elements": ELEMENTS,
-               "code": {port.word: CODES[np.dtype(port.dtype).kind] for port in (*inputs, *outputs)}}
+    context: LibraryVariables = {
+        "generator": f"tvm_megcc {VERSION}", "name": name, "inputs": inputs, "outputs": outputs,
+        "targets": row["targets"], "elements": ELEMENTS,
+        "code": {port.word: CODES[np.dtype(port.dtype).kind] for port in (*inputs, *outputs)}}
     files = {f"{name}.so": _library(folder, row, chosen, cc, (inputs, outputs))}
     for path in ("README.md", "example/run.py", "example/run.cpp", "example/run.rs"):
         files[path] = environment().get_template(f"export/tvm-ffi/{path}.j2").render(context).encode()
@@ -89,12 +113,12 @@ def _library(folder: Path, row: Mapping, target: Target, cc: str | None, both: t
     """Compiles the folder's C code and the entry for TVM's FFI to a shared library. It does not link libtvm_ffi, which
     the loading process has."""
     name, container = row["name"], read_container(folder, row["name"], target)
-    model = {"name": name, "size": len(container), "ranges": "", "digest": hashlib.sha256(container).hexdigest()}
-    functions = [{"symbol": "run", "name": name, "profile": "profile", "model": 0}]
-    library = {"inputs": [c_string(port.name) for port in both[0]],
-               "outputs": [c_string(port.name) for port in both[1]], "description": c_string(_description(row))}
-    written = {"functions.c": environment().get_template("tvm/module.c.j2").render(
-        models=[model], regions=functions, abi="ffi", library=library, version=VERSION, alignment=row["alignment"]),
+    model = EmbeddedModel(name, len(container), hashlib.sha256(container).hexdigest(), "")
+    functions = [EntryFunction("run", name, "profile", 0)]
+    library = Library([c_string(port.name) for port in both[0]], [c_string(port.name) for port in both[1]],
+                      c_string(_description(row)))
+    written = {"functions.c": environment().get_template("tvm/module.c.j2").render(ModuleVariables(
+        models=[model], regions=functions, abi="ffi", library=library, version=VERSION, alignment=row["alignment"])),
         "data.c": data_source(name, [target], [container], declared=False)}
     with building_in(folder), tempfile.TemporaryDirectory() as aside:
         compiler = find_compiler(target, cc)

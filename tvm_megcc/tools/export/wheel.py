@@ -9,8 +9,9 @@ import keyword
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from ...codegen.embedding import read_container
 from ...codegen.machines import profile
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import model_view, package_version, zipped
-from ...codegen.packages.languages import ports, statuses
+from ...codegen.packages.languages import Port, ports, statuses
+from ...codegen.packages.variables import Model
 from ...errors import MegccError
 from ...foreign import printable
 from ...runtime.build import CFLAGS, building_in, c_sources, model_of
@@ -36,6 +38,35 @@ _TAGS = {"x86_64": "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86
          "riscv64": "manylinux_2_31_riscv64.linux_riscv64"}
 #: The default target of a package, on the machine that we run on.
 TARGETS_OF = {"x86_64": "x86-64,x86-64-v3,x86-64-v4", "aarch64": "arm64,arm64-v82"}
+
+
+class WheelVariables(TypedDict):
+    """The context of the templates in `templates/export/wheel/` and of export/wheel.c.j2, which `package` renders.
+
+    package: name of the Python package and of its module.
+    version: version of the package, three numbers such as "1.0.0".
+    file: name of the wheel, such as "resnet-1.0.0-py3-none-manylinux_2_17_x86_64….whl".
+    generator: name and version of the compiler, such as "tvm_megcc 1.4.0".
+    targets: the names of the CPUs that the package has kernels for, such as "x86-64-v3".
+    model: the only model.
+    inputs: the inputs of the model in their order, states included.
+    outputs: the outputs of the model in their order, states included.
+    embedded: false, since the weights are a file of their own in the package.
+    align: the alignment of the memory of a session, in bytes.
+    statuses: status of the C runtime -> its error text.
+    """
+
+    package: str
+    version: str
+    file: str
+    generator: str
+    targets: Sequence[str]
+    model: Model
+    inputs: Sequence[Port]
+    outputs: Sequence[Port]
+    embedded: bool
+    align: int
+    statuses: Mapping[int, str]
 
 
 def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: str | None = None) -> dict[str, bytes]:
@@ -71,9 +102,10 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
             raise MegccError(f"'{printable(port.name)}' is {port.dtype}, which numpy does not have") from None
     machine, = machines
     file = f"{name}-{version}-py3-none-{_TAGS[machine]}.whl"
-    context = {"statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": name, "version": version,
-               "file": file, "model": model_view(row), "inputs": inputs, "outputs": outputs,
-               "embedded": False, "align": max(row["alignment"], 64), "targets": row["targets"]}
+    context: WheelVariables = {
+        "statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": name, "version": version, "file": file,
+        "model": model_view(row), "inputs": inputs, "outputs": outputs, "embedded": False,
+        "align": max(row["alignment"], 64), "targets": row["targets"]}
     chosen = next(target for target in targets if target.machine == machine)
     info = f"{name}-{version}.dist-info"
     files = {f"{name}/__init__.py": _render("wheel/__init__.py", context).encode(), f"{name}/py.typed": b"",
@@ -109,5 +141,5 @@ def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
-def _render(name: str, context: Mapping) -> str:
+def _render(name: str, context: WheelVariables) -> str:
     return environment().get_template(f"export/{name}.j2").render(context)

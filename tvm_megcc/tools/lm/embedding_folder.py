@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from ... import folders, paths
 from ...codegen import bundle
@@ -21,6 +23,43 @@ from .wordpiece import WordPieces
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 #: The capacity of the example's text buffer in bytes, for each token of the context.
 _BYTES = 16
+
+
+class EmbeddingVariables(TypedDict):
+    """The context of language_model/embed.h.j2, embed.c.j2 and embed_main.c.j2, which `write` renders.
+
+    version: version of tvm_megcc, such as "1.4.0".
+    name: the model's, a C identifier: the prefix of its functions.
+    macro: the name in capitals, the prefix of its macros.
+    width: elements of an embedding.
+    context: the most tokens of a text, those at its ends included.
+    kind: "unigram" or "wordpiece", the tokenizer: a part of the names of its header and functions.
+    unit: C type of the tokenizer's work memory, "uint32_t" or "uint8_t".
+    work: the elements of the work memory, a constant expression in C.
+    text: capacity of the buffer for a normalized text, in bytes (unigram only).
+    begin: 1 if a token is put before each text, else 0.
+    first: the token before each text as C; "UINT32_MAX": none.
+    last: the token after each text as C; "UINT32_MAX": none.
+    inputs: for each input of the network its value of the enum with MEGCC_INPUT_IDS in megcc_embedding.h.
+    pooling: how the vectors of the tokens become one, the value of the enum in megcc_embedding.h.
+    normalize: 1 if the embedding is scaled to length 1, else 0.
+    """
+
+    version: str
+    name: str
+    macro: str
+    width: int
+    context: int
+    kind: str
+    unit: str
+    work: str
+    text: int
+    begin: int
+    first: str
+    last: str
+    inputs: Sequence[int]
+    pooling: int
+    normalize: int
 
 
 def write(path: str | Path, output: str | Path, target: str = "native", options: CompileOptions | None = None,
@@ -57,7 +96,7 @@ def write(path: str | Path, output: str | Path, target: str = "native", options:
         kind, unit, work = "unigram", "uint32_t", f"MEGCC_UNIGRAM_WORK({macro}_EMBED_TEXT)"
     else:
         kind, unit, work = "wordpiece", "uint8_t", f"MEGCC_WORDPIECE_WORK({tokenizer.longest_word})"
-    context = {
+    context: EmbeddingVariables = {
         "version": VERSION, "name": name, "macro": macro, "width": width, "context": description.context,
         "kind": kind, "unit": unit, "work": work, "text": _BYTES * description.context,
         "begin": int(tokenizer.first >= 0), "first": _token(tokenizer.first), "last": _token(tokenizer.last),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
+from typing import TypedDict
 
 from ... import paths
 from ...codegen.c_source.render import environment
@@ -38,6 +39,44 @@ class Chat:
     after_system: str | None
     answer: str
     next: str | None
+
+
+class LanguageModelVariables(TypedDict):
+    """The context of language_model/lm.h.j2, lm.c.j2 and main.c.j2, which `sources` renders.
+
+    version: version of tvm_megcc, such as "1.4.0".
+    name: the model's, a C identifier: the prefix of its functions.
+    macro: the name in capitals, the prefix of its macros.
+    vocabulary: number of tokens that the tokenizer knows.
+    context: the most tokens of a conversation, prompts and answers.
+    prompt: the most tokens of a run of the network.
+    pieces: whether the tokenizer merges a whole text as one word (SentencePiece); else it splits a text into words.
+    word: capacity of the tokenizer's work memory, in bytes of a word.
+    text: capacity of the text buffer, in bytes.
+    ends: the tokens that end an answer.
+    begin: the token before each text as C; "MEGCC_NO_TOKEN": none.
+    chat: what the chat format puts between messages, the fields of `Chat` in their order: each a C string literal, or
+        "NULL" where the format has none; None: the model does not chat.
+    keeps_conversation: whether an answer may be followed by another question.
+    input_ids: index of the network's input with the tokens.
+    logits: index of the network's output with the logits of the next token.
+    """
+
+    version: str
+    name: str
+    macro: str
+    vocabulary: int
+    context: int
+    prompt: int
+    pieces: bool
+    word: int
+    text: int
+    ends: Sequence[int]
+    begin: int | str
+    chat: Sequence[str] | None
+    keeps_conversation: bool
+    input_ids: int
+    logits: int
 
 
 def chat_of(template: str) -> Chat | None:
@@ -82,7 +121,7 @@ def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> d
     name, chat = artifact.name, chat_of(settings.chat_template)
     ports = {direction: [row["name"] for row in artifact.manifest[direction]] for direction in ("inputs", "outputs")}
     text = _BYTES * settings.context + 1024
-    context = {
+    context: LanguageModelVariables = {
         "version": VERSION, "name": name, "macro": c_name(name).upper(), "vocabulary": len(vocabulary.tokens),
         "context": settings.context, "prompt": settings.prompt, "pieces": vocabulary.pieces,
         "word": text if vocabulary.pieces else _WORD,

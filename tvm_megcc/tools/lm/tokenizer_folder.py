@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypedDict
 
 from ... import folders, paths
 from ...codegen.c_source.render import environment
@@ -29,6 +30,24 @@ _C = {Vocabulary: ("tokenizer", "uint32_t", "MEGCC_TOKENIZER_NORMAL_WORK(4 * MAX
       WordPieces: ("wordpiece", "uint8_t", "MEGCC_WORDPIECE_WORK({found.longest_word})", ()),
       SentencePiece: ("sentencepiece", "uint32_t", "MEGCC_SENTENCEPIECE_WORK(8 * MAX_TOKENS)", ()),
       Unigram: ("unigram", "uint32_t", "MEGCC_UNIGRAM_WORK(16 * MAX_TOKENS)", ("normalizer",))}
+
+
+class TokensVariables(TypedDict):
+    """The context of language_model/tokens.c.j2, which `contents` renders.
+
+    version: version of tvm_megcc, such as "1.4.0".
+    name: the tokenizer's, a C identifier.
+    kind: "tokenizer" (byte pairs), "wordpiece", "sentencepiece" or "unigram": a part of the names of its header and
+        functions.
+    unit: C type of the tokenizer's work memory, "uint32_t" or "uint8_t".
+    work: the elements of the work memory, a constant expression in C.
+    """
+
+    version: str
+    name: str
+    kind: str
+    unit: str
+    work: str
 
 
 def write(path: str | Path, output: str | Path | None = None, name: str | None = None) -> dict:
@@ -78,7 +97,7 @@ def contents(name: str, found) -> dict[str, bytes]:
     names = [f"megcc_{part}{end}" for part in (kind, *more) for end in (".h", ".c")]
     runtime = [paths.c_runtime() / "lm" / file for file in (*names, "megcc_strings.h")]
     program = environment().get_template("language_model/tokens.c.j2").render(
-        version=VERSION, name=name, kind=kind, unit=unit, work=work.format(found=found))
+        TokensVariables(version=VERSION, name=name, kind=kind, unit=unit, work=work.format(found=found)))
     source = tables(name, found) if isinstance(found, Vocabulary) else found.text(name)
     return {**{file.name: file.read_bytes() for file in runtime}, "main.c": program.encode(),
             "Makefile": _MAKEFILE.format(name=name).encode(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...codegen import bundle, joined
@@ -22,6 +22,7 @@ from . import features, images
 from .description import Description
 from .names import Named
 from .steps import Feature, Image, Loop, NamedFunction, Step, ValueType
+from .variables import Binding, Copy, ImageCall, LoopCode, Network, Port, ProgramVariables, State, StepCode
 
 
 @dataclass(frozen=True)
@@ -136,12 +137,12 @@ class Folder:
         written = {file: environment().get_template(f"program/{template}.j2").render(context).encode()
                    for file, template in ((f"{name}.h", "program.h"), (f"{name}.c", "program.c"),
                                           ("main.c", "main.c"), ("README.md", "README.md"))}
-        if context["images"]:
+        if context["calls_images"]:
             written |= {path: content for path, content in image_library.files(self.target).items()
                         if not path.startswith("include/")}
             written |= {path.replace("include/", "runtime/include/", 1): content
                         for path, content in image_library.files(self.target).items() if path.startswith("include/")}
-        facts = {"name": name, "inputs": context["facts"]["inputs"], "outputs": context["facts"]["outputs"],
+        facts = {"name": name, **self._ports(),
                  "texts": [text for step in self.flat if isinstance(step.step, NamedFunction)
                            and step.step.kind == "text"
                            and (text := step.step.outputs.get("text")) in self.description.outputs],
@@ -156,39 +157,41 @@ class Folder:
                            for step in self.flat]}
         return bundle.Program(name, written, container=self.joined.data, facts=facts)
 
-    def _context(self) -> dict[str, Any]:
+    def _context(self) -> ProgramVariables:
         """Returns the variables of the templates."""
+        description = self.description
+        begins = iter(self.joined.begins)
+        networks = [Network(step.name, step.artifact.name, step.artifact.name.upper(), next(begins),
+                            self._offset_macro(f"{step.name} work") if step.work else "", step.work,
+                            self._bindings(step, of_caller=False))
+                    for step in self.flat if step.artifact]
+        return {
+            "version": VERSION, "target": self.target.name, "name": description.name,
+            "macro": description.name.upper(), "alignment": self.alignment, "container_bytes": len(self.joined.data),
+            "block_bytes": self.plan.arena_bytes, "networks": networks,
+            "inputs": [self._port(name, "IN") for name in description.inputs],
+            "outputs": [self._port(name, "OUT") for name in description.outputs],
+            "calls_images": any(step.image for step in self.flat),
+            "reads_trip_count": any(isinstance(step.step, Loop) and step.step.count for step in self.flat),
+            "offsets": [(self._offset_macro(key), offset) for key, offset in self.plan.offsets.items()],
+            "states": [State(self._data(name), self._data(state.next), self.types[name].bytes)
+                       for name, state in description.states.items()],
+            "steps": [self._step(step) for step in self.steps]}
+
+    def _ports(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns the program's inputs and outputs for the manifest."""
         description = self.description
         rates = dict(description.sample_rates) | {
             step.step.input: features.sample_rate(step.step) for step in self.flat
             if isinstance(step.step, Feature) and step.step.input in description.inputs}
-        begins = iter(self.joined.begins)
-        networks = [{
-            "name": step.name, "model": step.artifact.name, "macro": step.artifact.name.upper(), "begin": next(begins),
-            "shared": self._offset_macro(f"{step.name} work") if step.work else "",
-            "shared_bytes": step.work, "bound": self._bound(step, of_caller=False)}
-            for step in self.flat if step.artifact]
-        ports = {direction: [self._port(name, short) for name in names]
-                 for direction, short, names in (("inputs", "IN", description.inputs),
-                                                 ("outputs", "OUT", description.outputs))}
-        return {
-            "version": VERSION, "target": self.target.name, "name": description.name,
-            "macro": description.name.upper(), "alignment": self.alignment, "container_bytes": len(self.joined.data),
-            "block_bytes": self.plan.arena_bytes, "networks": networks, **ports,
-            "images": any(step.image for step in self.flat),
-            "counts": any(isinstance(step.step, Loop) and step.step.count for step in self.flat),
-            "offsets": [(self._offset_macro(key), offset) for key, offset in self.plan.offsets.items()],
-            "states": [{"data": self._data(name), "next": self._data(state.next), "bytes": self.types[name].bytes}
-                       for name, state in description.states.items()],
-            "steps": [self._step(step) for step in self.steps],
-            "facts": {direction: [{"name": name, "dtype": self.types[name].dtype, "shape": list(self.types[name].shape),
-                                   **({"sample_rate": rates[name]} if name in rates else {})} for name in names]
-                      for direction, names in (("inputs", description.inputs), ("outputs", description.outputs))}}
+        return {direction: [{"name": name, "dtype": self.types[name].dtype, "shape": list(self.types[name].shape),
+                             **({"sample_rate": rates[name]} if name in rates else {})} for name in names]
+                for direction, names in (("inputs", description.inputs), ("outputs", description.outputs))}
 
-    def _port(self, name: str, short: str) -> dict[str, Any]:
+    def _port(self, name: str, short: str) -> Port:
         type_ = self.types[name]
-        return {"name": name, "macro": f"{short}_{name.upper()}", "type": str(type_), "bytes": type_.bytes,
-                "c_type": DTYPES[type_.dtype].c_type, "elements": math.prod(type_.shape)}
+        return Port(name, f"{short}_{name.upper()}", str(type_), type_.bytes, DTYPES[type_.dtype].c_type,
+                    math.prod(type_.shape))
 
     @staticmethod
     def _offset_macro(key: str) -> str:
@@ -202,49 +205,46 @@ class Folder:
             return name
         return f"program->block + {self._offset_macro(name)}"
 
-    def _bound(self, step: CompiledStep, of_caller: bool) -> list[dict[str, Any]]:
+    def _bindings(self, step: CompiledStep, of_caller: bool) -> list[Binding]:
         """Returns the inputs and outputs of a network that lie in the block or, with `of_caller`, in the arguments of
         the function that runs the program."""
         assert step.artifact is not None
         macros = dict(zip(("input", "output"), bundle.port_macros(step.artifact), strict=True))
-        return [{"direction": direction, "index": macros[direction][index], "data": self._data(value),
-                 "bytes": self.types[value].bytes, "where": c_string(value)} for direction, index, value in step.ports
-                if (self._data(value) == value) == of_caller]
+        return [Binding(direction, macros[direction][index], self._data(value), self.types[value].bytes,
+                        c_string(value))
+                for direction, index, value in step.ports if (self._data(value) == value) == of_caller]
 
-    def _step(self, step: CompiledStep) -> dict[str, Any]:
+    def _step(self, step: CompiledStep) -> StepCode:
         taken = ", ".join(f"{name} {self.types[name]}" for name in dict.fromkeys(step.step.taken)) or "nothing"
         values = ", ".join(f"{name} {self.types[name]}" for name in step.step.produced)
-        found = {"name": step.name, "where": c_string(step.name), "comment": f"{step.name}: {values} of {taken}",
-                 "image": None, "loop": None}
+        found = StepCode(step.name, c_string(step.name), f"{step.name}: {values} of {taken}")
         if isinstance(step.step, Loop):
-            return {**found, "loop": self._loop(step, step.step)}
+            return replace(found, loop_code=self._loop(step, step.step))
         if step.image:
-            return {**found, "image": self._image(step, step.image)}
-        return {**found, "bound": self._bound(step, of_caller=True)}
+            return replace(found, image=self._image(step, step.image))
+        return replace(found, bindings=self._bindings(step, of_caller=True))
 
-    def _loop(self, step: CompiledStep, loop: Loop) -> dict[str, Any]:
-        def copied(target: str, source: str, value: str) -> dict[str, Any]:
+    def _loop(self, step: CompiledStep, loop: Loop) -> LoopCode:
+        def copied(target: str, source: str, value: str) -> Copy:
             """A copy of a whole value, of its bytes."""
-            return {"to": self._data(target), "from": self._data(source), "bytes": self.types[value].bytes}
+            return Copy(self._data(target), self._data(source), self.types[value].bytes)
 
-        rows = {name: self.types[name].bytes for name in loop.for_each}
-        return {
-            "depth": step.row.depth + 1, "most": loop.max_trip_count,
-            **{key: self._data(getattr(loop, key)) if getattr(loop, key) else ""
-               for key in ("count", "until", "index", "trip_count")},
-            "zeros": [{"to": self._data(name), "bytes": self.types[name].bytes} for name in (*loop.outputs, *(
-                name for name, carried in loop.carried.items() if not carried.initial))],
-            "initial": [copied(name, carried.initial, name) for name, carried in loop.carried.items()
-                        if carried.initial],
-            "resets": [inner.name for inner in flattened(step.body)
-                       if inner.artifact and inner.artifact.manifest["states"]],
-            "slices": [{"to": self._data(name), "from": self._bytes(source), "bytes": rows[name]}
-                       for name, source in loop.for_each.items()],
-            "steps": [self._step(inner) for inner in step.body],
-            "stacks": [{"to": self._bytes(name), "from": self._data(source), "bytes": self.types[source].bytes}
-                       for name, source in loop.outputs.items()],
-            "next": [copied(name, carried.next, name) for name, carried in loop.carried.items()],
-            "final": [copied(name, source, name) for name, source in loop.final.items()]}
+        count, until, index, trip_count = (self._data(name) if name else "" for name in (
+            loop.count, loop.until, loop.index, loop.trip_count))
+        zeroed = (*loop.outputs, *(name for name, carried in loop.carried.items() if not carried.initial))
+        return LoopCode(
+            step.row.depth + 1, loop.max_trip_count, count, until, index, trip_count,
+            before=[Copy(self._data(name), "", self.types[name].bytes) for name in zeroed] + [
+                copied(name, carried.initial, name) for name, carried in loop.carried.items() if carried.initial],
+            resets=[inner.name for inner in flattened(step.body)
+                    if inner.artifact and inner.artifact.manifest["states"]],
+            slices=[Copy(self._data(name), self._bytes(source), self.types[name].bytes)
+                    for name, source in loop.for_each.items()],
+            steps=[self._step(inner) for inner in step.body],
+            results=[Copy(self._bytes(name), self._data(source), self.types[source].bytes)
+                     for name, source in loop.outputs.items()],
+            carried=[copied(name, carried.next, name) for name, carried in loop.carried.items()],
+            after=[copied(name, source, name) for name, source in loop.final.items()])
 
     def _bytes(self, name: str) -> str:
         """Returns a pointer to the bytes of a value in C, to which offsets are added."""
@@ -252,7 +252,7 @@ class Folder:
             return f"(const unsigned char *){name}"
         return f"(unsigned char *){name}" if name in self.description.outputs else self._data(name)
 
-    def _image(self, step: CompiledStep, call: images.Call) -> dict[str, Any]:
+    def _image(self, step: CompiledStep, call: images.Call) -> ImageCall:
         assert isinstance(step.step, Image)
         given, result = self.types[step.step.input], call.result
         source = self._data(step.step.input)
@@ -273,15 +273,14 @@ class Folder:
         arguments = [{"matrix": matrix, "value": "value" if call.value else "NULL", "work": "(void *)("
                       f"program->block + {self._offset_macro(f'{step.name} work')})"}.get(argument, argument)
                      for argument in call.arguments]
-        c_type = DTYPES[result.dtype].c_type
-        return {
-            "function": f"{call.function}_{'u8' if result.dtype == 'uint8' else 'f32'}",
-            "from": f"{source}, {width}, {height}, {channels}, {width * channels * size}",
-            "to": f"{target}, {across}, {down}, {result.shape[2]}, {row}",
-            "arguments": ", ".join(arguments), "c_type": c_type, "whole": f"({output})",
-            "fill": [_element(number, result.dtype) for number in call.fill],
-            "elements": math.prod(result.shape), "value": list(map(images.literal, call.value)),
-            "matrix": [] if isinstance(call.matrix, str) else list(map(images.literal, call.matrix))}
+        return ImageCall(
+            f"{call.function}_{'u8' if result.dtype == 'uint8' else 'f32'}",
+            source=f"{source}, {width}, {height}, {channels}, {width * channels * size}",
+            result=f"{target}, {across}, {down}, {result.shape[2]}, {row}",
+            arguments=", ".join(arguments), c_type=DTYPES[result.dtype].c_type, result_data=f"({output})",
+            fill=[_element(number, result.dtype) for number in call.fill],
+            elements=math.prod(result.shape), border=list(map(images.literal, call.value)),
+            matrix=[] if isinstance(call.matrix, str) else list(map(images.literal, call.matrix)))
 
 
 def _element(number: float, dtype: str) -> str:

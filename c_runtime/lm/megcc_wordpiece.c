@@ -1,27 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WordPiece (Schuster and Nakajima, 2012), as BERT has it. A text is cut at special tokens, then at spaces; punctuation
- * and ideographs are words of their own. Letters lose accents and case, if the vocabulary wants it. A word is the longest
- * token it begins with, then the longest one that its rest begins with, and so on, or unknown.
+ * WordPiece (Schuster and Nakajima, 2012), as BERT has it. A text is split at special tokens, then at spaces. A punctuation
+ * mark or an ideograph is a word of its own. Accents and case are removed if the vocabulary says so. A word is encoded by
+ * greedy longest match: the longest token that it begins with, then the longest token that its rest begins with, and so
+ * on. Tokens after the first are looked up among those that begin with "##". If no token matches, the whole word is the
+ * unknown token.
  */
 #include "megcc_wordpiece.h"
 
 #include "megcc_strings.h"
 
-/* Classes of characters. From MARK on they are marks that canonical decomposition sorts by their class within a run
- * (Unicode Standard, 3.11). BARRIER is removed too, but only after marks were sorted. */
+/* Classes of characters. Those from MARK on are combining marks, in the order of their combining classes: canonical
+ * decomposition sorts a run of marks by class (Unicode Standard, 3.11). A character of class BARRIER is removed, but marks
+ * after it are not sorted before marks in front of it. */
 enum { LETTER, REMOVED, BARRIER, SPACE, PUNCTUATION, IDEOGRAPH, MARK };
+/* Syllables of Hangul, and the letters that they are decomposed into (Unicode Standard, 3.12): SYLLABLE is the first
+ * syllable; LEADING, VOWEL and TRAILING are the code points from which the indices of letters count. */
 enum { SYLLABLE = 0xac00, LEADING = 0x1100, VOWEL = 0x1161, TRAILING = 0x11a7, VOWELS = 21, TRAILINGS = 28,
        SYLLABLES = 11172 };
 
-/* The tokens written so far, and the word that is read, of which the bytes of the first `longest_word` characters are kept. */
+/* The tokens written so far, and the word that is read. Its first `longest_word` characters are kept, as UTF-8. */
 typedef struct encoder {
     const megcc_wordpiece *t;
     uint32_t *tokens;
     int32_t capacity, written;
     uint8_t *word;
     size_t size;                /* bytes of the word */
-    size_t sorted;              /* its bytes before the last BARRIER: marks after that are not sorted before them */
+    size_t sorted;              /* its bytes before the last BARRIER: no mark is moved to an offset below this */
     uint32_t characters;
 } encoder;
 
@@ -42,9 +47,10 @@ static void write_token(encoder *e, uint32_t token)
 static void end_word(encoder *e)
 {
     const megcc_wordpiece *t = e->t;
-    const megcc_strings strings = { t->bytes, t->text, t->word, 0 };
-    const megcc_range inside = { t->inside, t->inside_end, 2 };
-    megcc_range range = { 0, t->words, 0 };
+    const megcc_strings strings = { .bytes = t->bytes, .text = t->text, .list = t->word };
+    /* The tokens that begin with "##", which the word does not have. */
+    const megcc_range inside = { .low = t->inside, .high = t->inside_end, .depth = sizeof "##" - 1u };
+    megcc_range range = { .low = 0, .high = t->words, .depth = 0 };
     const int32_t before = e->written;
     int32_t known = e->characters <= t->longest_word;
     for (size_t at = 0; known && at < e->size; range = inside) {
@@ -64,7 +70,7 @@ static void end_word(encoder *e)
     e->characters = 0;
 }
 
-/* Adds a character to the word: a mark before those of higher classes. */
+/* Adds a character to the end of the word, or inserts a mark before the marks of higher classes. */
 static void add(encoder *e, uint32_t code, uint32_t class_)
 {
     uint8_t bytes[4];
@@ -108,7 +114,7 @@ static void add_normalized(encoder *e, uint32_t code)
     }
 }
 
-/* The index of a character in `mapped`, or MEGCC_NO_TOKEN. */
+/* The index of a character in `mapped`, or MEGCC_NO_TOKEN if it is not replaced. */
 static uint32_t mapping_of(const megcc_wordpiece *t, uint32_t code)
 {
     uint32_t low = 0, high = t->mappings;
@@ -126,7 +132,7 @@ static uint32_t mapping_of(const megcc_wordpiece *t, uint32_t code)
     return MEGCC_NO_TOKEN;
 }
 
-/* Adds what normalization makes of a character. */
+/* Adds the characters that normalization replaces a character by. */
 static void normalize(encoder *e, uint32_t code)
 {
     const megcc_wordpiece *t = e->t;
@@ -173,9 +179,10 @@ int32_t megcc_wordpiece_encode(const megcc_wordpiece *tokenizer, const char *tex
                                uint32_t *tokens, int32_t capacity, uint8_t *work, size_t work_bytes)
 {
     const uint8_t *bytes = (const uint8_t *)text;
-    const megcc_strings specials = { tokenizer->bytes, tokenizer->text, NULL, tokenizer->tokens };
-    const megcc_range all = { 0, tokenizer->specials, 0 };
-    encoder e = { tokenizer, tokens, capacity, 0, work, 0, 0, 0 };
+    /* The strings of special tokens follow those of all tokens. */
+    const megcc_strings specials = { .bytes = tokenizer->bytes, .text = tokenizer->text, .first = tokenizer->tokens };
+    const megcc_range all = { .low = 0, .high = tokenizer->specials, .depth = 0 };
+    encoder e = { .t = tokenizer, .tokens = tokens, .capacity = capacity, .word = work };
     size_t begin = 0;
     if (size > INT32_MAX / 4 || work_bytes / 4u < tokenizer->longest_word) {
         return -1;

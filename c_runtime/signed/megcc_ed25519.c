@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ed25519 by Monocypher, which is beside this file as its authors released it. Leave this file and Monocypher out if
- * the device verifies signatures by itself, and write megcc_ed25519_verify() with it: docs/updates.md.
+ * Ed25519 by Monocypher, whose unchanged sources are in monocypher/. If the device can verify signatures by itself, leave
+ * this file and Monocypher out, and write a megcc_ed25519_verify() that calls the device's function: docs/updates.md.
  *
- * Monocypher decodes points leniently (y of 2^255 - 19 or more, a sign of zero), and takes keys of small order. What
- * RFC 8032 refuses beyond that, and such keys, are refused here. All that goes in is public.
+ * Monocypher accepts encodings of points that are not canonical (y >= 2^255 - 19, or x = 0 with a sign), and keys of small
+ * order. RFC 8032 rejects the former; this file rejects both. All inputs are public, so no function needs constant time.
  */
 #include <stdbool.h>
 
 #include "megcc_signed.h"
 #include "monocypher/monocypher-ed25519.h"
 
-/* The y of all points of small order, without signs: of order 4, 1, 2, and twice of 8. */
+/* The y of all points of small order, 32 bytes little-endian without the sign of x: of the points of order 4, 1 and 2, and
+ * the two y of order 8. */
 static const uint8_t small_order[5][32] = {
     { 0x00 },
     { 0x01 },
@@ -23,7 +24,7 @@ static const uint8_t small_order[5][32] = {
       0x2a, 0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a },
 };
 
-/* Whether the y of an encoded point is this one, whatever the sign. */
+/* Whether an encoded point has this y; the sign of x, the top bit, is ignored. */
 static bool is_y(const uint8_t *point, const uint8_t *y)
 {
     uint32_t different = ((uint32_t)point[31] & 0x7Fu) ^ y[31];
@@ -33,7 +34,8 @@ static bool is_y(const uint8_t *point, const uint8_t *y)
     return different == 0u;
 }
 
-/* Whether RFC 8032 (5.1.3) decodes it, if it is a point: y is below 2^255 - 19, and an x of zero has no sign. */
+/* Whether the encoding of a point is canonical (RFC 8032, 5.1.3): y is below 2^255 - 19, and x = 0 (y = 1 or -1) has no
+ * sign. */
 static bool is_canonical(const uint8_t *point)
 {
     uint32_t ones = ((uint32_t)point[31] | 0x80u) & (point[0] >= 0xEDu ? 0xFFu : 0u);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Signed containers: what the head says, and whether the signature is right, which megcc_ed25519_verify() decides.
+ * Signed containers: reads the header, and verifies product and signature, the latter by megcc_ed25519_verify().
  */
 #include "megcc_signed.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Containers that are signed: an optional part of the runtime. To have it, compile megcc_signed.c with your program, and
- * megcc_ed25519.c with the files of monocypher/ or a megcc_ed25519_verify() of your own, such as one by PSA Crypto.
+ * Signed containers: an optional part of the runtime. To use it, compile megcc_signed.c with your program, and either
+ * megcc_ed25519.c with the files of monocypher/, or your own megcc_ed25519_verify(), such as one that calls PSA Crypto.
  *
  *     megcc_signed update;
  *     if (megcc_signed_check(&update, data, size, public_key, "kws", &error) == MEGCC_OK)
@@ -9,16 +9,16 @@
  *
  * `megcc keygen` makes the keys, `megcc pack` signs: docs/updates.md. A signed container is
  *
- *      0   64  Ed25519 signature of all that follows
+ *      0   64  Ed25519 signature of all bytes after it
  *     64    8  "MEGCCsig"
  *     72    4  1, the format
  *     76    4  bytes of the container
- *     80    8  counter: which of two is newer
+ *     80    8  counter: a newer container has a larger one
  *     88    8  zeros
- *     96   32  product: what it is for, filled up with zeros, the last byte always zero
+ *     96   32  product: the name of what it is for, padded with zeros; the last byte is always zero
  *    128       the container
  *
- * with numbers in little-endian order. There is no heap, and nothing is written but results.
+ * with numbers in little-endian order. The functions use no heap, and write to their results only.
  */
 #ifndef MEGCC_SIGNED_H
 #define MEGCC_SIGNED_H
@@ -32,25 +32,28 @@ extern "C" {
 #define MEGCC_SIGNED_HEAD 128u
 
 typedef struct megcc_signed {
-    const void *container;      /* in `data`, 128 bytes after its beginning: aligned as the container wants if `data` is */
-    size_t size;
+    const void *container;      /* data + 128; as aligned as `data`: megcc_model_open() requires it */
+    size_t size;                /* bytes of the container */
     uint64_t counter;
     const char *product;        /* in `data` */
 } megcc_signed;
 
-/* Reads the head, and believes it: for choosing which of several to check first. MEGCC_E_FORMAT: this is none;
- * MEGCC_E_CORRUPT: it says more bytes than there are. `size` may be more than it has, as of a slot of flash. */
+/* Reads the header without verifying the signature, for example to find the newer of two slots of flash. `size` may be
+ * that of the whole slot. MEGCC_E_FORMAT: `data` does not begin with a signed container. MEGCC_E_CORRUPT: the container
+ * has more bytes than `size` leaves for it. */
 int32_t megcc_signed_peek(megcc_signed *found, const void *data, size_t size, megcc_error *error);
 
-/* The same if the signature is that of `key`, a public key of 32 bytes, and it is for `product` (NULL: any); otherwise
- * MEGCC_E_UNTRUSTED, and `found` is all zero. Reads all of it. Nobody may write to `data` from here on. */
+/* Verifies the signature of all bytes with `key`, a public key, and that the container is for `product` (NULL: any). Then
+ * fills `found` as megcc_signed_peek does. MEGCC_E_UNTRUSTED: the signature or the product is another one; `found` is then
+ * zero. Do not write to `data` afterwards: the result holds for the bytes that were verified. */
 int32_t megcc_signed_check(megcc_signed *found, const void *data, size_t size, const uint8_t key[32],
                            const char *product, megcc_error *error);
 
-/* Whether `signature` is one of `key` for the message: 1 or 0. RFC 8032, Ed25519, with the equation that has the
- * cofactor. Refused are S that is not below the group's order (so that nobody can make a second signature of one), a key
- * or R that is not in its shortest form, a key that is no point of the curve or one of small order. Your own in its place
- * may differ in the last two: your key is neither. */
+/* Returns 1 if `signature` is a valid Ed25519 signature of the message by the owner of `key`, otherwise 0 (RFC 8032, with
+ * the cofactored verification equation). It rejects a scalar S that is not below the group's order, since otherwise anybody
+ * could derive a second valid signature from the first; a key or a point R whose encoding is not canonical; and a key that
+ * is not on the curve, or has small order. A function of your own need not reject keys of the last two kinds: no key pair
+ * that is generated as RFC 8032 says has one. */
 int32_t megcc_ed25519_verify(const uint8_t signature[64], const uint8_t key[32], const void *message, size_t size);
 
 #ifdef __cplusplus

@@ -7,7 +7,16 @@
 
 uint32_t megcc_dtype_bytes(uint32_t dtype)
 {
-    static const uint8_t bytes[] = { 4, 2, 8, 1, 1, 2, 2, 4, 4, 8, 8, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+    /* An element of fewer than 8 bits has a byte. */
+    static const uint8_t bytes[] = {
+        [MEGCC_FLOAT32] = 4, [MEGCC_FLOAT16] = 2, [MEGCC_FLOAT64] = 8,
+        [MEGCC_INT8] = 1, [MEGCC_UINT8] = 1, [MEGCC_INT16] = 2, [MEGCC_UINT16] = 2,
+        [MEGCC_INT32] = 4, [MEGCC_UINT32] = 4, [MEGCC_INT64] = 8, [MEGCC_UINT64] = 8,
+        [MEGCC_BOOL] = 1, [MEGCC_BFLOAT16] = 2,
+        [MEGCC_FLOAT8_E4M3FN] = 1, [MEGCC_FLOAT8_E4M3FNUZ] = 1, [MEGCC_FLOAT8_E5M2] = 1, [MEGCC_FLOAT8_E5M2FNUZ] = 1,
+        [MEGCC_FLOAT8_E8M0FNU] = 1, [MEGCC_FLOAT4_E2M1FN] = 1,
+        [MEGCC_INT4] = 1, [MEGCC_UINT4] = 1, [MEGCC_INT2] = 1, [MEGCC_UINT2] = 1
+    };
     return bytes[dtype];
 }
 
@@ -35,8 +44,9 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
 }
 
 /* Writes what a call needs, in the order of megcc_need_fn: the size of each operand, shared workspace, scratch, tasks. Its
- * extents begin at extents[first]. If there are symbols, the table of symbols and values lies before `extents`. Returns
- * MEGCC_OK, or the status of a kernel that refuses the extents. */
+ * extents begin at extents[first]. In a program with symbols, `extents` follows the values of the symbols and of the
+ * expressions that the shape function computed from them, in one array. Returns MEGCC_OK, or the status of a kernel that
+ * refuses the extents. */
 static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const int32_t *extents, uint32_t first,
                        int64_t need[MEGCC_MAX_NEED])
 {
@@ -158,7 +168,7 @@ static range range_of(const megcc_program *p, const device_model *bucket, uint32
     const tensor_slot *slot = row_at(bucket->tensors, root, sizeof *slot);
     range r = { ARENA, 0, 0 };
     r.begin = slot->offset + (uint64_t)(root != tensor ? tensor_at(p, tensor)->data : 0u);
-    if (storage == STORAGE_WEIGHT && slot->bytes == 0u) {
+    if (storage == STORAGE_WEIGHT && slot->bytes == 0u) { /* read in the container; with bytes: a copy in the arena */
         r.memory = OTHER;
     } else if (storage == STORAGE_UNBOUNDED || storage == STORAGE_CALLER) {
         r.memory = root;
@@ -273,6 +283,8 @@ int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, c
         const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, i), extents);
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
         const uint8_t storage = tensor_at(p, i)->storage;
+        /* capacity_of a port is what its dimensions require. So a port in the arena is compared with its slot instead; the
+         * others have none, and get memory for their dimensions. */
         const uint64_t capacity = is_port(p, i) && storage != STORAGE_UNBOUNDED && storage != STORAGE_CALLER
                                   ? slot->bytes : capacity_of(p, bucket, extents, i);
         if (bytes > capacity || bytes > MEGCC_MAX_BYTES) {

@@ -38,7 +38,7 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return b < a ? b : a; }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return b > a ? b : a; }
-/* NaN if either operand is, as IEEE 754-2019 wants. Needs a single comparison if the first operand is the result. */
+/* NaN if either operand is, as IEEE 754-2019 requires. Needs a single comparison if the first operand is the result. */
 static MGC_INLINE mgc_v mgc_minimum(mgc_v a, mgc_v b) { return b >= a || a != a ? a : b; }
 static MGC_INLINE mgc_v mgc_maximum(mgc_v a, mgc_v b) { return b <= a || a != a ? a : b; }
 /* Tells megcc_simd.h that both functions exist. */

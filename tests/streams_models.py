@@ -245,7 +245,7 @@ REFUSED = {
     "stride": (_with((1, 3, 96), lambda w: w.add("Conv", "x", w.weight(2, 3, 4), strides=[4], name="culprit")),
                "does not divide the block"),
     "position": (_with((1, 3, 96), lambda w: w.add("Add", "x", w.weight(96), name="culprit")), "as long as the seq"),
-    "end": (_with((1, 3, 96), lambda w: w.slice("x", 2, -1, name="culprit")), "takes 1 of 96"),
+    "end": (_with((1, 3, 96), lambda w: w.slice("x", 2, -1, name="culprit")), "selects 1 of 96"),
     "reflect": (_with((1, 3, 96), lambda w: w.add("Pad", "x", w.constant(np.array([0, 0, 2, 0, 0, 0], np.int64)),
                                                   mode="reflect", name="culprit")), "in mode reflect"),
     "reverse": (_with((96, 1, 3), lambda w: w.add(

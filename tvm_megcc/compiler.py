@@ -136,9 +136,9 @@ def _program(name: str, graph: Graph, context: Context, options: CompileOptions,
     plan = replace(lowering.plan, weights=_deduplicated(lowering.plan.weights, unique))
     ranges = plan.buckets(buckets)
     if context.target.bare_metal and plan.unbounded(ranges):
-        raise ShapeError(f"{name}: {context.target} has no memory to ask for, and nothing limits "
-                         f"{', '.join(unbounded_symbols(ranges))}; give bounds with --bound NAME=1000, or ranges of "
-                         "inputs that end")
+        raise ShapeError(f"{name}: {context.target} cannot allocate memory during a run, but these extents have no "
+                         f"bound: {', '.join(unbounded_symbols(ranges))}; give bounds with --bound NAME=1000, or "
+                         "ranges of inputs that have an end")
     memories = memories_of(plan)
     memory_report = plans_text(plan, memories, lowering.peak) + split_regions_text(lowering.rows) \
         + (graph.stream.text() if graph.stream else "")
@@ -156,12 +156,12 @@ def _deduplicated(weights: Mapping[str, Weight], unique: dict[tuple[bytes, np.dt
 def _require_regions(graph: Graph, targets: Sequence[Target], options: CompileOptions) -> None:
     """Raises MegccError if memory cannot be planned for regions."""
     if options.ram is not None or options.flash is not None:
-        raise MegccError("--region says how large each memory is: leave out --ram and --flash")
+        raise MegccError("--region gives the size of each memory: leave out --ram and --flash")
     if other := next((target for target in targets if not target.bare_metal), None):
-        raise MegccError(f"--region is for microcontrollers, and {other} is none: leave it out")
+        raise MegccError(f"--region is for microcontrollers only, and {other} is not one: leave out --region")
     if graph_symbols(graph) or any(bodies_of(op) for op in graph.ops):
-        raise ShapeError(f"{graph.name}: memory is planned for regions where all shapes are known; give "
-                         "--input-shapes, or leave out --region")
+        raise ShapeError(f"{graph.name}: --region requires that all shapes are known at compile time and that there "
+                         "is no control flow; give --input-shapes, or leave out --region")
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def parse_run_shapes(text: str) -> dict[str, tuple[int, ...] | int]:
         MegccError: showing the part that is neither.
     """
     if len(_BETWEEN_SETS.split(text)) > 1:
-        raise MegccError(f"one set of input shapes is wanted here: {text}")
+        raise MegccError(f"expected one set of input shapes, without ':': {text}")
     found: dict[str, tuple[int, ...] | int] = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
         name, _, size = (word.strip() for word in part.rpartition("="))

@@ -157,7 +157,7 @@ class ModelError(MegccError):
 
 
 class ShapeError(MegccError):
-    """Shapes contradict each other, or an input does not have the shape, dtype or name that the model wants."""
+    """Shapes contradict each other, or an input does not have the shape, dtype or name that the model requires."""
 
 
 class ToolError(MegccError):
@@ -175,7 +175,7 @@ class InternalError(MegccError):
 
 #: errno of an error of the operating system -> advice.
 _ADVICE = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there, or write elsewhere"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free space there, or write elsewhere"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
                     "choose another place to write to; $MEGCC_CACHE names that of the cache"),
     errno.ENAMETOOLONG: "give a shorter name, with --name or --output",

@@ -125,8 +125,8 @@ def load(externs: Externs | None) -> dict[tuple[str, str], list[Function]]:
 def _declared(path: Path) -> list[tuple[Operator, Path]]:
     """Returns the operators that a file declares, with its folder."""
     if not path.is_file():
-        raise MegccError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; --extern wants a Python file "
-                         "that declares operators (docs/extern.md)")
+        raise MegccError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; --extern requires a Python "
+                         "file that declares operators (docs/extern.md)")
     try:
         names = runpy.run_path(str(path))
     except MegccError:
@@ -172,11 +172,11 @@ def attribute(function: Function, name: str, default: Any, value: Any) -> float 
     """
     kind = default if isinstance(default, type) else type(default)
     if value is None and isinstance(default, type):
-        raise MegccError(f"has no attribute '{name}', which the extern {function.label} wants")
+        raise MegccError(f"has no attribute '{name}', which the extern {function.label} requires")
     value = default if value is None else value
     if type(value) is float and kind is float and math.isfinite(value):
         return value
     if type(value) is not int or kind is not int or not -2**31 <= value < 2**31:
-        raise MegccError(f"attribute '{name}' is {value!r}, the extern {function.label} wants a finite float or an int "
-                         f"of 32 bits: {kind.__name__}")
+        raise MegccError(f"attribute '{name}' is {value!r}, the extern {function.label} requires "
+                         f"{'a finite float' if kind is float else 'an int of 32 bits'}")
     return value

@@ -61,7 +61,7 @@ class Verb(argparse.ArgumentParser):
 def count(text: str) -> int:
     """Parses a number of at least 1."""
     if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of at least 1")
+        raise argparse.ArgumentTypeError(f"'{text}': expected a number of at least 1")
     return int(text)
 
 
@@ -71,7 +71,7 @@ def byte_count(text: str) -> int:
 
     found = bytes_of(text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes, such as 4096, 256K or 100M")
+        raise argparse.ArgumentTypeError(f"'{text}': expected a number of bytes, such as 4096, 256K or 100M")
     return found
 
 

@@ -125,8 +125,8 @@ def bench_(args: argparse.Namespace) -> int:
         from ..tools.bench import realtime
 
         if args.rpc or not isinstance(session, DeviceSession):
-            raise MegccError("--blocks wants a thread of this machine: leave out --rpc, and take a target that runs "
-                             "here")
+            raise MegccError("--blocks measures threads of this machine: leave out --rpc, and choose a target that "
+                             "runs here")
         _print(args, realtime.realtime(session, args.blocks, args.processor, args.inputs, args.seed), realtime.text)
         return 0
     report = bench.bench(session, args.inputs, repeat=args.repeat, seed=args.seed,

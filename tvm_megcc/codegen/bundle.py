@@ -150,8 +150,8 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
             written[f"{model.name}_data.c"] = including_source(model.name, model.artifact.targets, model.parts,
                                                              model.regions)
         elif embed:
-            written[f"{model.name}_data.c"] = data_source(model.name, model.artifact.targets, model.parts, True,
-                                                         model.regions)
+            written[f"{model.name}_data.c"] = data_source(
+                model.name, model.artifact.targets, model.parts, declared=True, regions=model.regions)
     for name in ("main.c", "README.md", "CMakeLists.txt", "config.cmake.in", "Makefile"):
         written[name] = _render(name, context)
     for artifact in artifacts:

@@ -147,30 +147,31 @@ def split_regions_text(regions: Sequence[SplitRegion]) -> str:
 
 def require_memory(name: str, image: Image, targets: Sequence[Target], ram: int | None, flash: int | None) -> None:
     """Raises MegccError for a container whose sessions need more RAM than there is, or whose data alone is larger than
-    flash."""
+    flash. ram, flash: limits in bytes; None: no limit."""
     for row, target in zip(image.model.programs, targets, strict=True):
         needed = container.program_bytes(row, target.pointer_bytes)
         if ram is not None and needed > ram:
-            raise MegccError(f"{name} does not fit on {target}: it needs {needed:,} bytes of RAM, there are {ram:,}: "
-                             f"{needed - ram:,} too few")
+            raise MegccError(f"{name} does not fit on {target}: it needs {needed:,} bytes of RAM, the limit is "
+                             f"{ram:,}: {needed - ram:,} bytes are missing")
     for machine in machines(targets):
         size = len(Image(part_of(image.model, machine.codes))) if flash is not None else 0
         if flash is not None and size > flash:
             raise MegccError(f"{name} does not fit on {', '.join(map(str, machine.targets))}: without its code it "
-                             f"takes {size:,} bytes of flash, there are {flash:,}: {size - flash:,} too few")
+                             f"needs {size:,} bytes of flash, the limit is {flash:,}: {size - flash:,} bytes are "
+                             "missing")
 
 
 def _refusal(context: Context, missing: int, plan: KernelPlan, memories: Sequence[PlannedMemory]) -> str:
     """Returns the error text: which tensors do not fit, which are alive at the peak, and what would help."""
     planned = max(memories, key=lambda m: m.plan.arena_bytes)
     needed = memory_bytes(plan, memories)
-    given = f"there are {context.ram:,}" if context.regions is None else f"the regions are {context.regions}"
+    given = f"the limit is {context.ram:,}" if context.regions is None else f"the regions are {context.regions}"
     live = live_bytes(planned.buffers, planned.plan.alignment, len(plan.steps))
     peak = live.index(max(live))
     alive = sorted((b for b in planned.buffers if b.first <= peak <= b.last and b.bytes), key=lambda b: -b.bytes)
     lines = [f"{plan.graph.name} does not fit on {context.target}: it needs {needed:,} bytes of RAM, {given}: "
-             f"{missing:,} too few",
-             f"  Most is there at {plan.steps[peak].op.kind} {quoted(plan.steps[peak].op.origin)}:"]
+             f"{missing:,} bytes are missing",
+             f"  The peak is at {plan.steps[peak].op.kind} {quoted(plan.steps[peak].op.origin)}:"]
     end = planned.plan.arena_bytes - planned.plan.missing
     beyond = [" (in no region)" if planned.plan.regions and planned.plan.offsets[b.name] + b.bytes > end else ""
               for b in alive]
@@ -180,8 +181,8 @@ def _refusal(context: Context, missing: int, plan: KernelPlan, memories: Sequenc
         lines.append(f"    {sum(b.bytes for b in alive[MAX_LISTED:]):12,}  {len(alive) - MAX_LISTED} more")
     has_inputs = any(b.kind == "input" for b in alive)
     advice = "; so would --caller-inputs, which leaves inputs where the caller has them" if has_inputs else ""
-    lines.append("  That is with layers computed by rows where they can be. A smaller input, or fewer channels there, "
-                 f"would help{advice}.")
+    lines.append("  Layers that can be computed in strips of rows already are. A smaller input, or fewer channels at "
+                 f"the peak, would help{advice}.")
     return "\n".join(lines)
 
 

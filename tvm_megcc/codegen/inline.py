@@ -124,13 +124,15 @@ def _loop(inliner: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
     trip_count = inliner.operand(trip_count)
     initial_values = zip((condition, *values[:carried]), (next_condition, *results[:carried]), strict=True)
     inliner.control(*(Move(inliner.operand(source), target) for source, target in initial_values),
-                 Iteration(iteration, trip_count, next_condition, True, after.name, tuple(results[carried:])), first)
+                 Iteration(iteration, trip_count, next_condition, first=True, mark=after.name,
+                           stacks=tuple(results[carried:])), first)
     body_outputs = inliner.body(op, plan, (iteration, next_condition, *results[:carried], *values[carried:]), 0)
     carried_results = results[:carried] if op.attrs.counted else (next_condition, *results[:carried])
     rows = (Move(row, target, iteration)
             for row, target in zip(body_outputs[len(carried_results):], results[carried:], strict=True))
     copies = (Move(row, target) for row, target in zip(body_outputs, carried_results, strict=False))
-    inliner.control(*rows, *copies, Iteration(iteration, trip_count, next_condition, False, first.name), after)
+    inliner.control(*rows, *copies, Iteration(iteration, trip_count, next_condition, first=False, mark=first.name),
+                    after)
     inliner.loops.append((begin, len(inliner.steps)))
 
 
@@ -143,9 +145,9 @@ def _branch(inliner: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
     (condition, *values), reads = op.inputs, op.attrs.reads
     other, after = Mark(f"{op.outputs[0]} other"), Mark(f"{op.outputs[0]} after")
     yes, no = (plans[list(bodies_of(op)).index(op.attrs[name])] for name in ("yes", "no"))
-    inliner.control(Jump(inliner.operand(condition), False, other.name))
+    inliner.control(Jump(inliner.operand(condition), when=False, mark=other.name))
     body_outputs = inliner.body(op, yes, values[:reads], 1)
-    inliner.control(*map(Move, body_outputs, op.outputs), Jump(condition, True, after.name), other)
+    inliner.control(*map(Move, body_outputs, op.outputs), Jump(condition, when=True, mark=after.name), other)
     body_outputs = inliner.body(op, no, values[reads:], 2)
     inliner.control(*map(Move, body_outputs, op.outputs), after)
 

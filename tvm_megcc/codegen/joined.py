@@ -44,7 +44,7 @@ def join(models: Sequence[ContainerModel]) -> Joined:
             if row.storage == Storage.weight else row for row in program.tensors)) for program in model.programs))
         for model in models]
     if container.is_large(store):
-        raise MegccError(f"the networks have {len(store):,} bytes of weights together, and one container has room for "
+        raise MegccError(f"the networks have {len(store):,} bytes of weights together; one container holds at most "
                          f"{container.MAX_INNER_WEIGHTS:,}")
     heads = [bytes(next(Image(model).pieces())) for model in with_store]
     begins = [sum(map(len, heads[:index])) for index in range(len(heads))]

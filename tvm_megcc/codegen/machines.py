@@ -120,7 +120,7 @@ def refusal(name: str, targets: Sequence[Target]) -> list[str]:
     a compiler that supports none of the model's ISA levels of the CPU."""
     found, lines = machines(targets), []
     if found[-1].guard != _ANY:
-        flags = "; ".join(f"{target.name} wants {' '.join(target.cflags)}" for target in targets if target.cflags)
+        flags = "; ".join(f"{target.name} requires {' '.join(target.cflags)}" for target in targets if target.cflags)
         lines += [f"#if {' && '.join(f'!({machine.guard})' for machine in found)}",
                   f'#error "{name} was compiled for {", ".join(target.name for target in targets)}, and this compiler '
                   f'makes code for another CPU{f" ({flags})" if flags else ""}; compile the model with that --target, '
@@ -128,7 +128,7 @@ def refusal(name: str, targets: Sequence[Target]) -> list[str]:
                   "#endif", ""]
     for machine in found:
         if all(target.isa.compiler for target in machine.targets):
-            wanted = "; ".join(dict.fromkeys(f"{target.name} wants {target.isa.compiler_name}"
+            wanted = "; ".join(dict.fromkeys(f"{target.name} requires {target.isa.compiler_name}"
                                              for target in machine.targets))
             compilers = dict.fromkeys(f"!({target.isa.compiler})" for target in machine.targets)
             lines += [f"#if {machine.guard} && {' && '.join(compilers)}",

@@ -78,7 +78,7 @@ def _program_damage(facts: Any) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", facts["name"], re.ASCII) or any(
             port["dtype"] not in ORDINARY or not all(type(extent) is int and extent > 0 for extent in port["shape"])
             for port in ports):
-        return "what it says of the program is none"
+        return "the description of a program is invalid"
     return ""
 
 
@@ -127,17 +127,17 @@ def _contradiction(manifest: dict) -> str:
 def _optional_damage(model: dict) -> str:
     """Returns what is wrong with facts that only some models have."""
     if "stream" in model and _deviation(model["stream"], _STREAM, ""):
-        return "what it says of the stream is none"
+        return "the description of the stream is invalid"
     if _deviation(model.get("embedded_bytes", []), [int], ""):
         return "embedded_bytes is no list of numbers"
     if _deviation(model.get("texts", []), [str], "") or ("texts" not in model and any(
             "text" in port for port in _ports(model))):
-        return "its strings are none"
+        return "its strings are invalid"
     digests = [model.get("digests", {}), model.get("fused_digests", {})]
     if not all(isinstance(of, dict) for of in digests) or not all(
             isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value, re.ASCII)
             for of in digests for value in of.values()):
-        return "the hash of outputs is none"
+        return "the hash of outputs is invalid"
     return ""
 
 
@@ -157,15 +157,15 @@ def _port_damage(model: dict) -> str:
     """Returns what is wrong with the inputs and outputs of a model."""
     ports = _ports(model)
     if any(port["dtype"] not in DTYPES for port in ports):
-        return "an element type is none of ours"
+        return "an element type is unknown"
     if any(isinstance(extent, int) and extent < 0 for port in ports for extent in port["shape"]):
         return "a shape has an extent below 0"
     if any(_deviation(port["least"], [int], "") or len(port["least"]) != len(port["shape"]) or min(port["least"]) < 0
            for port in ports if "least" in port):
-        return "the smallest shape of an input is none"
+        return "the smallest shape of an input is invalid"
     if any(_deviation(port["quant"], _QUANT, "") or not 0 < port["quant"]["scale"] < math.inf
            for port in ports if "quant" in port):
-        return "a scale or zero point is none"
+        return "a scale or zero point is invalid"
     return ""
 
 
@@ -175,11 +175,11 @@ def _state_damage(model: dict) -> str:
     if _deviation(model.get("counters", []), [str], "") or not states.issuperset(model.get("counters", [])) or any(
             _deviation(port["filled"], _CACHE_INPUT, "") or port["filled"]["past"] not in states
             or not 0 <= port["filled"]["axis"] < len(port["shape"]) for port in _ports(model) if "filled" in port):
-        return "what it says of states that grow is none"
+        return "the description of a KV cache is invalid"
     inputs = {port["name"]: port for port in model["inputs"]}
     if not all(_is_initial_value(row["begins"], inputs.get(row["input"])) for row in model["states"]
                if "begins" in row):
-        return "what a state begins with is none"
+        return "the initial value of a state is invalid"
     return ""
 
 
@@ -187,10 +187,10 @@ def _range_damage(model: dict) -> str:
     """Returns what is wrong with the ranges of a model's values and shapes."""
     if any(_deviation(port["range"], [int], "") or len(port["range"]) != 2 for port in _ports(model)
            if "range" in port):
-        return "the range of an input is none"
+        return "the range of an input is invalid"
     if any(not isinstance(limits, list) or [type(limit) for limit in limits] not in ([int, int], [int, type(None)])
            for bucket in model["buckets"] for limits in bucket.values()):
-        return "a range of shapes is none"
+        return "a range of shapes is invalid"
     return ""
 
 

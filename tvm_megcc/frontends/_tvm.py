@@ -155,7 +155,7 @@ def register() -> None:
                               stacklevel=2)
     except Exception as error:  # `import tvm` must succeed in any case
         reason = " ".join(str(error).split())
-        warnings.warn(f"tvm_megcc does not work with TVM {version} (it wants {SUPPORTED}): {reason}", stacklevel=2)
+        warnings.warn(f"tvm_megcc does not work with TVM {version} (supported: {SUPPORTED}): {reason}", stacklevel=2)
 
 
 def compare_release(version: str) -> int:

@@ -16,7 +16,7 @@ from tvm import ir, relax, tirx
 from ._tvm import SUPPORTED, TOO_OLD, compare_release
 
 if compare_release(tvm.__version__) < 0:
-    raise ImportError(f"tvm_megcc does not work with TVM {tvm.__version__} (it wants {SUPPORTED}): {TOO_OLD}")
+    raise ImportError(f"tvm_megcc does not work with TVM {tvm.__version__} (supported: {SUPPORTED}): {TOO_OLD}")
 
 
 def _first(*candidates: tuple[object, str]):

@@ -38,9 +38,9 @@ class SmallFloat(NamedTuple):
 #: The formats by dtype; the columns are the fields of `SmallFloat`.
 SMALL_FLOATS = {
     "float8_e4m3fn": SmallFloat(8, 3, -6, 0x7e, 0x7f, 0x7f),
-    "float8_e4m3fnuz": SmallFloat(8, 3, -7, 0x7f, 0x80, 0x80, False),
+    "float8_e4m3fnuz": SmallFloat(8, 3, -7, 0x7f, 0x80, 0x80, signed_nan=False),
     "float8_e5m2": SmallFloat(8, 2, -14, 0x7b, 0x7c, 0x7e),
-    "float8_e5m2fnuz": SmallFloat(8, 2, -15, 0x7f, 0x80, 0x80, False),
+    "float8_e5m2fnuz": SmallFloat(8, 2, -15, 0x7f, 0x80, 0x80, signed_nan=False),
     "float4_e2m1fn": SmallFloat(4, 1, 0, 0x7, 0x7, 0x0),
 }
 #: 16-bit floats. Between the operators of a chain, their numbers stay in float32, so that not every operator rounds

@@ -92,7 +92,8 @@ class UnbackedSymbol:
     symbol: its name.
     value, element: the int64 tensor that holds its value, and the index of the element.
     bound: its largest value, over symbols of inputs and earlier unbacked symbols; None for no limit.
-    required: the value is computed even if no extent depends on it.
+    required: the value is computed and checked although no extent depends on it: it says whether the condition chooses
+        a branch that was removed.
     """
 
     symbol: str

@@ -81,7 +81,8 @@ def require_accepted(declaration: type[Operator], attrs: Attrs, types: Types, kn
             require_on_axes(array, indexed[index])
         elif (isinstance(lower, int) and array.min() < lower) or (isinstance(upper, int) and array.max() > upper):
             name = declaration.operands[index].rstrip("?*")
-            raise ShapeError(f"its operand {name} has {array.min()} to {array.max()}, and takes {lower} to {upper}")
+            raise ShapeError(f"its operand {name} has values from {array.min()} to {array.max()}; "
+                             f"valid are {lower} to {upper}")
 
 
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:

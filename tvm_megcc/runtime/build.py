@@ -133,8 +133,8 @@ def building_in(folder: Path) -> Iterator[None]:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
             raise
         raise MegccError(f"{folder} is not built, and cannot be: {error.strerror} ({error.filename or folder}). Build "
-                         "a copy of it where there is room to write; models are compiled into $MEGCC_CACHE "
-                         f"({paths.cache()})") from None
+                         "a copy of it in a folder that is writable and has free space; models are compiled into "
+                         f"$MEGCC_CACHE ({paths.cache()})") from None
 
 
 def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Objects, flags: Sequence[str],

@@ -80,7 +80,7 @@ def build_library(folder: str | Path, target: Target | str | None = None, cc: st
 
 
 class DeviceSession(Session):
-    """A session on a model that runs behind a link."""
+    """A session on a model that runs on a device, to which it talks through a link."""
 
     def __init__(self, built: Build, link: Link):
         super().__init__(built)
@@ -128,11 +128,11 @@ class DeviceSession(Session):
         return tuple(durations.tolist())
 
     def reset(self, states: Mapping[str, np.ndarray] | None = None) -> None:
-        self._states(True, self._checked_states(states))
+        self._states(write=True, values=self._checked_states(states))
 
     @property
     def states(self) -> dict[str, np.ndarray]:
-        return self._states(False, self._checked_states(None))
+        return self._states(write=False, values=self._checked_states(None))
 
     def _states(self, write: bool, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         names = [port.name for port in self._all_inputs]

@@ -37,7 +37,12 @@ _MISFIT = -1
 
 
 class _Port(ctypes.Structure):
-    """port of megcc_py.c."""
+    """An input or output; `port` of megcc_py.c.
+
+    name: its name in UTF-8; "" if the container has no names.
+    dtype: a value of `container.DType`.
+    rank, dims: the shape is dims[:rank]; a dynamic extent is -1 until shapes are set.
+    """
 
     _fields_ = (("name", ctypes.c_char_p), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
                 ("dims", ctypes.c_int32 * _MAX_RANK))
@@ -58,19 +63,28 @@ class _Port(ctypes.Structure):
 
 
 class _Input(ctypes.Structure):
-    """input of megcc_py.c."""
+    """An input of a session; `input` of megcc_py.c.
+
+    array: address of the PyArrayInterface of the array to read, set before a run; NULL for a state.
+    bound: address of the caller's memory that the session reads; NULL: it reads its own. C code sets it.
+    """
 
     _fields_ = (("array", ctypes.c_void_p), ("bound", ctypes.c_void_p), ("port", _Port))
 
 
 class _Output(ctypes.Structure):
-    """output of megcc_py.c."""
+    """An output of a session; `output` of megcc_py.c.
+
+    wanted: address of the memory to write to, set before a run; NULL: the session's own.
+    found: address of the output after a run.
+    bound: address of the memory that the session writes to at present; NULL: its own. C code sets it.
+    """
 
     _fields_ = (("wanted", ctypes.c_void_p), ("found", ctypes.c_void_p), ("bound", ctypes.c_void_p), ("port", _Port))
 
 
 class _Shape(ctypes.Structure):
-    """megcc_shape of megcc.h."""
+    """A shape, dims[:rank]; `megcc_shape` of megcc.h."""
 
     _fields_ = (("rank", ctypes.c_int32), ("dims", ctypes.c_int32 * _MAX_RANK))
 
@@ -186,6 +200,7 @@ class NativeSession(Session):
         self._returned = [(port.name, index, row) for index, (row, port)
                           in enumerate(zip(self._output_rows, self._all_outputs, strict=True))
                           if port.name not in self.state_of]
+        #: For each output the address at which it was after the last run, and a view of it; address 0: no valid view.
         self._views: list[tuple[int, Array]] = [(0, np.empty(0))] * counts[1]
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
@@ -196,6 +211,7 @@ class NativeSession(Session):
             results = {}
             for name, index, row in self._returned:
                 address, view = self._views[index]
+                # The shape of an output with `counted` may differ from run to run.
                 if row.found != address or self._all_outputs[index].counted:
                     view = self._view(index)
                 results[name] = view.copy()
@@ -262,6 +278,7 @@ class NativeSession(Session):
         observer = _OBSERVER(lambda index, address, size: results.update({index: ctypes.string_at(address, size)}))
         program = next(p for p in container.read(self._container.data).programs
                        if p.isa == self.target.isa.code)
+        # The operands of an instruction are its inputs, then its outputs: the first output has this index.
         first_outputs = [instruction.inputs for instruction in program.instructions]
         with self._watched(None, observer, (ctypes.c_uint32 * max(len(first_outputs), 1))(*first_outputs)):
             self._run(inputs)
@@ -327,7 +344,7 @@ class NativeSession(Session):
         self._shapes = shapes
         if self._waiting:
             self._begin(self._waiting)
-        self._views = [(0, view) for _, view in self._views]
+        self._views = [(0, view) for _, view in self._views]    # outputs have new shapes: no view is valid
 
     def _unbind(self) -> None:
         """Binds the outputs to the session's own memory again."""
@@ -388,8 +405,8 @@ class Bound:
         copied = [port for port in session.inputs
                   if port.name in inputs and self.inputs[port.name] is not inputs[port.name]]
         if copied:
-            raise ShapeError(f"input {copied[0]} cannot be bound: it has to be a numpy array, contiguous and aligned, "
-                             "since it is read where it lies")
+            raise ShapeError(f"input {copied[0]} cannot be bound: it is read in place, so it has to be a numpy array "
+                             "that is contiguous and aligned: np.ascontiguousarray(x)")
         self._interfaces = [_with_numpy_dtype(array).__array_struct__ for array in self._arrays]
         self._run = session._c_run
         with session._live():

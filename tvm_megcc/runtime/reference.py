@@ -101,11 +101,11 @@ def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
     """Returns the value of an unbacked symbol. Raises ShapeError if it is out of bounds."""
     value = int(values.reshape(-1)[op.attrs.element])
     bound = 2**31 - 1 if op.attrs.bound is None else number(substitute(op.attrs.bound, symbols))
-    if value and op.attrs.get("required"):
-        raise ShapeError(f"the {op.attrs.symbol} asks for the branch that was left out, because the shapes of the "
-                         "inputs make it impossible")
+    if value and op.attrs.get("required"):  # the check of a branch that was removed (see `Extent`)
+        raise ShapeError(f"the {op.attrs.symbol} chooses the branch that was removed at compilation, because it is "
+                         "impossible for the shapes of the inputs")
     if not 0 <= value <= bound:
-        raise ShapeError(f"'{op.attrs.symbol}' is {value}, and has to lie between 0 and {bound}")
+        raise ShapeError(f"'{op.attrs.symbol}' is {value}; it has to be between 0 and {bound}")
     return value
 
 
@@ -115,6 +115,7 @@ def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -
     declaration = operator(op.kind)
     inputs = operands if op.epilogue is None else operands[:op.epilogue_start]
     dtypes = [graph.types[name].dtype for name in op.outputs]
+    # float16, bfloat16 and other storage types are computed in their carrier dtype, and then rounded.
     if any(DTYPES[dtype].carrier for dtype in (*dtypes, *(graph.types[name].dtype for name in op.inputs if name))):
         results = compute_stored(declaration, _attrs(op.attrs, symbols), inputs, dtypes)
     else:
@@ -153,13 +154,13 @@ def _aligned(operand: np.ndarray, result: np.ndarray, channel_axis: int | None) 
 def _bind(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Returns the value of each shape symbol. Raises ShapeError for inputs that do not fit the graph."""
     if set(inputs) != set(graph.inputs):
-        raise ShapeError(f"inputs are {', '.join(inputs) or 'none'}; the graph wants "
+        raise ShapeError(f"inputs are {', '.join(inputs) or 'none'}; the graph has "
                          + ", ".join(f"{name}: {graph.types[name]}" for name in graph.inputs))
     symbols: dict[str, int] = {}
     for name in graph.inputs:
         type_, array = graph.types[name], np.asarray(inputs[name])
         if array.dtype != np.dtype(type_.dtype) or not _matches(type_, array.shape, symbols):
-            raise ShapeError(f"input '{name}' is {array.dtype}{list(array.shape)}; the graph wants {type_}")
+            raise ShapeError(f"input '{name}' is {array.dtype}{list(array.shape)}; the graph has {type_}")
     return symbols
 
 

@@ -41,7 +41,7 @@ class Port:
     shape: its extents; a string is the name of an extent that changes from call to call.
     range: the least and the largest valid value of an input, such as the ids of a vocabulary, if the model has them.
     quant: scale and zero point, if it is quantised.
-    counted: the shape of the output is known only after a run.
+    counted: the shape of the output is data-dependent: known only after a run, and it may differ from run to run.
     strings: the model's table of strings, if it is a string tensor.
     cache_input: for an input that grows with a KV cache: the part of it that a run reads.
     mask: the input is known to be an attention mask of 1 and 0.
@@ -322,13 +322,13 @@ class Session:
         count = next((c for c in self.program.get("counts", ()) if found and c["instruction"] == int(found[1])), None)
         if count is not None:
             if count.get("branch"):
-                return (f"{message}: the {count['name']} asks for the branch that was left out, because the shapes of "
-                        "the inputs make it impossible; give inputs that take the other one, or compile for the shapes "
-                        "that this one has: --input-shapes")
+                return (f"{message}: the {count['name']} chooses the branch that was removed at compilation, because "
+                        "it is impossible for the shapes of the inputs; give inputs that choose the other branch, or "
+                        "compile for the shapes of this one with --input-shapes")
             if count["name"] in self.counters:
-                return (f"{message}: there is no room for more rows: reset() begins anew, and --bound "
-                        f"'{count['name']}=N', when the model is compiled, says how many there are")
-            return f"{message}: the run found more, or less, of '{count['name']}' than there can be"
+                return (f"{message}: the KV cache is full: call reset() to begin anew, or compile the model with a "
+                        f"larger capacity, --bound '{count['name']}=N'")
+            return f"{message}: the run found a value of '{count['name']}' that is out of its bounds"
         return message if call is None else f"{message}: {call['kind']} from {call['origin'] or call['output']}"
 
     def _by_name(self, arrays: Sequence[npt.ArrayLike]) -> dict[str, npt.ArrayLike]:
@@ -349,12 +349,12 @@ class Session:
             return {port.name: _column(inputs[port.name], port) for port in self.inputs}
         if columns and len(self.inputs) > 1:
             missing = next(port for port in self.inputs if port.name not in columns)
-            raise ShapeError(f"{self.name} takes a table's columns as its inputs, and this one has no column "
+            raise ShapeError(f"{self.name} reads its inputs from columns of the table, which has no column "
                              f"'{missing.name}'; its inputs are {', '.join(map(str, self.inputs))}")
         if hasattr(inputs, "__array__") or isinstance(inputs, (int, float)):
             return self._by_name([inputs])
-        raise TypeError(f"{self.name} runs on a dictionary from names to arrays, a list of arrays, or one array, not "
-                        f"on {type(inputs).__name__}; its inputs are {', '.join(map(str, self.inputs))}")
+        raise TypeError(f"{self.name} requires a dictionary from names to arrays, a list of arrays, or one array, not "
+                        f"{type(inputs).__name__}; its inputs are {', '.join(map(str, self.inputs))}")
 
     def _checked(self, inputs: Given) -> list[Array]:
         """Returns the inputs in the model's order as contiguous arrays that the C code can read. Raises ShapeError or
@@ -418,8 +418,8 @@ class Session:
     def _checked_states(self, states: Arrays | None) -> dict[str, Array]:
         """Returns the values of all states: those in `states`, and the initial values of the others."""
         if states is not None and not isinstance(states, Mapping):
-            raise TypeError(f"{self.name} takes states as a dictionary from the names of their inputs to arrays, not "
-                            f"as {type(states).__name__}")
+            raise TypeError(f"the states of {self.name} have to be a dictionary from names of their inputs to arrays, "
+                            f"not {type(states).__name__}")
         ports = {port.name: port for port in self.state_ports}
         values: dict[str, Array] = {name: np.zeros(port.shape, np.dtype(port.dtype))  # type: ignore[arg-type]
                                     for name, port in ports.items()}
@@ -434,8 +434,8 @@ class Session:
                 raise ShapeError(f"{self.name} expects the state {ports[name]}, and was given {_type(values[name])}")
             lower, upper = ports[name].range or (0, np.inf)
             if name in self.counters and not ((lower <= values[name]) & (values[name] <= upper)).all():
-                raise ShapeError(f"the state '{name}' of {self.name} counts rows, of which there may be from {lower} "
-                                 f"to {upper}, not {values[name].reshape(-1)[0]}")
+                raise ShapeError(f"the state '{name}' of {self.name} is a number of rows from {lower} to {upper}, "
+                                 f"not {values[name].reshape(-1)[0]}")
         return values
 
     @property

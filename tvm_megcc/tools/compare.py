@@ -56,9 +56,9 @@ def compare(model: str | Path, args) -> dict:
         raise MegccError("--inputs has the values of all inputs: leave out --value")
     session = source.session_of(args.folder or model, args)
     if session.counters:
-        raise MegccError(f"compare gives a model and its reference all inputs, and states that '{session.counters[0]}' "
-                         "counts the rows of have none in a first run: leave out --state and --bound, and give the "
-                         "shapes that keys and values have, with --input-shapes")
+        raise MegccError(f"compare gives all inputs to the model and its reference, but the KV cache whose rows "
+                         f"'{session.counters[0]}' counts is empty in a first run: leave out --state and --bound, and "
+                         "give the shapes of keys and values with --input-shapes")
     names = [port.name for port in session.inputs]
     if args.folder:
         _require_its_inputs(model, names, args)
@@ -99,8 +99,8 @@ def _require_its_inputs(model: Path, names: Sequence[str], args) -> None:
     """Raises MegccError if the folder's model has other inputs, since it was compiled from another file."""
     graph, _ = import_model(model, args.options)
     if missing := sorted(set(names) - set(graph.inputs)):
-        raise MegccError(f"{args.folder} takes {', '.join(names)}, and {model} has no input {', '.join(missing)} but "
-                         f"{', '.join(graph.inputs)}: was the folder made from another model?")
+        raise MegccError(f"{args.folder} has the inputs {', '.join(names)}, but {model} has no {', '.join(missing)}; "
+                         f"its inputs are {', '.join(graph.inputs)}. Was the folder compiled from another model?")
 
 
 def _note_its_own_differences(rows: Sequence[dict], plain: Arrays, optimised: Arrays) -> None:

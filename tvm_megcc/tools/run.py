@@ -32,7 +32,7 @@ TIMED = (DeviceSession, WebSession)
 #: A part of the names that exporters give to inputs that are masks.
 _MASK = "mask"
 #: Parts of error messages of runs that refuse random inputs (c_runtime/src/status.c, runtime/session.py).
-_REFUSED = ("a kernel refused the values of its operands", "the run found more, or less, of", "asks for the branch")
+_REFUSED = ("a kernel refused the values of its operands", "the run found a value of", "chooses the branch")
 
 
 def run(session, inputs: str | Mapping[str, np.ndarray] | None = None, outputs: str | None = None, repeat: int = 10,
@@ -86,7 +86,7 @@ def run(session, inputs: str | Mapping[str, np.ndarray] | None = None, outputs: 
 def split(feeds: Mapping[str, np.ndarray], path: str | Mapping[str, np.ndarray] | None) -> list[dict[str, np.ndarray]]:
     """Returns the steps of a stream from arrays that have them along their first axis."""
     if path is None:
-        raise MegccError("--sequence wants the steps of a stream: give them with --inputs")
+        raise MegccError("--sequence runs the steps of a stream: give them with --inputs")
     counts = {name: len(array) if array.ndim else 0 for name, array in feeds.items()}
     if len(set(counts.values())) != 1 or 0 in counts.values():
         found = ", ".join(f"'{name}' {count}" for name, count in counts.items())
@@ -277,8 +277,8 @@ def asking_for_inputs(ports: Sequence[Port], inputs: object) -> Iterator[None]:
         if inputs or not any(text in str(error) for text in _REFUSED):
             raise
         integers = [port for port in ports if np.dtype(port.dtype).kind in "iu"] or ports
-        raise MegccError(f"{error}\n  The inputs were drawn at random, and the model does not take every value. Give "
-                         f"{', '.join(map(str, integers))} as it wants them with --inputs FILE.npz: arrays by name, "
+        raise MegccError(f"{error}\n  The inputs were random numbers, and some are not valid for the model. Give "
+                         f"valid values of {', '.join(map(str, integers))} with --inputs FILE.npz: arrays by name, "
                          "saved by numpy.savez") from None
 
 

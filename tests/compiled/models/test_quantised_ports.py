@@ -144,5 +144,5 @@ def test_a_manifest_with_another_scale_is_refused(quant, tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["models"][0]["inputs"][0]["quant"] = quant
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(MegccError, match="scale or zero point is none"):
+    with pytest.raises(MegccError, match="scale or zero point is invalid"):
         read_manifest(folder)

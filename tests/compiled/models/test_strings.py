@@ -72,7 +72,7 @@ def test_hostile_texts(tmp_path):
         assert session.run({"x": [b"a", b"\xff"], "n": [0, 1]})["place"].tolist() == [5, -1]
         with pytest.raises(TypeError, match=r"input 'x': .*: int is no string"):
             session.run({"x": np.array([1, 2], object), "n": [0, 1]})
-        with pytest.raises(ShapeError, match="this one has no column 'n'; its inputs are"):
+        with pytest.raises(ShapeError, match="which has no column 'n'; its inputs are"):
             session.run(Table())
 
 

@@ -165,7 +165,7 @@ def test_what_a_state_cannot_begin_with(begins, tmp_path):
     manifest = json.loads(path.read_text())
     manifest["models"][0]["states"][0]["begins"] = begins
     path.write_text(json.dumps(manifest))
-    with pytest.raises(MegccError, match="what a state begins with is none"):
+    with pytest.raises(MegccError, match="the initial value of a state is invalid"):
         tvm_megcc.load(tmp_path / "out", "c")
 
 

@@ -181,5 +181,5 @@ def test_a_level_that_the_compiler_does_not_know_is_left_out(target, tmp_path):
 def test_a_folder_of_which_the_compiler_knows_no_level_says_so(tmp_path):
     folder = tvm_megcc.compile(DIGITS, "riscv64-v").save(tmp_path / "digits", embed=True)
     done = _compiled_for_riscv(folder, "-", "-fsyntax-only")
-    assert done.returncode and "riscv64-v wants clang 18 or newer" in done.stderr
+    assert done.returncode and "riscv64-v requires clang 18 or newer" in done.stderr
     assert "--target riscv64-v,riscv64" in done.stderr and done.stderr.count("error:") == 1

@@ -92,7 +92,7 @@ def declared(**changes) -> extern.Operator:
     ({"outputs": {"y": "bfloat16"}}, "element type bfloat16"),
     ({"attributes": {"mode": "linear"}}, "a float or an int"),
     ({"source": "not_there.c"}, "not_there.c cannot be read: No such file"),
-    ({"inputs": {"x": "int8"}}, r"has operands \(float32\).*takes \(int8\)"),
+    ({"inputs": {"x": "int8"}}, r"has operands \(float32\).*has the operands \(int8\)"),
     ({"attributes": {"power": 1}}, "has an attribute 'limit', which the extern"),
     ({"attributes": {"limit": float, "power": float}}, "attribute 'power' is 2"),
     ({"attributes": {"limit": 1.0, "power": 1, "more": int}}, "has no attribute 'more'"),
@@ -110,7 +110,7 @@ def test_what_is_wrong_is_said(changes, message: str, tmp_path):
 
 @pytest.mark.parametrize("text, message", [
     ("x = 1", "declares no tvm_megcc.extern.Operator"), ("1 / 0", "raised ZeroDivisionError"),
-    (None, "does not exist; extern wants a Python file")])
+    (None, "does not exist; extern requires a Python file")])
 def test_files_that_declare_nothing(text: str | None, message: str, tmp_path):
     path = tmp_path / "mine.py"
     if text is not None:

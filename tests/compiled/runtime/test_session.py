@@ -103,7 +103,7 @@ def test_whatever_numpy_takes(session, x):
     ({"x": X, "z": X}, ShapeError, "no input 'z'"),
     ({}, ShapeError, "misses its input 'x'"),
     ([X, X], TypeError, "takes 1 inputs and was given 2; they are 'x': float32"),
-    ("x", TypeError, "not on str"), (None, TypeError, "not on NoneType"),
+    ("x", TypeError, "or one array, not str"), (None, TypeError, "or one array, not NoneType"),
     ({"x": None}, TypeError, "NoneType is no array of numbers"),
     ({"x": "text"}, TypeError, "str is no array of numbers"),
     ({"x": [[1, 2, 3], [4]]}, TypeError, "list does not become an array"),
@@ -143,7 +143,7 @@ def test_what_cannot_be_bound(session):
             session.bind({"x": x})
     with pytest.raises(ShapeError, match="was given float64"):
         session.bind(X.astype(np.float64))
-    with pytest.raises(TypeError, match="a list of arrays, or one array, not on str"):
+    with pytest.raises(TypeError, match="a list of arrays, or one array, not str"):
         session.bind("x")
 
 

@@ -100,13 +100,13 @@ def test_it_is_the_whole_sequence(tmp_path):
     beyond = decoders.fed(proto, TOKENS[:, at:at + 2], at)
     with pytest.raises(ShapeError, match=rf"'past_sequence_length' is {ROOM - 1}"):
         session.run(beyond)
-    with pytest.raises(MegccError, match=r"no room for (so many|more) rows"):
+    with pytest.raises(MegccError, match=r"rows of the KV cache exceed its capacity|the KV cache is full"):
         session.run({**beyond, "attention_mask": np.ones((1, ROOM), np.int64)})
     for name, value in session.states.items():
         np.testing.assert_array_equal(value, before[name])
     parts.append(session.run(decoders.fed(proto, TOKENS[:, at:at + 1], at))["logits"])
     np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-4, atol=1e-5)
-    with pytest.raises(MegccError, match=r"there is no room for more rows: reset\(\) begins anew"):
+    with pytest.raises(MegccError, match=r"the KV cache is full: call reset\(\) to begin anew"):
         session.run({**decoders.fed(proto, TOKENS[:, :1], at), "attention_mask": np.ones((1, ROOM), np.int64)})
     for past in (ROOM, -1, 2 ** 40):
         counters, session.counters = session.counters, ()   # without the check in Python: the runtime has its own
@@ -266,7 +266,7 @@ def test_commands(tmp_path, capsys):
 def test_rows_that_there_is_no_room_for(rows, tmp_path):
     """A count of rows that a caller gives is checked where it is given, not only when the next run reads it."""
     session = tvm_megcc.load(compiled(MODELS["counted"]).save(tmp_path / "decoder"))
-    with pytest.raises(ShapeError, match=f"there may be from 0 to {ROOM}, not {rows}"):
+    with pytest.raises(ShapeError, match=f"is a number of rows from 0 to {ROOM}, not {rows}"):
         session.reset({"past_sequence_length": np.array([rows])})
     session.reset({"past_sequence_length": np.array([ROOM])})
     assert session.states["past_sequence_length"] == ROOM

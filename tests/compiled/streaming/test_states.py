@@ -88,7 +88,7 @@ def test_wrong_use(session):
         with pytest.raises(ShapeError, match=message):
             session.reset(states)
     for states in ("sum_in", 5, [STEPS[0]]):
-        with pytest.raises(TypeError, match="takes states as a dictionary"):
+        with pytest.raises(TypeError, match="have to be a dictionary"):
             session.reset(states)
 
 
@@ -109,7 +109,7 @@ def test_a_stream_from_files(folder, tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(np.load("means.npz")["mean"], MEANS, rtol=1e-5)
     capsys.readouterr()
     assert main(["run", str(folder), "--sequence"]) == REFUSED
-    assert "--sequence wants the steps" in capsys.readouterr().err
+    assert "--sequence runs the steps" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_a_state_of_unknown_shape():
     for value in (*model.graph.input, *model.graph.output):
         if value.type.tensor_type.elem_type == FLOAT:
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    with pytest.raises(ModelError, match="a state has one shape"):
+    with pytest.raises(ModelError, match="the shape of a state is fixed"):
         tvm_megcc.compile(model, "c", states={"sum_out": "sum_in"}, dispatch="x[0]=uniform(1,1,4)")
 
 

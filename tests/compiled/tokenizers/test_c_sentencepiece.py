@@ -160,7 +160,7 @@ _A = (1, message((1, b"a")))
 
 @pytest.mark.parametrize("data, wanted", [
     (b"", "no pieces"), (b"\n", "within a number"), (b"\n\x05a", "beyond its end"), (b"\x0b", "another kind"),
-    (b"\x0a" + b"\xff" * 10, "too long"), (message((1, b"\x0a\x01\xff")), "no text"),
+    (b"\x0a" + b"\xff" * 10, "too long"), (message((1, b"\x0a\x01\xff")), "not UTF-8"),
     (message((1, b"")), "without text"), (message(_A), "unknown"), (message(_UNKNOWN), "no other piece"),
     (message(_UNKNOWN, _A, _A), "equal"), (message(_UNKNOWN, _A, (2, message((3, 4)))), "type"),
     (message(_UNKNOWN, _A, (3, message((2, b"\x10\0\0\0"))),), "damaged"),

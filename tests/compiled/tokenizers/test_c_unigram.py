@@ -187,8 +187,8 @@ def test_the_command_writes_a_program(kind, tmp_path):
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"vocab": None}, "no vocabulary"), ({"vocab": [["a"]]}, "without text"), ({"vocab": [["a", "b"]]}, "without text"),
-    ({"vocab": [["\ud800", 1]]}, "without text"), ({"vocab": [["a", 1e999]]}, "without text"),
+    ({"vocab": None}, "no vocabulary"), ({"vocab": [["a"]]}, "not a pair"), ({"vocab": [["a", "b"]]}, "not a pair"),
+    ({"vocab": [["\ud800", 1]]}, "not a pair"), ({"vocab": [["a", 1e999]]}, "not a pair"),
     ({"vocab": [["a", -1], ["a", -2]]}, "two tokens"), ({"unk_id": None}, "unknown"), ({"unk_id": 1 << 40}, "unknown"),
     ({"byte_fallback": 3}, "bytes")])
 def test_refused_models(change, message, tmp_path):

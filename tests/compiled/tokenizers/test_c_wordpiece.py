@@ -159,11 +159,11 @@ def test_gguf():
     ({"pre_tokenizer": {"type": "Whitespace"}}, "BertPreTokenizer"),
     ({"normalizer": {"type": "NFC"}}, "BertNormalizer"),
     ({"normalizer": {"type": "BertNormalizer", "lowercase": 3}}, "neither true nor false"),
-    ({"post_processor": {"type": "RobertaProcessing"}}, "completes texts"),
-    ({"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": 3}]}}, "completes texts"),
+    ({"post_processor": {"type": "RobertaProcessing"}}, "post-processor"),
+    ({"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": 3}]}}, "post-processor"),
     ({"added_tokens": [{"content": "x y z", "id": -1}]}, "number"),
     ({"added_tokens": [{"content": "x y z", "id": 1 << 40}]}, "number"),
-    ({"added_tokens": [{"content": "\ud800", "id": 3000}]}, "no text"), ({"added_tokens": 3}, "no vocabulary"),
+    ({"added_tokens": [{"content": "\ud800", "id": 3000}]}, "cannot be UTF-8"), ({"added_tokens": 3}, "no vocabulary"),
     ({"added_tokens": [{"content": "[MASK]", "lstrip": True}]}, "lstrip")])
 def test_refusals(change, message, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(vocabulary("uncased", 300) | change))

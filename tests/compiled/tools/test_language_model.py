@@ -81,10 +81,10 @@ def test_text(folder, capsys):
 def test_the_end_of_the_context(folder):
     model = LanguageModel(folder)
     assert len("".join(model.generate("c" * 20, max_tokens=100))) <= 5
-    with pytest.raises(MegccError, match="there is room for"):
+    with pytest.raises(MegccError, match="tokens, but only"):
         list(model.generate("c" * 10))
     model.reset()
-    with pytest.raises(MegccError, match="the prompt has 25 tokens, and there is room for 24 more of 24"):
+    with pytest.raises(MegccError, match="the prompt has 25 tokens, but only 24 of the context's 24 are left"):
         list(model.generate("c" * 25))
     with pytest.raises(MegccError, match="the prompt is empty"):
         list(model.generate(""))
@@ -164,10 +164,10 @@ def test_figures_of_other_programs(folder, tmp_path, capsys):
 @pytest.mark.parametrize("options, message", [
     (["--against", "gguf"], "there is no such engine; there are llama.cpp, and NAME=FILE.py"),
     (["--against", "llama.cpp=missing.gguf"], "there is no file missing.gguf; llama.cpp=FILE names the model"),
-    (["--against", ","], "--against wants engines: llama.cpp"),
+    (["--against", ","], "--against names no engine; there are llama.cpp"),
     (["--python", "python3"], "it needs --against"),
     (["--against", "llama.cpp", "--prompt", "20"], "are more than the context of 24"),
-    (["--against", "llama.cpp", "--python", "own=python3"], "own is none of the engines")])
+    (["--against", "llama.cpp", "--python", "own=python3"], "'own' is not one of the engines")])
 def test_other_programs_that_are_refused(folder, options, message, capsys):
     assert main(["lm", "bench", str(folder), "--prompt", "9", "--max-tokens", "5", *options]) == 1
     assert message in capsys.readouterr().err
@@ -290,7 +290,7 @@ def test_saved_beginnings(folder):
                    {next(name for name in arrays if name != "read tokens"): np.zeros(3)}):
         written = io.BytesIO()
         np.savez(written, **arrays | change)
-        with pytest.raises(MegccError, match="saved beginning"):
+        with pytest.raises(MegccError, match="saved state"):
             other.load(written.getvalue())
 
 
@@ -335,6 +335,6 @@ def test_the_tokenizer_is_not_lost(folder, tmp_path, capsys):
 def test_refused_options(tmp_path, capsys):
     file = _written(tmp_path / "small.gguf", ["<end>", *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM"])
     assert main(["lm", "compile", str(file)]) == 1
-    assert "tokenizer.ggml.merges has pairs that are no tokens" in capsys.readouterr().err
+    assert "tokenizer.ggml.merges has pairs whose parts or whole are not tokens" in capsys.readouterr().err
     assert main(["lm", "compile", str(file), "--context", "64", "--prompt", "70"]) == 1
     assert "--prompt 70 is no number of tokens from 1 to 64" in capsys.readouterr().err

@@ -84,10 +84,10 @@ def test_json(capsys):
 @pytest.mark.parametrize(("arguments", "said"), [
     (("con2d", ["1x2"]), "no operator 'con2d'; 'conv2d'"),
     (("conv2d", ["1x4x5x5"]), "operands x, w, b?; 1 of them have a shape. Give --shape"),
-    (("conv2d", ["1x4x5x5"], ["4x3x3x3"]), "want 3 input channels, float32[1,4,5,5] has 4"),
+    (("conv2d", ["1x4x5x5"], ["4x3x3x3"]), "require 3 input channels, float32[1,4,5,5] has 4"),
     (("conv2d", ["1x4x5x5"], ["4x4x3x3"], "pad=1"), "no attribute 'pad'; it has dilations, groups, pads, strides"),
-    (("conv2d", ["1x4x5x5"], ["4x4x3x3"], "pads=1,1"), "pads=1,1: a value such as pads=0,0,0,0 is wanted"),
-    (("conv2d", ["1x4x5x5"], ["4x4x3x3"], "pads=one"), "pads=one: a value such as"),
+    (("conv2d", ["1x4x5x5"], ["4x4x3x3"], "pads=1,1"), "pads=1,1: expected a value such as pads=0,0,0,0"),
+    (("conv2d", ["1x4x5x5"], ["4x4x3x3"], "pads=one"), "pads=one: expected a value such as"),
     (("conv2d", ["1by4"], ["4x4x3x3"]), "'1by4' is no shape; write it as 1x64x56x56"),
     (("conv2d", ["int8:1x4x5x5"], ["4x4x3x3"]), "direct: x is int8, it works on float32"),
     (("reshape", ["1x4x5x5"], [], "shape=4,6"), "cannot have shape [4,6]"),

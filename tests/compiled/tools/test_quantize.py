@@ -147,7 +147,7 @@ def test_dimensions_that_the_model_leaves_open(tmp_path):
 @pytest.mark.parametrize(("arguments", "why"), [
     ({"samples": {"image": np.zeros((4, 8, 8), np.float32)}}, "have 3 axes, the network's input has 4"),
     ({"samples": {"x": np.zeros((4, 1, 8, 8), np.float32)}}, "has no 'image'"),
-    ({"samples": {"image": np.zeros((4, 1, 8, 7), np.float32)}}, r"sample of image is \[1,1,8,7\], the network takes "),
+    ({"samples": {"image": np.zeros((4, 1, 8, 7), np.float32)}}, r"sample of image is \[1,1,8,7\], the network's "),
     ({"samples": {"image": np.zeros((0, 1, 8, 8), np.float32)}}, "at least one"),
     *(({"samples": {"image": np.full((2, 1, 8, 8), number, np.float32)}}, "samples of image have numbers that are")
       for number in (np.nan, np.inf)),

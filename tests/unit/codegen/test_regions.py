@@ -117,8 +117,9 @@ def test_by_how_much_it_does_not_fit():
     with pytest.raises(MegccError) as refused:
         compile_graph(separable(), M4, regions=Regions.parse("dtcm=1K,sram=1K"))
     said = str(refused.value)
-    assert re.search(r"the regions are dtcm=1024,sram=1024: [\d,]+ too few", said) and "(in no region)" in said
-    with pytest.raises(MegccError, match=r"bytes of flash, there are 100: [\d,]+ too few"):
+    assert re.search(r"the regions are dtcm=1024,sram=1024: [\d,]+ bytes are missing", said)
+    assert "(in no region)" in said
+    with pytest.raises(MegccError, match=r"bytes of flash, the limit is 100: [\d,]+ bytes are missing"):
         compile_graph(separable(), M4, regions=Regions.parse("sram=64K,flash=100"))
 
 
@@ -134,7 +135,7 @@ def test_states_are_in_the_first_region():
     x, h = b.input("x", 1, 64), b.input("h", 1, 64)
     graph = b.graph(b.op("add", x, h, name="y"))
     states = {graph.outputs[0]: "h"}
-    with pytest.raises(MegccError, match=r"states .* first region, dtcm, which has 300: \d+ too few"):
+    with pytest.raises(MegccError, match=r"states .* first region, dtcm, which has 300: \d+ bytes are missing"):
         compile_graph(graph, M4, states=states, regions=Regions.parse("dtcm=300,sram=64K"))
     compile_graph(graph, M4, states=states, regions=Regions.parse("dtcm=800,sram=64K"))
 
@@ -143,7 +144,7 @@ def test_where_regions_are_not_planned():
     regions = Regions.parse("sram=64K")
     with pytest.raises(MegccError, match="leave out ram"):
         compile_graph(separable(), M4, regions=regions, ram=1 << 20)
-    with pytest.raises(MegccError, match="microcontrollers, and x86-64 is none"):
+    with pytest.raises(MegccError, match="microcontrollers only, and x86-64 is not one"):
         compile_graph(separable(), parse_targets("x86-64,cortex-m4"), regions=regions)
 
 

@@ -68,7 +68,7 @@ def test_inputs_and_outputs_are_their_tensors():
 
 @pytest.mark.parametrize(("nodes", "options", "why"), [
     ([node("SequenceLength", "s", "y")], {}, "input 's': is a sequence; give the shapes"),
-    ([node("Relu", "s", "y")], {"input_shapes": {"s.0": [3]}}, "was given a sequence"),
+    ([node("Relu", "s", "y")], {"input_shapes": {"s.0": [3]}}, "an operand is a sequence"),
     ([node("SequenceAt", "s i", "y")], {"input_shapes": {"s.0": [3]}}, "position 7 of a sequence of 1"),
     ([node("SequenceAt", "i i", "y")], {"input_shapes": {"s.0": [3]}}, "its operand 0 is no sequence"),
     ([node("SequenceEmpty", "", "y")], {"input_shapes": {"s.0": [3]}}, "no tensor is left"),

@@ -96,7 +96,7 @@ def test_bags_of_rows(by_sequence, offsets):
 @pytest.mark.parametrize(("inside", "behind", "why"), [
     ([*ROW, node("SequenceInsert", "s row", "t")], node("Identity", "r", "y"),
      "a sequence whose length a run finds; join"),
-    ([*ROW, node("SequenceInsert", "s row", "t")], node("Relu", "r", "y"), "was given a sequence"),
+    ([*ROW, node("SequenceInsert", "s row", "t")], node("Relu", "r", "y"), "an operand is a sequence"),
     ([node("SequenceAt", "s zero", "e"), node("SequenceInsert", "s e", "t")], node("SequenceLength", "r", "y"),
      "empty at first, and an iteration does not tell its type"),
     ([node("Range", "zero i one", "e"), node("SequenceInsert", "s e zero", "t")], node("SequenceLength", "r", "y"),

@@ -107,7 +107,7 @@ def test_messages_name_dimensions():
     assert "the dimensions old, free_0 are not known" in said
     assert 'dims="old=SIZE;free_0=SIZE"' in said and 'dims="old=1..64;free_0=1..64"' in said, said
     assert "batch" not in said.split("Give the size")[1] and "count=" not in said, "those are known"
-    with pytest.raises(ModelError, match="say how much with bounds=\"old=1024\""):
+    with pytest.raises(ModelError, match="give the capacity with bounds=\"old=1024\""):
         tvm_megcc.compile(network(), "c", dims={"batch": 1, "count": 1, "free_0": 1}, states={"present": "past"})
     with pytest.raises(ShapeError, match=r"there are: none; .* may grow along: batch, count, old"):
         tvm_megcc.compile(network(), "c", bounds={"wrong": 3}, states={"present": "past"})

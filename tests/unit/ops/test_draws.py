@@ -56,8 +56,8 @@ def test_dropout_in_training():
     (node("RandomUniform", "", "y", shape=[1 << 20, 1 << 20]), "2 GB"),
     (node("Multinomial", "x", "y", sample_size=-2), "extents lie between"),
     (node("Multinomial", "x", "y", sample_size=1 << 40), "extents lie between"),
-    (node("Multinomial", "r", "y"), "wants .rows, classes."),
-    (node("Multinomial", "x", "y", dtype=1), "draws float32")])
+    (node("Multinomial", "r", "y"), "requires operands .rows, classes."),
+    (node("Multinomial", "x", "y", dtype=1), "samples float32")])
 def test_what_is_refused(made, why):
     with pytest.raises(ModelError, match=why):
         import_onnx(model([made], {"x": [3, 5]}, ["y"], {"r": np.float32(0.5), "e": np.zeros((2, 0), np.float32)}))

@@ -221,7 +221,7 @@ TREE = {"nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2], "nodes_featureids"
 @pytest.mark.parametrize(("attributes", "why"), [
     ({"nodes_truenodeids": [0, 0, 0]}, "lead back to themselves"),
     ({"nodes_falsenodeids": [9, 0, 0]}, "node 9 of tree 0, which is not there"),
-    ({"nodes_featureids": [5, 0, 0]}, "feature 5 of 5"), ({"nodes_featureids": [-1, 0, 0]}, "feature -1 of 5"),
+    ({"nodes_featureids": [5, 0, 0]}, "feature 5; the"), ({"nodes_featureids": [-1, 0, 0]}, "feature -1; the"),
     ({"target_ids": [0, 1]}, "target 1 of 1"), ({"target_nodeids": [0, 2]}, "which is no leaf"),
     ({"target_nodeids": [1, 7]}, "which is no leaf"), ({"nodes_nodeids": [0, 1, 1]}, "twice"),
     ({"nodes_values": [0.5]}, "different lengths"), ({"nodes_modes": ["BRANCH_ODD", "LEAF", "LEAF"]}, "BRANCH_ODD"),
@@ -246,8 +246,8 @@ def test_sets_of_values():
     x = np.array([[0, 0], [1, 2], [1, 2.5], [1, 3], [1, 4], [1, 5], [np.nan, 3], [1, np.nan]], np.float32)
     result = run(import_onnx(ml_model("TreeEnsemble", ensemble(), {"x": x}, ["y"], 5)), {"x": x})["y"]
     np.testing.assert_array_equal(result.reshape(-1), [1, 2, 3, 2, 2, 3, 2, 3])
-    for changes, why in (({"nodes_falsenodeids": [0, 2]}, "lead back"), ({"tree_roots": [2]}, "not there"),
-                         ({"nodes_truenodeids": [7, 1]}, "not there"), ({"nodes_truenodeids": [-1, 1]}, "not there"),
-                         ({"nodes_featureids": [0, 9]}, "feature 9 of 2")):
+    for changes, why in (({"nodes_falsenodeids": [0, 2]}, "lead back"), ({"tree_roots": [2]}, "not exist"),
+                         ({"nodes_truenodeids": [7, 1]}, "not exist"), ({"nodes_truenodeids": [-1, 1]}, "not exist"),
+                         ({"nodes_featureids": [0, 9]}, "feature 9; the features are 0 to 1")):
         with pytest.raises(ModelError, match=why):
             import_onnx(ml_model("TreeEnsemble", ensemble(**changes), {"x": x}, ["y"], 5))

@@ -53,7 +53,7 @@ BRANCH = graph_proto([node("Identity", "x", "b")], {}, {"b": (TEXT, [2])}, name=
     ([ml("CategoryMapper", "x", "y", cats_strings=["1"], cats_int64s=[1, 2])], "as many strings as numbers"),
     ([ml("Scaler", "x", "y", offset=[0.0], scale=[1.0])], "takes strings, which"),
     ([node("TfIdfVectorizer", "n", "y", mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0,
-           ngram_counts=[0], ngram_indexes=[0], pool_strings=["a"])], "counts strings among numbers")])
+           ngram_counts=[0], ngram_indexes=[0], pool_strings=["a"])], "has a pool of strings for an operand")])
 def test_what_is_refused(nodes, why):
     source = strings_model(nodes, {"x": (TEXT, [2]), "n": ("int64", [2]), "c": ("bool", [2]), "flag": ("bool", [])},
                          {"y": (TEXT, [2])}, {"zero": np.array(0)})

@@ -104,7 +104,7 @@ def test_refused(what):
 
 
 def test_without_room():
-    with pytest.raises(ModelError, match='say how much with bounds="length=1024"'):
+    with pytest.raises(ModelError, match='give the capacity with bounds="length=1024"'):
         imported(growing(), rooms={})
     with pytest.raises(MegccError, match="bound of 'other'"):
         imported(growing(), rooms={"length": 9, "other": 3})

@@ -136,8 +136,8 @@ def test_turns_until_the_run_ends_them(first: int, tmp_path):
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"goes": (GOES[0], GOES[1], ["n"])}, r"its condition is int32\[1\]"),
-    ({"goes": (GOES[0], GOES[1], ["more", "more"])}, "takes 1 values from a graph of 2 outputs"),
-    ({"turn": (TURN[0], TURN[1], ["n1", "u"])}, "takes 3 values from a graph of 2 outputs"),
+    ({"goes": (GOES[0], GOES[1], ["more", "more"])}, "requires 1 outputs of a subgraph that has 2"),
+    ({"turn": (TURN[0], TURN[1], ["n1", "u"])}, "requires 3 outputs of a subgraph that has 2"),
     ({"turn": (TURN[0], TURN[1], ["n1", "t", "k"])}, r"is float32\[1,2,3,4\] at first and then float32\[4\]"),
     ({"turn": ([("MUL", "MulOptions", {}, ["k", "x"], ["u"])], TURN[1], ["n", "u", "k"])},
      "in WHILE 'last': tensor 'x'"),

@@ -93,8 +93,8 @@ def test_engines_by_name(tmp_path, capsys):
     own.write_text("")
     assert against.parse_engines("ncnn, tvm") == {"ncnn": "", "tvm": ""}
     assert against.parse_engines(f"own={own}") == {"own": str(own)}
-    for wrong, said in (("onnx", ", ".join(peers.PEERS)), ("", "wants engines"), ("own=gone.py", "no file gone.py"),
-                        (f"megcc={own}", "is there already"), ("megcc", "no such engine")):
+    for wrong, said in (("onnx", ", ".join(peers.PEERS)), ("", "names no engine"), ("own=gone.py", "no file gone.py"),
+                        (f"megcc={own}", "there is an engine of the name megcc already"), ("megcc", "no such engine")):
         with pytest.raises(MegccError, match=said):
             against.parse_engines(wrong)
     assert main(["bench", DIGITS, "--against", "onnx"]) == REFUSED
@@ -113,7 +113,7 @@ def test_pythons(monkeypatch):
 
 
 @pytest.mark.parametrize("words, said", [
-    ([DIGITS, "--processor", "9999"], "9999 to 9999; there are"), ([DIGITS, "--threads", "256"], "wants processors"),
+    ([DIGITS, "--processor", "9999"], "9999 to 9999; available are"), ([DIGITS, "--threads", "256"], "needs the"),
     ([DIGITS, "--constant", "x=1"], "leave out --constant"), ([DIGITS, "--rpc", "a:1"], "leave out --rpc"),
     ([DIGITS, DIGITS, "--inputs", "a.npz"], "those of one model"), (["model.pt2"], "does not exist")])
 def test_what_cannot_be(words, said, capsys):

@@ -145,7 +145,7 @@ def test_models_that_do_not_fit(capsys):
         for size in ("0", "1K"):
             assert main(["compile", DIGITS, "--target", "cortex-m4", f"--{option}", size]) == REFUSED
             message = capsys.readouterr().err
-            found = re.search(r" ([\d,]+) bytes of .* there are ([\d,]+): ([\d,]+) too few", message)
+            found = re.search(r" ([\d,]+) bytes of .* the limit is ([\d,]+): ([\d,]+) bytes are missing", message)
             needed, there, few = (int(number.replace(",", "")) for number in found.groups())
             assert needed - there == few and "-O size" not in message
         assert main(["compile", DIGITS, "--target", "cortex-m4", f"--{option}", str(needed), "--force", "-q"]) == 0
@@ -272,13 +272,13 @@ def test_messages_say_what_to_do(tmp_path, capsys):
         assert message in capsys.readouterr().err, argv
     with pytest.raises(SystemExit):
         main(["bench", str(folder), "--repeat", "0"])
-    assert "'0' is no number of at least 1" in capsys.readouterr().err
+    assert "'0': expected a number of at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("argv", "message"), [
     (["export", DIGITS, "--for", "arduino", "--target", "arm64"], f"{DIGITS} is for arm64, none of which is"),
-    (["export", DIGITS, "--for", "go", "--weights", "incbin"], f"{DIGITS} has its model in a file that the assembler"),
-    (["export", DIGITS, "--for", "mlperf-tiny"], f"{DIGITS} is none of MLPerf Tiny's networks"),
+    (["export", DIGITS, "--for", "go", "--weights", "incbin"], f"{DIGITS} includes its model with the assembler"),
+    (["export", DIGITS, "--for", "mlperf-tiny"], f"{DIGITS} is not a network of MLPerf Tiny"),
     (["export", DIGITS, "--for", "wheel", "--target", "cortex-m4"], f"{DIGITS} is for cortex-m4, but a wheel"),
     (["run", DIGITS, "--model", "other"], f"{DIGITS} has no model 'other'")])
 def test_messages_name_what_was_given(argv, message, capsys):
@@ -306,7 +306,7 @@ def test_what_is_meant_by_a_name_is_a_target():
     (["lm"], "VERB (one of compile, "), (["export", DIGITS], "--for (one of zephyr, esp-idf, "),
     (["export", DIGITS, "--for", "Arduino"], "did you mean arduino?"),
     (["export", DIGITS, "--for", "esp32"], "did you mean esp-idf?"),
-    (["compile", DIGITS, "--ram", "64X"], "'64X' is no number of bytes, such as 4096, 256K or 100M\n")])
+    (["compile", DIGITS, "--ram", "64X"], "'64X': expected a number of bytes, such as 4096, 256K or 100M\n")])
 def test_wrong_usage_says_what_there_is(argv, said, capsys):
     with pytest.raises(SystemExit) as ended:
         main(argv)

@@ -301,7 +301,7 @@ def test_damaged_tuning_logs(capsys, line):
 
 
 @pytest.mark.parametrize("number, advice", [
-    (errno.ENOSPC, "make room"), (errno.EACCES, "another place"), (errno.EROFS, "MEGCC_CACHE"),
+    (errno.ENOSPC, "free space"), (errno.EACCES, "another place"), (errno.EROFS, "MEGCC_CACHE"),
     (errno.EMFILE, "ulimit"), (errno.ENAMETOOLONG, "--name"), (errno.EIO, "")])
 def test_what_the_system_refuses(capsys, monkeypatch, number, advice):
     def refuse(*_arguments, **_options):

@@ -68,11 +68,11 @@ def test_the_best_pair_first():
 @pytest.mark.parametrize("change, reason", [
     ({"tokenizer.ggml.model": "bert"}, "the tokenizer is 'bert'; gpt2 and llama are supported"),
     ({"tokenizer.ggml.model": None}, "the tokenizer is 'None'"),
-    ({"tokenizer.ggml.pre": "deepseek"}, "splits texts as 'deepseek'"),
+    ({"tokenizer.ggml.pre": "deepseek"}, "pre-tokenizer 'deepseek' is not supported"),
     ({"tokenizer.ggml.tokens": []}, "tokenizer.ggml.tokens is missing"),
     ({"tokenizer.ggml.tokens": [1, 2]}, "tokenizer.ggml.tokens is missing, or of another kind"),
-    ({"tokenizer.ggml.merges": ["he"]}, "pairs that are no tokens"),
-    ({"tokenizer.ggml.merges": ["x yy"]}, "pairs that are no tokens"),
+    ({"tokenizer.ggml.merges": ["he"]}, "pairs whose parts or whole are not tokens"),
+    ({"tokenizer.ggml.merges": ["x yy"]}, "pairs whose parts or whole are not tokens"),
     ({"tokenizer.ggml.token_type": None}, "tokenizer.ggml.token_type is missing"),
 ])
 def test_metadata_without_a_tokenizer(change, reason):

@@ -44,7 +44,7 @@ def test_samples_of_every_width(width: int, channels: int, tmp_path):
 def test_another_sample_rate_is_refused(tmp_path):
     path = wav(tmp_path / "a.wav", np.zeros((5, 1), int), 2, 44100)
     assert media.sound(path, 44100)[1] == 44100
-    with pytest.raises(MegccError, match=r"44100 samples a second, and the program takes 16000: .*-ar 16000"):
+    with pytest.raises(MegccError, match=r"44100 samples a second, but the program requires 16000: .*-ar 16000"):
         media.sound(path, 16000)
 
 
@@ -86,13 +86,13 @@ def test_inputs_by_name_or_alone(given: str, takes: str, name: str):
 
 
 @pytest.mark.parametrize(("given", "takes", "message"), [
-    ("a.png", "picture", "2 inputs that take a picture: frame, grey; write INPUT=a.png"),
-    ("ids=a.wav", "sound", "'ids' is no input of the program that takes a sound; there are sound"),
-    ("table=a.png", "picture", "'table' is no input of the program that takes a picture; there are frame, grey")])
+    ("a.png", "picture", "2 inputs for a picture: frame, grey; write INPUT=a.png"),
+    ("ids=a.wav", "sound", "'ids' is not an input of the program for a sound; there are sound"),
+    ("table=a.png", "picture", "'table' is not an input of the program for a picture; there are frame, grey")])
 def test_inputs_that_do_not_fit(given: str, takes: str, message: str):
     with pytest.raises(MegccError, match=message):
         media.port_of(PORTS, given, takes)
-    with pytest.raises(MegccError, match="the program has no inputs that take a"):
+    with pytest.raises(MegccError, match="the program has no inputs for a"):
         media.port_of(PORTS[3:], "a.png", takes)
 
 

@@ -49,7 +49,7 @@ def test_sizes_that_are_none(size, capsys):
         with pytest.raises(SystemExit) as ended:
             main(argv)
         assert ended.value.code == USAGE
-        assert f"'{size}' is no number of bytes, such as 4096, 256K or 100M" in capsys.readouterr().err
+        assert f"'{size}': expected a number of bytes, such as 4096, 256K or 100M" in capsys.readouterr().err
 
 
 def test_every_option_that_changes_the_code_is_listed():

@@ -68,8 +68,8 @@ def test_a_file_and_python_describe_the_same(tmp_path):
     ('x = "float32[4]"', 'int32_t = "float32[4]"', "'int32_t' cannot be a name"),
     ('next = "y"', 'next = "z"', "states.kept: next: no step makes 'z'"),
     ('next = "y"', 'then = "y"', "[states.kept] has 'type' and 'next'"),
-    ('inputs = ["x", "kept"]', 'inputs = ["w", "kept"]', "step 1 'add' takes 'w', which is no input"),
-    ('inputs = ["x", "kept"]', 'inputs = ["y", "kept"]', "step 1 'add' takes 'y', which a later step makes"),
+    ('inputs = ["x", "kept"]', 'inputs = ["w", "kept"]', "step 1 'add' uses 'w', which is neither an input"),
+    ('inputs = ["x", "kept"]', 'inputs = ["y", "kept"]', "step 1 'add' uses 'y', which is the output of a later step"),
     ('inputs = ["x", "kept"]', 'inputs = "x"', "step 1: 'inputs' is a list of values and numbers"),
     ('operator = "Add"', 'operator = "Add"\nname = "to"', "step 1: name: 'to' cannot be a name"),
     ('operator = "Add"', 'operator = "Add"\nattribute = 3', "step 1: 'attribute' is no key, did you mean 'attributes'"),
@@ -161,15 +161,15 @@ def test_a_loop_from_a_file_and_from_python(tmp_path):
     ("max_trip_count = 4\n", "max_trip_count = 0\n", "line 7: step 1 'lines': 'max_trip_count' is a number from 1 to"),
     ("max_trip_count = 4\n", "max_trips = 4\n", "line 7: step 1: 'max_trips' is no key"),
     ('count = "found"', 'count = 4', "line 7: step 1: 'count' is a string"),
-    ('count = "found"', 'count = "find"', "line 7: step 1 'lines' takes 'find', which is no input and no step makes"),
-    ('row = "rows"', 'row = "square"', "line 7: step 1 'lines' takes 'square', which a later step makes"),
+    ('count = "found"', 'count = "find"', "line 7: step 1 'lines' uses 'find', which is neither"),
+    ('row = "rows"', 'row = "square"', "line 7: step 1 'lines' uses 'square', which is the output of a later step"),
     ('row = "rows"', 'found = "rows"', "step 1 'lines' makes 'found', which inputs.found is already"),
     ('squares = "square"', 'squares = "row"', "step 1 'lines': no step of it makes 'row'"),
     ('until = "ends"', 'until = "end"', "line 27: step 1.3 'inner': no step of it makes 'end'"),
     ('total = "sum"', 'total = "more"', "step 1 'lines': final: it carries no value 'more'"),
     ('initial = "first"\n', '', "line 7: step 1: carried.sum has 'next', and 'initial' or 'type'"),
     ('initial = "first"\n', 'type = "float33[3]"\n', "step 1 'lines': carried.sum: 'float33[3]' is no type"),
-    ('inputs = ["sum", "square"]', 'inputs = ["sum", "twice"]', "line 23: step 1.2 'add' takes 'twice', which a later"),
+    ('inputs = ["sum", "square"]', 'inputs = ["sum", "twice"]', "line 23: step 1.2 'add' uses 'twice', which is the"),
     ('outputs = ["squares", "total"', 'outputs = ["more", "total"', "outputs: no step makes 'more'"),
     ('loop = "inner"', 'loop = "int"', "step 1.3: name: 'int' cannot be a name"),
     ('loop = "inner"', 'loop = ["int"]', "line 27: step 1.3: 'loop' is a string"),
@@ -185,7 +185,7 @@ def test_what_is_refused_of_a_loop_is_named(tmp_path, old, new, message):
 
 def test_a_value_of_a_loop_stays_in_it(tmp_path):
     after = '[[step]]\noperator = "Neg"\ninputs = ["square"]\noutputs = ["y"]\n'
-    with pytest.raises(MegccError, match="step 2 'neg_2' takes 'square', which exists in a loop only: 'outp"):
+    with pytest.raises(MegccError, match="step 2 'neg_2' uses 'square', which exists in a loop only: 'outp"):
         read(tmp_path, LOOP + after)
     deep = "".join(f'[[{"step." * depth}step]]\nloop = "l{depth}"\nmax_trip_count = 1\n' for depth in range(60))
     with pytest.raises(MegccError, match="more than 3 loops, one inside the other"):
@@ -211,13 +211,13 @@ def test_types_that_do_not_fit_name_both_ends(tmp_path):
     program = Program("p", {"x": "float32[4]", "image": "uint8[4,4,3]"}, [
         Operator("Cast", ["x"], ["whole"], {"to": 6}), Feature("log_mel", "whole", "mel", {
             "sample_rate": 8000, "fft": 4, "mels": 2})], ["mel"])
-    with pytest.raises(MegccError, match=r"step 2 'log_mel': it takes sound, float32\[samples\], not int32\[4\]"):
+    with pytest.raises(MegccError, match=r"step 2 'log_mel': it requires sound, float32\[samples\], not int32\[4\]"):
         program.compile(tmp_path / "p", "c")
     model = _identity(tmp_path)
     program = Program("p", {"x": "float32[4]"}, [Operator("Neg", ["x"], ["y"]), Network(
         str(model), {"data": "y"}, {"result": "z"})], ["z"])
-    with pytest.raises(MegccError, match=r"step 2 'small' takes float32\[1,8\] as 'data', and 'y' of step 1 'neg' is "
-                                         r"float32\[4\]"):
+    with pytest.raises(MegccError, match=r"step 2 'small' requires float32\[1,8\] as 'data', but 'y' of step 1 'neg' "
+                                         r"is float32\[4\]"):
         program.compile(tmp_path / "p", "c")
     program = Program("p", {"x": "float32[8]"}, [Network(str(model), {"input": "x"}, {"result": "z"})], ["z"])
     with pytest.raises(MegccError, match=r"the network has no input 'input'; it has data"):
@@ -328,10 +328,10 @@ def test_settings_of_images_are_checked(settings, message):
     ("color", {"code": "NV12_RGB"}, "uint8[12,6,1]", "uint8[8,6,3]"),
     ("color", {"code": "RGBA_GRAY"}, "float32[12,6,4]", "float32[12,6,1]"),
     ("crop", {"x": 5, "y": 1, "size": [3, 4]}, "uint8[8,8,3]", "reaches beyond the image"),
-    ("color", {"code": "NV12_RGB"}, "uint8[12,5,1]", "takes an image of one channel"),
-    ("color", {"code": "RGB_BGR"}, "uint8[12,5,1]", "takes an image of 3 channels"),
-    ("flip", {"mirrored": "rows"}, "int32[4,4,1]", "it takes an image"),
-    ("flip", {"mirrored": "rows"}, "uint8[4,4,5]", "it takes an image"),
+    ("color", {"code": "NV12_RGB"}, "uint8[12,5,1]", "requires an image of one channel"),
+    ("color", {"code": "RGB_BGR"}, "uint8[12,5,1]", "requires an image of 3 channels"),
+    ("flip", {"mirrored": "rows"}, "int32[4,4,1]", "it requires an image"),
+    ("flip", {"mirrored": "rows"}, "uint8[4,4,5]", "it requires an image"),
     ("blur", {"size": [4, 3]}, "uint8[9,9,1]", "both are odd"),
     ("warp_affine", {"size": [4, 3], "matrix": [1, 2]}, "uint8[9,9,1]", "'matrix' is a list of 6 numbers"),
     ("warp_affine", {"size": [4, 3], "matrix": "m"}, "uint8[9,9,1]", "has to be float32 with 6 elements"),

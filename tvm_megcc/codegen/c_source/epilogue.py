@@ -154,8 +154,9 @@ class Epilogue:
         `opened` does only what precedes them."""
         self.is_opened = self.closed is not None
         loaded, declarations = self._loaded(offsets[0], len(values))
-        results = [self._applied("opened" if self.is_opened else "epilogue", value, channel, offset, "", False, suffix,
-                                 {name: f"{vectors}.v[{i}]" for name, vectors in loaded.items()})
+        part = "opened" if self.is_opened else "epilogue"
+        results = [self._applied(part, value, channel, offset, "", one_channel=False, preloaded=suffix,
+                                 loaded={name: f"{vectors}.v[{i}]" for name, vectors in loaded.items()})
                    for i, (value, channel, offset, suffix) in enumerate(zip(values, channels, offsets, preloaded,
                                                                             strict=True))]
         _, shift, zero_point, minimum, maximum = self.closed or (None, 0, 0, *lanes.LIMITS[self.result])

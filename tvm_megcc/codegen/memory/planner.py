@@ -137,7 +137,7 @@ def _regions(plan: KernelPlan, buffers: Sequence[memory.Buffer]) -> list[int]:
         name, size = plan.context.regions.ram[0]
         raise MegccError(f"{plan.graph.name} does not fit on {plan.target}: its states and the session need "
                          f"{states + own_bytes(plan):,} bytes of the first region, {name}, which has {size:,}: "
-                         f"{states + own_bytes(plan) - size:,} too few")
+                         f"{states + own_bytes(plan) - size:,} bytes are missing")
     return sizes
 
 

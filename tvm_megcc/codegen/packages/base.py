@@ -192,9 +192,9 @@ def _benchmark(folder: Path, models: Sequence[dict]) -> Benchmark:
     found = None if dynamic else _BENCHMARKS.get(math.prod(ports[0]["shape"]))
     if found is None or len(ports) != 2 or len(models) != 1 or any(
             port["dtype"] != "int8" or "quant" not in port for port in ports):
-        raise MegccError(f"{folder} is none of MLPerf Tiny's networks, which have one input of int8, of "
+        raise MegccError(f"{folder} is not a network of MLPerf Tiny. Those have one int8 input of "
                          + ", ".join(f"{row.elements} elements ({row.name})" for row in _BENCHMARKS.values())
-                         + ", and one output of int8")
+                         + ", and one int8 output")
     return found
 
 
@@ -203,14 +203,14 @@ def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for model in manifest["models"]:
         if f"{model['name']}_data.c" not in manifest["files"]:
-            raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, and a package of {system} has "
-                             "it in the code: compile it again with --weights text")
+            raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, but a package of {system} "
+                             "needs it in the code: compile it again with --weights text")
         check_bounds(model)
         reason = SYSTEMS[system].text_only
         if reason and f"{model['name']}_data.c" in manifest["files"] and any(
                 name.startswith(f"{model['name']}_data") and name.endswith(".bin") for name in manifest["files"]):
-            raise MegccError(f"{folder} has its model in a file that the assembler takes in, which "
-                             f"{reason}: compile it again with --weights text")
+            raise MegccError(f"{folder} includes its model with the assembler (.incbin), which {reason}: "
+                             "compile it again with --weights text")
     for name in manifest["files"]:
         if name.endswith((".c", ".h", ".bin")) and name != "main.c" and not name.startswith(_LEFT_OUT):
             try:

@@ -46,8 +46,8 @@ def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = 
     config = decoder(file)
     other = sorted(set(bounds or {}) - {PAST})
     if other:
-        raise MegccError(f"bound '{other[0]}': the model has no such extent; {PAST} is the number of tokens that there "
-                         f"is room for: --bound {PAST}={min(DEFAULT_CONTEXT, config.context)}")
+        raise MegccError(f"bound '{other[0]}': the model has no such extent; {PAST} is the capacity of the KV cache "
+                         f"in tokens: --bound {PAST}={min(DEFAULT_CONTEXT, config.context)}")
     context = (bounds or {}).get(PAST, min(DEFAULT_CONTEXT, config.context))
     if context > config.context:
         raise MegccError(f"--bound {PAST}={context}: the model was trained for {config.context} tokens")

@@ -56,9 +56,10 @@ def types_of(sequences: Sequences, node: Node, value: str) -> ValueTypes:
         raise MegccError("gives, or carries, an optional without a value, which is not supported")
     if value in sequences.stacked:
         stack = node.type_of(sequences.stacked[value])
-        return ValueTypes((stack.with_shape(stack.shape[1:]),), True, stack)
+        return ValueTypes((stack.with_shape(stack.shape[1:]),), is_sequence=True, stack=stack)
     parts = sequences.elements.get(value)
-    return ValueTypes((node.type_of(value),)) if parts is None else ValueTypes(tuple(map(node.type_of, parts)), True)
+    return ValueTypes((node.type_of(value),)) if parts is None else \
+        ValueTypes(tuple(map(node.type_of, parts)), is_sequence=True)
 
 
 def form_of(alternatives: Sequence[ValueTypes]) -> Form:

@@ -364,7 +364,7 @@ def _scan(importer: Importer, node: Node, body: onnx.GraphProto, states: list, s
     axes = [axis_of(axis, type_.rank) for axis, type_ in zip(input_axes, types, strict=True)]
     lengths = {type_.shape[axis] for axis, type_ in zip(axes, types, strict=True)}
     if len(lengths) != 1:
-        raise MegccError(f"goes along axes of extents {', '.join(map(str, lengths))}; wants one")
+        raise MegccError(f"goes along axes of the extents {', '.join(map(str, lengths))}, which have to be equal")
     (length,) = lengths
     num_outputs = len(body.output) - len(states)
     output_axes, output_backwards = output_axes or [0] * num_outputs, output_backwards or [0] * num_outputs
@@ -436,7 +436,7 @@ def _batched_scan(importer: Importer, node: Node, body: onnx.GraphProto, count: 
     operands = list(node.inputs[1:])
     batch = node.type_of(operands[0]).shape[0]
     if not isinstance(batch, int) or batch > MAX_UNROLLED_ITERATIONS:
-        raise MegccError(f"has a batch of {batch}; wants a known one")
+        raise MegccError(f"has a batch of {batch}, which has to be a number of at most {MAX_UNROLLED_ITERATIONS}")
     axes = ScanAxes([0] * count, node.attr("directions") or [0] * count)
     results = []
     for index in range(batch):

@@ -31,7 +31,7 @@ def import_call(node: Node, functions: Sequence[Function]) -> tuple[str, ...]:
     if not matching:
         wanted = " or ".join(f"({', '.join(dtype for _, dtype in function.inputs)})" for function in functions)
         raise MegccError(f"has operands ({', '.join(map(str, dtypes))}) and {node.num_outputs} outputs; the extern "
-                         f"{functions[0].label} takes {wanted} and gives {len(functions[0].outputs)}")
+                         f"{functions[0].label} has the operands {wanted} and {len(functions[0].outputs)} outputs")
     function = matching[0]
     known = dict(function.attributes)
     unknown = [name for name in node.attributes if name not in known]

@@ -203,7 +203,7 @@ class Importer:
         if name in self.importers:
             check_schema(proto, domain, node.opset)
             if given_sequences:
-                raise MegccError("takes tensors, and was given a sequence or an optional without a value")
+                raise MegccError("requires tensors; an operand is a sequence, or an optional without a value")
             return [] if unknown else self._import_operator(name, node, proto)
         types = None if unknown or given_sequences else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
@@ -236,7 +236,7 @@ class Importer:
         strings = node.strings("value_string", "value_strings")
         if strings is None:
             raise MegccError("holds no tensor; sparse tensors are not supported")
-        return self.builder.weight(strings, node.outputs[0], True)
+        return self.builder.weight(strings, node.outputs[0], is_string=True)
 
     def inline(self, graph: onnx.GraphProto, scope: Scope, opsets: Mapping[str, int],
                 values: Mapping[str, str | None]) -> list[str | None]:
@@ -244,10 +244,10 @@ class Importer:
         self.expanded_nodes += len(graph.node)
         self.imported_nodes += len(graph.node)
         if self.expanded_nodes > self.node_budget:
-            raise MegccError(f"loops and functions become more than {self.node_budget:,} nodes")
+            raise MegccError(f"loops and functions expand to more than {self.node_budget:,} nodes")
         if self.imported_nodes > 4 * self.node_budget:   # a nested body is imported again with each outer body
-            raise MegccError(f"loops and branches stand so deep within each other that more than "
-                             f"{4 * self.node_budget:,} nodes are looked at")
+            raise MegccError(f"loops and branches are nested too deeply: their bodies have more than "
+                             f"{4 * self.node_budget:,} nodes, counted again for each body around them")
         inner = Scope(scope)
         inner.values.update(values)
         self._add_initializers(graph, inner)
@@ -264,7 +264,7 @@ class Importer:
             raise MegccError("is a function that calls itself, which is not supported")
         self.expanded_nodes += len(function.nodes)
         if len(self.function_stack) > MAX_FUNCTION_DEPTH or self.expanded_nodes > self.node_budget:
-            raise MegccError(f"functions call functions {MAX_FUNCTION_DEPTH} deep, or become more than "
+            raise MegccError(f"functions call functions {MAX_FUNCTION_DEPTH} deep, or expand to more than "
                              f"{self.node_budget:,} nodes; write out what they compute, or leave out what is not "
                              "needed")
         self.function_stack.append(name)

@@ -45,11 +45,11 @@ class Packed:
         return (self.vector, *(TensorType("int64", ()) for _ in self.capacities))
 
     def pack(self, node: Node, value: str) -> list[str]:
-        """Returns the vector, zero behind the value's elements, and the changing extents."""
+        """Returns the vector, which is zero after the value's elements, and the changing extents."""
         type_, (elements,) = node.type_of(value), self.vector.shape
         if isinstance(elements, int) and elements * type_.itemsize > MAX_BYTES:
-            raise MegccError(f"{elements:,} elements can be in '{self.name}', which is too many; state a bound of its "
-                             f"extents: --bound {self.name}=1000")
+            raise MegccError(f"'{self.name}' may have {elements:,} elements, more than {MAX_BYTES:,} bytes; give a "
+                             f"bound of its extents: --bound {self.name}=1000")
         (vector,) = node.emit("reshape", (value,), shape=(type_.size,))
         if type_.size != elements:
             (vector,) = node.emit("pad", (vector,), before=(0,), after=(elements - type_.size,), mode="constant",
@@ -59,7 +59,8 @@ class Packed:
     def unpack(self, node: Node, registry: UnbackedSymbols, values: Sequence[str], name: str = "") -> str:
         """Returns the value; its changing extents become unbacked symbols.
 
-        values: the vector and the extents. name: the value's name, from which the symbols are named; else the plan's.
+        values: the vector and the extents. name: the value's name, after which the symbols are named; "": that of this
+            object.
         """
         vector, *extents = values
         name, shape = name or self.name, list(self.type.shape)

@@ -231,7 +231,7 @@ def _sequence_insert(sequences: Sequences, node: Node) -> list[str]:
     elements, value = sequences.elements_of(node), node.inputs[1]
     length = len(elements)
     if not node.has(2) or node.is_const(2):
-        position = _constant_position(node, 2, length, True) if node.has(2) else length
+        position = _constant_position(node, 2, length, may_be_end=True) if node.has(2) else length
         return [sequences.of((*elements[:position], value, *elements[position:]))]
 
     def positions_of(position: str) -> str:

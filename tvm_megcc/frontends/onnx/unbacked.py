@@ -159,7 +159,12 @@ class UnbackedSymbols:
         return self._symbols[value, element]
 
     def require_zero(self, value: str, name: str, origin: str) -> None:
-        """Adds a run-time check that an int64 value is 0; otherwise the run fails."""
+        """Adds a run-time check that an int64 value is 0; otherwise the run fails. The value is 1 if a condition
+        chooses a branch that is removed.
+
+        Args:
+            name: of the condition, for the error text.
+        """
         symbol = Symbol(self._name(name), least=0)
         attrs = Attrs(symbol=symbol, element=0, bound=0, required=True)
         self.builder.emit(EXTENT, (value,), attrs, origin, symbol.name)

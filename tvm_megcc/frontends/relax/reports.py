@@ -60,7 +60,7 @@ def report(mod: tvm.IRModule, target=None) -> Report:
             reason = f"it is in {name}, which is for {other}" if other else \
                 _reason(call, cpu, tir, was_partitioned(mod))
             result.reasons.setdefault(label, Counter())[reason] += 1
-            count = _macs(call, False, tir)
+            count = _macs(call, as_loops=False, functions=tir)
             is_uncounted = count is None and label in ("relax.nn.conv2d", "relax.matmul", "relax.nn.conv1d")
             result.their_macs = None if is_uncounted or result.their_macs is None else result.their_macs + (count or 0)
     return result

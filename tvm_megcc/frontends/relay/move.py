@@ -69,7 +69,7 @@ def strided_slice(node: TvmNode) -> Values:
         ends = tuple(_END if size < 0 else begin + size for begin, size in zip(begins, sizes, strict=True))
     ends = ends + (_END,) * (len(begins) - len(ends))
     if any(step < 0 for step in steps) and not all(isinstance(shape[axis], int) for axis in axes):
-        raise MegccError("from behind, of a tensor whose shape changes")
+        raise MegccError("a negative step on an axis of unknown extent")
     return _slice(node, axes, begins, ends, steps)
 
 

@@ -267,7 +267,8 @@ def arg_extreme(node: TvmNode) -> Values:
     if axes is not None and len(axes) > 1:
         raise MegccError(f"an index over axes {axes}")
     if axes is None:
-        y = node.reshaped(extreme_index(node, node.reshaped(x, (-1,)), 0, False, last), node.types[0].shape)
+        index = extreme_index(node, node.reshaped(x, (-1,)), 0, keepdims=False, last=last)
+        y = node.reshaped(index, node.types[0].shape)
     else:
         y = extreme_index(node, x, axes[0], bool(a.keepdims), last)
     return cast_to(node.onnx_node(inputs=(y,)), y, node.types[0].dtype)

@@ -50,7 +50,7 @@ def report(mod: tvm.IRModule, target=None) -> Report:
         for call in operator_calls(function.body):
             label = call.op.name
             result.theirs[label] += 1
-            reason = refusal(call, cpu) or "TVM wants it outside a region"
+            reason = refusal(call, cpu) or "TVM requires it outside a region"
             result.reasons.setdefault(label, Counter())[reason] += 1
             count = _macs(call)
             unknown = count is None and label.startswith(_PRODUCTS)

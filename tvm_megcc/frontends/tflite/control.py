@@ -97,7 +97,7 @@ def _import_loop(importer: _Importer, operator: Operator, name: str, operands: l
     condition_graph, body_graph = importer.graphs(operator, "Cond", "Body")
     for graph, count in ((condition_graph, 1), (body_graph, len(operator.inputs))):
         if len(graph.outputs) != count or len(operator.outputs) != len(operator.inputs):
-            raise ShapeError(f"takes {count} values from a graph of {len(graph.outputs)} outputs")
+            raise ShapeError(f"requires {count} outputs of a subgraph that has {len(graph.outputs)}")
     onnx_node = SyntheticNode(builder, "", name, (), {}, len(operator.outputs))
     label = f"WHILE {quoted(name)}"
 

@@ -46,7 +46,7 @@ ROWS = {
     "RELU_N1_TO_1": _within(-1.0, 1.0), "RELU_0_TO_1": _within(0.0, 1.0), "HARD_SWISH": Row("HardSwish"),
     "ELU": Row("Elu", lambda node: {"alpha": 1.0}), "PRELU": Row("PRelu"),
     "LEAKY_RELU": Row("LeakyRelu", lambda node: {"alpha": float(node.option("Alpha"))}),
-    "GELU": Row("Gelu", lambda node: {"approximate": "tanh" if node.option("Approximate", False) else "none"}),
+    "GELU": Row("Gelu", lambda node: {"approximate": "tanh" if node.option("Approximate", default=False) else "none"}),
 }
 
 

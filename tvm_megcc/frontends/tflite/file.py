@@ -283,7 +283,7 @@ class _Reader:
         start, size = buffer.Offset(), buffer.Size()
         if start > 1:  # the data of files beyond 2 GB follow the tables
             if start + size > len(self.data):
-                raise _Damaged("a constant lies after its end")
+                raise _Damaged("a constant extends beyond the end of the file")
             return np.frombuffer(self.data, np.uint8, size, start)
         return self.numbers(buffer, "Data", 1).view(np.uint8)
 
@@ -298,7 +298,7 @@ class _Reader:
         if bits < 8 and tensor.Sparsity():
             dtype = f"sparse int{bits}"
         if not 0 <= tensor.Buffer() < max(len(buffers), 1):
-            raise _Damaged(f"tensor {quoted(name)} lies in buffer {tensor.Buffer()} of {len(buffers)}")
+            raise _Damaged(f"tensor {quoted(name)} is in buffer {tensor.Buffer()} of {len(buffers)}")
         data = buffers[tensor.Buffer()] if buffers else np.zeros(0, np.uint8)
         extents = tuple(shape.tolist())
         is_constant = bool(data.size or tensor.Sparsity()) and not tensor.IsVariable()
@@ -394,13 +394,13 @@ class _Reader:
             zero_point = np.zeros(scale.size, np.int64)
         if not (np.isfinite(scale) & (scale >= 0)).all():
             wrong = scale[~(np.isfinite(scale) & (scale >= 0))][0]
-            raise _Contradiction(f"tensor {quoted(name)} has the scale {wrong}, which stands for no numbers")
+            raise _Contradiction(f"tensor {quoted(name)} has the scale {wrong}, which is not a finite number >= 0")
         fits = scale.size == 1 or (0 <= axis < len(shape) and shape[axis] == scale.size)
         if not fits or zero_point.size not in (1, scale.size):
             raise _Damaged(f"tensor {quoted(name)} has scales and zero points that do not fit it")
         minimum, maximum = SATURATED.get(dtype, INT32)
         if not minimum <= zero_point.min() <= zero_point.max() <= maximum:
-            raise _Damaged(f"tensor {quoted(name)} of {dtype} has zero points that are none of its numbers")
+            raise _Damaged(f"tensor {quoted(name)} of {dtype} has a zero point out of the range of its dtype")
         return Quantization(scale.astype(np.float32), np.broadcast_to(zero_point, scale.shape).astype(np.int64), axis)
 
     def operator(self, call, kinds: list[str], count: int) -> Operator:

@@ -55,7 +55,7 @@ def matrix_diag(node: Node) -> Results:
     """Puts the last axis on the diagonal of a matrix that is 0 elsewhere: [..., n] -> [..., n, n]."""
     shape, dtype = node.type(0).shape, node.type(0).dtype
     if not isinstance(shape[-1], int):
-        raise MegccError(f"has a diagonal of {shape[-1]} elements; wants a known number")
+        raise MegccError(f"has a diagonal of {shape[-1]} elements; their number has to be known at compile time")
     column = node.emit("reshape", node.plain(0), shape=(*shape, 1))
     return node.onnx("Where", node.constant(np.eye(shape[-1]), "bool"), column, node.constant(0, dtype))
 

@@ -236,7 +236,7 @@ def strided_slice(node: Node) -> Results:
     end, is `...` or None (a new axis), or is a single index, whose axis is removed."""
     value = node.value(0)
     begins, ends, steps = (node.dims(index, what) for index, what in ((1, "begin"), (2, "end"), (3, "strides")))
-    if node.option("Offset", False):
+    if node.option("Offset", default=False):
         ends = tuple(begin + size for begin, size in zip(begins, ends, strict=True))
     entries, shape = len(begins), value.type.shape
     masks = {name: [bool(node.option(f"{name}Mask", 0) >> entry & 1) for entry in range(entries)]

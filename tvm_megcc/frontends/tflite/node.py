@@ -151,7 +151,7 @@ class Node:
     def checked_in_order(self, value: Value, order: Order) -> str:
         """Returns an operand with its axes in this order; its rank must be that of the order."""
         if len(value.order) != len(order):
-            raise ShapeError(f"wants a tensor of {len(order)} axes, not {value.type}")
+            raise ShapeError(f"requires a tensor of {len(order)} axes, not {value.type}")
         return self.in_order(value, order)
 
     def in_common_order(self, values: Sequence[Value], make: Callable[[list[str], Order], str]) -> Value:

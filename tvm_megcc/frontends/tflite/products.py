@@ -34,7 +34,7 @@ def matrix_rows(node: Node, inputs: Dim) -> tuple[Dim, bool]:
     """Returns the number of rows of FULLY_CONNECTED's operand x, flattened to [rows, inputs], and whether the result
     keeps the axes of x except the last one (option KeepNumDims)."""
     shape = node.type(0).shape
-    if node.option("KeepNumDims", False) and shape and shape[-1] == inputs:
+    if node.option("KeepNumDims", default=False) and shape and shape[-1] == inputs:
         return product(shape[:-1]), True
     return floordiv(product(shape), inputs) if inputs else 0, False
 
@@ -99,7 +99,7 @@ def reduced(node: Node, value: Value, kind: str, axes: tuple[int, ...], keepdims
     """Returns a value reduced over axes of the file. kind: our operator, such as reduce_sum."""
     if not axes:
         return value
-    (name,) = reduce(node.onnx_node(), kind, value.name, tuple(value.order.index(axis) for axis in axes), True)
+    (name,) = reduce(node.onnx_node(), kind, value.name, tuple(value.order.index(axis) for axis in axes), keepdims=True)
     result = node.as_value(name, value.order)
     return result if keepdims else node.without_axes(result, axes)
 
@@ -119,8 +119,8 @@ def cumsum(node: Node) -> Results:
     value = node.value(0)
     axis = axis_of(node.number(1, "axis"), len(value.order))
     return [node.as_value(node.emit("cumsum", value.name, axis=value.order.index(axis),
-                                    exclusive=bool(node.option("Exclusive", False)),
-                                    reverse=bool(node.option("Reverse", False))), value.order)]
+                                    exclusive=bool(node.option("Exclusive", default=False)),
+                                    reverse=bool(node.option("Reverse", default=False))), value.order)]
 
 
 @imports("TOPK_V2")

@@ -48,7 +48,7 @@ def lstm(node: Node) -> Results:
     x = _time_first(node)
     batch, units = node.type_of(x).shape[1], r.shape[1]
     initial_states = [initial_state(node, index, (1, batch, units)) for index in STATES]
-    if any(initial_states):  # ONNX wants none or all
+    if any(initial_states):  # ONNX requires none or all
         initial_states = [name or node.constant(np.zeros((1, batch, units)), dtype) for name in initial_states]
     y, *last = node.onnx("LSTM", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
                          node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", *initial_states,

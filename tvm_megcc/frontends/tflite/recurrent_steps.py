@@ -65,7 +65,7 @@ def rnn(node: Node) -> Results:
 
 def order(node: Node) -> tuple[int, ...]:
     """Returns the permutation of a sequence's axes that puts time first."""
-    return (0, 1, 2) if node.option("TimeMajor", False) else (1, 0, 2)
+    return (0, 1, 2) if node.option("TimeMajor", default=False) else (1, 0, 2)
 
 
 def _emit_steps(node: Node, x: str, r: np.ndarray, scale: str, other_operands: Sequence[str], gates: int,
@@ -89,7 +89,7 @@ def _emit_steps(node: Node, x: str, r: np.ndarray, scale: str, other_operands: S
     operands = x, recurrent, scale, *other_operands, *initial_states
     y, *last = node.onnx_node().emit("recurrent_steps", operands, gates=gates, activation=_ACTIVATIONS[function],
                                      results=("Y", *(name for name, _ in kept)),
-                                     asymmetric=bool(node.option("AsymmetricQuantizeInputs", False)), **attrs)
+                                     asymmetric=bool(node.option("AsymmetricQuantizeInputs", default=False)), **attrs)
     for (_, index), value in zip(kept, last, strict=True):
         keep_state(node, index, value)
     return y
@@ -104,7 +104,7 @@ def _input_sums(node: Node, operands: Sequence[int], biases: np.ndarray | None) 
     name, bias = constant(weights), "" if biases is None else constant(biases.reshape(-1))
     if weights.dtype == np.int8:
         row_scales = np.concatenate([np.repeat(_scale(node, index), node.type(index).shape[0]) for index in operands])
-        asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
+        asymmetric = bool(node.option("AsymmetricQuantizeInputs", default=False))
         sums = multiply_by(node, rows, name, weights, row_scales, asymmetric, bias)
     else:
         (sums,) = node.onnx("Gemm", rows, name, bias, transB=1)

@@ -37,11 +37,11 @@ def transform(node: Node) -> Results:
     height, width = lengths
     onnx_node = node.onnx_node()
     value = node.emit("reshape", node.plain(0), shape=(*type_.shape, 1))
-    value = emit_dft(onnx_node, value, width, False, True)
+    value = emit_dft(onnx_node, value, width, inverse=False, onesided=True)
     if (height, type_.shape[-2]) != (1, 1):
         rank = type_.rank + 1
         swapped = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
-        value = emit_dft(onnx_node, node.emit("transpose", value, perm=swapped), height, False, False)
+        value = emit_dft(onnx_node, node.emit("transpose", value, perm=swapped), height, inverse=False, onesided=False)
         value = node.emit("transpose", value, perm=swapped)
     shape = node.type_of(value).shape[:-1]
     parts = (emit_slice(onnx_node, value, len(shape), part, part + 1) for part in (0, 1))

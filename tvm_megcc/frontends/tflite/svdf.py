@@ -64,7 +64,7 @@ def svdf(node: Node) -> Results:
 
 @imports_hybrid("SVDF", fused=True)
 def hybrid_svdf(node: Node) -> Results:
-    weight_scales, asymmetric = scales(node, _FEATURES, 0), bool(node.option("AsymmetricQuantizeInputs", False))
+    weight_scales, asymmetric = scales(node, _FEATURES, 0), bool(node.option("AsymmetricQuantizeInputs", default=False))
     if len(weight_scales) > 1 or len(scales(node, _TIMES, 0)) > 1:
         raise Unsupported("weights with several scales are not supported")
     features = multiply_by_operand(node, node.plain(0), _FEATURES, weight_scales, asymmetric)

@@ -192,7 +192,7 @@ def get_item(node: Node) -> Results:
 def length(node: Node) -> Results:
     count = node.type(0).shape[0]
     if not isinstance(count, int):
-        raise Unsupported(f"counts a list of {node.type(0)}; {_ADVICE}")
+        raise Unsupported(f"the length of a list {node.type(0)} is not known at compile time; {_ADVICE}")
     return [node.constant(np.array(count), "int32")]
 
 

@@ -112,7 +112,7 @@ def transposed_shape(node: Node) -> Sequence[Dim]:
     convolved = [ceildiv(count, stride) for count, stride in zip(window_starts, attrs["strides"], strict=True)]
     if convolved != list(node.type(2).shape[1:3]):  # a convolution of the result has to have the operand's extents
         raise ShapeError(f"its shape is computed at run time, and the file states {list(stated.shape)} for the result, "
-                         f"which is none of {node.type(2)}")
+                         f"which a convolution does not shrink to the operand {node.type(2)}")
     return stated.shape
 
 
@@ -191,7 +191,7 @@ def pooled(node: Node, value: Value) -> Value:
 def resize(node: Node) -> Results:
     x, sizes = channels(node), node.dims(1, "size")
     if len(sizes) != 2:
-        raise ShapeError(f"wants two sizes, not {sizes}")
+        raise ShapeError(f"requires two sizes, not {sizes}")
     corners, half_pixel = bool(node.option("AlignCorners")), bool(node.option("HalfPixelCenters"))
     mode = "linear" if node.kind == "RESIZE_BILINEAR" else "nearest"
     before = node.type_of(x).shape

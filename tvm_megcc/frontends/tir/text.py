@@ -28,9 +28,9 @@ class FunctionText(Vectors):
 
     dim: converts an integer expression of TIR to an extent (`ir/dims.py`).
     names: the identifiers in scope.
-    temporaries: the buffers in the workspace, with the numbers of the first and the last of the function's outermost
-        statements that use them.
-    position: the number of the outermost statement that is printed.
+    temporaries: the buffers in the workspace, with their live ranges: the numbers of the first and the last of the
+        function's outermost statements that use them (`memory` extends them).
+    position: the number of the outermost statement that is being printed.
     """
 
     def __init__(self, analyzer: Analyzer, dim):
@@ -62,14 +62,22 @@ class FunctionText(Vectors):
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Prints `head { … }` around the lines of the scope; an `else` stands on the line of the brace before it."""
+        """Prints `head { … }` around the lines of the scope. An `else` continues the line of the brace before it."""
         self.lines.append(f"{self.lines.pop()} {head} {{" if head == "else" else f"{head} {{")
         with self.scope():
             yield
         self.lines.append("}")
 
     def extract_common(self, strings: list[str]) -> list[str]:
-        """Prints the definitions of common subexpressions. Returns the statement's strings without placeholders."""
+        """Prints definitions of variables for the common subexpressions of a statement, which is complete.
+
+        Args:
+            strings: the C of the statement, with placeholders for subexpressions (common_subexpressions.py).
+
+        Returns:
+            The strings, in which subexpressions or names of variables replace the placeholders. The next statement
+            begins with no subexpressions.
+        """
         lines, strings = self.subexpressions.extract_common(strings, self.name)
         self.subexpressions = None
         self.lines += lines
@@ -103,6 +111,8 @@ class FunctionText(Vectors):
             self.temporaries[buffer] = Temporary(name, dtype, size)
 
     def memory(self, source) -> Memory:
+        """Returns the memory of a buffer that is read or written, and extends the live range of a temporary to the
+        statement that is being printed."""
         if source in self.temporaries:
             temporary = self.temporaries[source]
             temporary.first = self.position if temporary.first < 0 else temporary.first

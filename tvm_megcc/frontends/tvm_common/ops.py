@@ -112,7 +112,7 @@ def pool(node: TvmNode) -> Values:
     a = node.attrs
     average = "avg" in node.op
     if average and a.ceil_mode and a.count_include_pad:
-        raise MegccError("TVM counts elements beyond the pads here, we do not")
+        raise MegccError("count_include_pad with ceil_mode: TVM divides by another number of elements than tvm_megcc")
     logical = f"NC{SPATIAL[len(a.strides)]}"
     x = node.transposed(node.inputs[0], a.layout, logical)
     (y,) = node.onnx("AveragePool" if average else "MaxPool", x, kernel_shape=ints(a.pool_size),

@@ -239,11 +239,11 @@ def real_fourier(node: OnnxNode) -> tuple[str, ...]:
     N."""
     from ..math.spectral import emit_dft
     if node.attr("normalized", 0) or not node.attr("onesided", 1) or node.attr("signal_ndim", 1) != 1:
-        raise MegccError("wants attributes normalized = 0, onesided = 1 and signal_ndim = 1")
+        raise MegccError("requires attributes normalized = 0, onesided = 1 and signal_ndim = 1")
     shape = node.type(0).shape
     if node.op_type == "Rfft":
         (value,) = node.emit("reshape", node.inputs[:1], shape=(*shape, 1))
-        return (emit_dft(node, value, shape[-1], False, True),)
+        return (emit_dft(node, value, shape[-1], inverse=False, onesided=True),)
     length = 2 * (shape[-2] - 1)
-    value = emit_dft(node, node.inputs[0], length, True, True)
+    value = emit_dft(node, node.inputs[0], length, inverse=True, onesided=True)
     return node.emit("reshape", (value,), shape=(*shape[:-2], length))

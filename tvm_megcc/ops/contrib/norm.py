@@ -44,7 +44,7 @@ def _rms_norm(node: OnnxNode, value: str, scale: str, axis: int, epsilon: float)
     axes, wide = tuple(range(axis_of(axis, rank), rank)), statistics_dtype(dtype)
     (value,) = cast_to(node, value, wide)
     (square,) = node.emit("mul", (value, value))
-    (mean,) = reduce(node, "reduce_mean", square, axes, True)
+    (mean,) = reduce(node, "reduce_mean", square, axes, keepdims=True)
     (inverse,) = node.emit("rsqrt", node.emit("add", (mean, number(node, node.attr("epsilon", epsilon), wide))))
     (value,) = cast_to(node, node.emit("mul", (value, inverse))[0], dtype)
     return emit_broadcast(node, "mul", (value, scale))[0], inverse

@@ -90,7 +90,7 @@ def _take_diagonals(node: OnnxNode, term: Term) -> Term:
             node.require_budget(type_.shape[first], type_.shape[first])
             identity = node.constant(np.eye(type_.shape[first], dtype=np.dtype(type_.dtype)).reshape(shape))
             (value,) = node.emit("mul", (term.value, identity))
-            (value,) = reduce(node, "reduce_sum", value, (second,), False)
+            (value,) = reduce(node, "reduce_sum", value, (second,), keepdims=False)
             term = Term(value, term.labels[:second] + term.labels[second + 1:])
     return term
 
@@ -100,7 +100,7 @@ def _sum_out(node: OnnxNode, term: Term, wanted: set[str]) -> Term:
     axes = tuple(axis for axis, label in enumerate(term.labels) if label not in wanted)
     if not axes:
         return term
-    (value,) = reduce(node, "reduce_sum", term.value, axes, False)
+    (value,) = reduce(node, "reduce_sum", term.value, axes, keepdims=False)
     return Term(value, "".join(label for label in term.labels if label in wanted))
 
 

@@ -33,7 +33,7 @@ class MatMul(Operator):
     @staticmethod
     def infer(attrs: Attrs, a: TensorType, b: TensorType, bias: TensorType | None = None) -> tuple[TensorType, ...]:
         if a.rank < 2 or b.rank < 2:
-            raise ShapeError(f"wants matrices, not {a} and {b}")
+            raise ShapeError(f"requires matrices, not {a} and {b}")
         m, k = a.shape[-2:][::-1] if attrs.trans_a else a.shape[-2:]
         kb, n = b.shape[-2:][::-1] if attrs.trans_b else b.shape[-2:]
         require_equal(k, kb, f"products of {a} and {b} do not match: sums over {k} and over {kb}")

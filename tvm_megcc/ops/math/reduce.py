@@ -182,7 +182,7 @@ def _log_sum_exp(node: OnnxNode, axes: tuple[int, ...]) -> tuple[str, ...]:
     """Emits log(sum(exp(x - max))) + max over axes, of which there is at least one."""
     keepdims, dtype = bool(node.attr("keepdims", 1)), node.type(0).dtype
     (x,) = cast_to(node, node.inputs[0], _accumulator_dtype("reduce_log_sum", dtype))
-    (top,) = reduce(node, "reduce_max", x, axes, True)
+    (top,) = reduce(node, "reduce_max", x, axes, keepdims=True)
     kind = np.dtype(node.type_of(x).dtype)
     for fn, limit in (("max", ml_dtypes.finfo(kind).min), ("min", ml_dtypes.finfo(kind).max)):
         (top,) = node.emit(fn, (top, node.constant(np.asarray(limit, kind))))
@@ -217,7 +217,7 @@ def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, 
         if kind in _IDENTITY_OVER_ONE_ELEMENT:
             return (value,)
         (with_axis,) = node.emit("reshape", (value,), shape=(*type_.shape, 1))
-        return reduce(node, kind, with_axis, (rank,), False)
+        return reduce(node, kind, with_axis, (rank,), keepdims=False)
     (value,) = cast_to(node, value, _accumulator_dtype(kind, type_.dtype))
     (result,) = node.emit(kind, (value,), axes=axes, keepdims=True)
     (result,) = cast_to(node, result, type_.dtype)

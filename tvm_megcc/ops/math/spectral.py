@@ -78,10 +78,11 @@ def emit_dft(node: OnnxNode, value: str, length: int, inverse: bool, onesided: b
     axis, parts = type_.rank - 2, type_.shape[-1]
     extent = type_.shape[axis]
     if parts not in (1, 2) or not isinstance(extent, int):
-        raise ShapeError(f"wants lines of real or complex numbers on the last axis, not {type_}")
+        raise ShapeError(f"requires [..., N, 1] of real or [..., N, 2] of complex numbers with a known N, not "
+                         f"{type_}")
     rows = length // 2 + 1 if inverse and onesided else length
     if inverse and onesided and parts != 2:
-        raise ShapeError("the inverse of a onesided spectrum wants complex numbers")
+        raise ShapeError("the inverse of a onesided spectrum requires complex numbers")
     if extent > rows:
         value = emit_slice(node, value, axis, 0, rows)
     elif extent < rows:
@@ -144,8 +145,8 @@ def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
         (value,) = node.emit("reshape", (value,), shape=(*signal.shape, 1))
         signal = node.type_of(value)
     length = node.type(2).shape[0] if node.has(2) else node.dims(3, "frame_length", signal.shape[1])[0]
-    why = (f"frames of {length} of {node.type(0)}; wants a signal [batch][N] or [batch][N][1 or 2], not shorter than a "
-           "frame")
+    why = (f"frames of {length} samples of {node.type(0)}; requires a signal [batch][N] or [batch][N][1 or 2] of at "
+           "least one frame")
     if signal.rank != 3 or not (isinstance(length, int) or signal.is_static):
         raise ShapeError(why)
     if isinstance(length, int):
@@ -156,7 +157,7 @@ def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
     if node.has(2):
         (window,) = node.emit("reshape", node.inputs[2:3], shape=(length, 1))
         (value,) = node.emit("mul", (value, window))
-    return (emit_dft(node, value, length, False, bool(node.attr("onesided", 1))),)
+    return (emit_dft(node, value, length, inverse=False, onesided=bool(node.attr("onesided", 1))),)
 
 
 def _dft_of_symbolic_frames(node: OnnxNode, value: str, length: Dim) -> str:
@@ -226,7 +227,7 @@ def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
 
 def _require_square(x: TensorType) -> None:
     """Raises ShapeError unless the last two axes have equal extents."""
-    why = f"wants square matrices, not {x}"
+    why = f"requires square matrices, not {x}"
     if x.rank < 2:
         raise ShapeError(why)
     require_equal(x.shape[-1], x.shape[-2], why)

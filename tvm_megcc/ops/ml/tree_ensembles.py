@@ -32,7 +32,7 @@ def feature_matrix(node: OnnxNode) -> str:
     """Emits the node's operand as a matrix [N, F]; a vector is one row. Raises ShapeError for other ranks."""
     type_ = node.type_of(node.inputs[0])
     if type_.rank not in (1, 2):
-        raise ShapeError(f"wants rows of features, not {type_}")
+        raise ShapeError(f"requires rows of features, not {type_}")
     if type_.rank == 2:
         return node.inputs[0]
     return node.emit("reshape", node.inputs[:1], shape=(1, type_.shape[0]))[0]
@@ -148,7 +148,7 @@ def _emit_trees(node: OnnxNode, ensemble: Ensemble, targets: int, fold: str) -> 
     if type_.dtype not in ("float32", "float64"):
         (x,) = cast_to(node, x, "float32")
     if not isinstance(type_.shape[1], int):
-        raise ShapeError(f"wants a known number of features, not {type_}")
+        raise ShapeError(f"requires a known number of features, not {type_}")
     tables = ensemble.tables(node.type_of(x).dtype, type_.shape[1], targets)
     (sums,) = node.emit("trees", (x, *map(node.constant, tables)), targets=targets,
                         fold="sum" if fold == "AVERAGE" else fold.lower())

@@ -97,10 +97,10 @@ class Ensemble:
         children = np.array([(branch.true, branch.false) for branch in self.branches], np.int64).reshape(-1, 2)
         for indices in (children, np.array(self.roots, np.int64)):
             if indices.size and (indices.min() < -leaves or indices.max() >= branches):
-                raise ShapeError("leads to a node that is not there")
+                raise ShapeError("has a branch to a node that does not exist")
         wrong = [branch.feature for branch in self.branches if not 0 <= branch.feature < features]
         if wrong:
-            raise ShapeError(f"asks for feature {wrong[0]} of {features}, and the first one is 0")
+            raise ShapeError(f"compares feature {wrong[0]}; the features are 0 to {features - 1}")
         wrong = [target for leaf in self.leaves for target, _ in leaf if not 0 <= target < targets]
         if wrong:
             raise ShapeError(f"has a leaf for target {wrong[0]} of {targets}")
@@ -170,7 +170,7 @@ def _equal(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
             e.write_row(index, yes, following, b.feature, value, not missing)
         else:
             below = e.add_row()
-            e.write_row(index, below, following, b.feature, value, False)
+            e.write_row(index, below, following, b.feature, value, nan_second=False)
             e.write_row(below, no, yes, b.feature, _below(value), missing)
         index = following
 
@@ -249,7 +249,7 @@ def read_by_index(attr: Callable) -> Ensemble:
     branches = []
     for feature, yes_leaf, yes, no_leaf, no, split, mode, nan in zip(*columns, splits, modes, missing, strict=True):
         if min(yes, no) < 0:
-            raise ShapeError("leads to a node that is not there")
+            raise ShapeError("has a branch to a node that does not exist")
         values = (float(split),)
         if MODES[mode] == "BRANCH_MEMBER":
             values = next(sets, ())

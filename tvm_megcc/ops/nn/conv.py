@@ -34,11 +34,11 @@ class Conv2d(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 4 or w.rank != 4:
-            raise ShapeError(f"wants operands of rank 4, not {x} and {w}")
+            raise ShapeError(f"requires operands of rank 4, not {x} and {w}")
         require_known_weights(w)
         outputs, inputs = w.shape[:2]
         if inputs * attrs.groups != x.shape[1]:
-            raise ShapeError(f"weights {w} want {inputs * attrs.groups} input channels, {x} has {x.shape[1]}")
+            raise ShapeError(f"weights {w} require {inputs * attrs.groups} input channels, {x} has {x.shape[1]}")
         if outputs % attrs.groups:
             raise ShapeError(f"{outputs} output channels do not divide into {attrs.groups} groups")
         if b is not None and b.shape != (outputs,):

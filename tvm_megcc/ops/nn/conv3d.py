@@ -30,7 +30,7 @@ class Conv3d(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 5 or w.rank != 5:
-            raise ShapeError(f"wants operands of rank 5, not {x} and {w}")
+            raise ShapeError(f"requires operands of rank 5, not {x} and {w}")
         require_known_weights(w)
         if w.shape[1] * attrs.groups != x.shape[1] or w.shape[0] % attrs.groups:
             raise ShapeError(f"weights {w} in {attrs.groups} groups do not fit {x}")

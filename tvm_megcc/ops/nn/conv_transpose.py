@@ -37,10 +37,10 @@ class Conv2dTranspose(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 4 or w.rank != 4:
-            raise ShapeError(f"wants operands of rank 4, not {x} and {w}")
+            raise ShapeError(f"requires operands of rank 4, not {x} and {w}")
         require_known_weights(w)
         if x.shape[1] != w.shape[0] or w.shape[0] % attrs.groups:
-            raise ShapeError(f"weights {w} in {attrs.groups} groups want {w.shape[0]} input channels, {x} has "
+            raise ShapeError(f"weights {w} in {attrs.groups} groups require {w.shape[0]} input channels, {x} has "
                              f"{x.shape[1]}")
         outputs = w.shape[1] * attrs.groups
         if b is not None and b.shape != (outputs,):

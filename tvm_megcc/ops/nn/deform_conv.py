@@ -37,7 +37,7 @@ class DeformConv(Operator):
     def infer(attrs: Attrs, x: TensorType, w: TensorType, offset: TensorType, b: TensorType | None = None,
               mask: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 4 or w.rank != 4 or offset.rank != 4:
-            raise ShapeError(f"wants operands of rank 4, not {x}, {w} and {offset}: only images are supported")
+            raise ShapeError(f"requires operands of rank 4, not {x}, {w} and {offset}: only images are supported")
         require_known_weights(w)
         if w.shape[1] * attrs.groups != x.shape[1] or w.shape[0] % attrs.groups or x.shape[1] % attrs.offset_groups:
             raise ShapeError(f"weights {w} in {attrs.groups} groups, offsets in {attrs.offset_groups}, do not fit {x}")

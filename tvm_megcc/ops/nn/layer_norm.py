@@ -48,4 +48,4 @@ def _case(shape: tuple[int, ...], weight: bool = True, bias: bool = True, epsilo
 
 
 LayerNorm.cases = (_case((2, 5, 37)), _case((3, 384), epsilon=1e-12), _case((7, 3), bias=False),
-                   _case((4, 1), weight=False), _case((16,), False, False), _case((1, 2, 3, 64)))
+                   _case((4, 1), weight=False), _case((16,), weight=False, bias=False), _case((1, 2, 3, 64)))

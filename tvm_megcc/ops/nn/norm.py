@@ -62,9 +62,9 @@ def _batch_norm_in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
     """Imports batch norm in training mode: normalises by the batch's statistics, and returns the running ones too."""
     x, (scale, bias, *running) = node.type(0), node.inputs[1:5]
     axes, momentum = (0, *range(2, x.rank)), float(node.attr("momentum", 0.9))
-    (mean,) = reduce(node, "reduce_mean", node.inputs[0], axes, True)
+    (mean,) = reduce(node, "reduce_mean", node.inputs[0], axes, keepdims=True)
     (centred,) = node.emit("sub", (node.inputs[0], mean))
-    (variance,) = reduce(node, "reduce_mean", node.emit("mul", (centred, centred))[0], axes, True)
+    (variance,) = reduce(node, "reduce_mean", node.emit("mul", (centred, centred))[0], axes, keepdims=True)
     (y,) = node.emit("mul", (centred, _inverse_root(node, variance, epsilon)))
     scale, bias = (_per_channel(node, *cast_to(node, value, x.dtype), x.rank) for value in (scale, bias))
     (y,) = node.emit("mul", (y, scale))
@@ -99,10 +99,10 @@ def _normalise(node: OnnxNode, value: str, axes: Sequence[int], epsilon: float) 
     """
     dtype = node.type_of(value).dtype
     (value,) = cast_to(node, value, statistics_dtype(dtype))
-    (mean,) = reduce(node, "reduce_mean", value, tuple(axes), True)
+    (mean,) = reduce(node, "reduce_mean", value, tuple(axes), keepdims=True)
     (centred,) = node.emit("sub", (value, mean))
     (square,) = node.emit("mul", (centred, centred))
-    (variance,) = reduce(node, "reduce_mean", square, tuple(axes), True)
+    (variance,) = reduce(node, "reduce_mean", square, tuple(axes), keepdims=True)
     inverse = _inverse_root(node, variance, epsilon)
     (value,) = cast_to(node, node.emit("mul", (centred, inverse))[0], dtype)
     return value, mean, inverse
@@ -152,7 +152,7 @@ def rms_norm(node: OnnxNode) -> tuple[str, ...]:
     rank = node.type(0).rank
     axes = tuple(range(axis_of(node.attr("axis", -1), rank), rank))
     (x,) = cast_to(node, node.inputs[0], statistics_dtype(node.type(0).dtype))
-    (mean,) = reduce(node, "reduce_mean", node.emit("mul", (x, x))[0], axes, True)
+    (mean,) = reduce(node, "reduce_mean", node.emit("mul", (x, x))[0], axes, keepdims=True)
     (value,) = node.emit("mul", (x, _inverse_root(node, mean, node.attr("epsilon", 1e-5))))
     (value,) = cast_to(node, value, node.type(1).dtype)
     return node.emit("mul", (value, node.inputs[1]))
@@ -181,7 +181,7 @@ def group_norm(node: OnnxNode) -> tuple[str, ...]:
 def lp_norm(node: OnnxNode) -> tuple[str, ...]:
     """Imports LpNormalization: divides by the L1 or L2 norm (attribute `p`) along an axis."""
     axis = axis_of(node.attr("axis", -1), node.type(0).rank)
-    (norm,) = reduce(node, f"reduce_l{node.attr('p', 2)}", node.inputs[0], (axis,), True)
+    (norm,) = reduce(node, f"reduce_l{node.attr('p', 2)}", node.inputs[0], (axis,), keepdims=True)
     dtype = node.type(0).dtype
     (norm,) = node.emit("max", (norm, number(node, np.finfo(dtype).tiny, dtype)))  # so that zeros give 0, not NaN
     return node.emit("div", (node.inputs[0], norm))

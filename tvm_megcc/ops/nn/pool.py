@@ -37,7 +37,7 @@ class _Pool(Operator):
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         axes = len(attrs.kernel)
         if x.rank != 2 + axes:
-            raise ShapeError(f"windows over {axes} axes want an operand of rank {2 + axes}, not {x}")
+            raise ShapeError(f"windows over {axes} axes require an operand of rank {2 + axes}, not {x}")
         spatial = [output_extent(x.shape[2 + i], attrs.kernel[i], attrs.strides[i], attrs.dilations[i],
                                  attrs.pads[i], attrs.pads[axes + i], bool(attrs.ceil)) for i in range(axes)]
         return (TensorType(x.dtype, (*x.shape[:2], *spatial)),)
@@ -241,7 +241,7 @@ def lp_pool(node: OnnxNode) -> tuple[str, ...]:
 def global_lp_pool(node: OnnxNode) -> tuple[str, ...]:
     """Imports GlobalLpPool: the p-th root of the sum of p-th powers over the spatial axes."""
     axes = tuple(range(2, node.type(0).rank))
-    return _lp_norm(node, lambda powers: reduce(node, "reduce_sum", powers, axes, True))
+    return _lp_norm(node, lambda powers: reduce(node, "reduce_sum", powers, axes, keepdims=True))
 
 
 def _lp_norm(node: OnnxNode, emit_sum: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
@@ -282,7 +282,7 @@ class _GlobalPool(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         if x.rank < 3:
-            raise ShapeError(f"wants an operand with spatial axes, not {x}")
+            raise ShapeError(f"requires an operand with spatial axes, not {x}")
         return (TensorType(x.dtype, (*x.shape[:2], *(1 for _ in x.shape[2:]))),)
 
 

@@ -59,8 +59,8 @@ def _emit_matmul(node: OnnxNode, first: int, second: int, zeros: tuple[int, int]
     if are_matrices and a_zero is not None and b_zero is not None:
         return node.emit("matmul_integer", (a, b), **attrs, a_zero=a_zero)
     if not are_matrices or b_zero is None or not node.is_const(second) or node.type(zeros[0]).size != 1:
-        centred = (_subtract_zero_point(node, first, zeros[0], False),
-                   _subtract_zero_point(node, second, zeros[1], True))
+        centred = (_subtract_zero_point(node, first, zeros[0], column=False),
+                   _subtract_zero_point(node, second, zeros[1], column=True))
         return node.emit("matmul", centred, trans_a=0, trans_b=0)
     # The zero point of a is computed at run time: sum((a - z) * b) = sum(a * b) - z * sum(b).
     (sums,) = node.emit("matmul_integer", (a, b), **attrs, a_zero=0)
@@ -81,7 +81,7 @@ def qlinear_matmul(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearMatMul. Operands: A, its scale and zero point, B, its scale and zero point, scale and zero point
     of the result."""
     (sums,) = _emit_matmul(node, 0, 3, (2, 5))
-    scale = emit_broadcast(node, "mul", (_per_row(node, node.inputs[1], False), node.inputs[4]))[0]
+    scale = emit_broadcast(node, "mul", (_per_row(node, node.inputs[1], column=False), node.inputs[4]))[0]
     return _requantize(node, sums, scale, 6)
 
 
@@ -140,7 +140,7 @@ def conv_integer(node: OnnxNode) -> tuple[str, ...]:
     sums = _emit_integer_conv(node, 0, 1)
     if sums:
         return sums
-    x, w = _subtract_zero_point(node, 0, 2, True), _centred_weights(node, 1, 3)
+    x, w = _subtract_zero_point(node, 0, 2, column=True), _centred_weights(node, 1, 3)
     return cast_to(node, *_emit_float_conv(node, x, w), "int32")
 
 
@@ -149,7 +149,7 @@ def qlinear_conv(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearConv. Operands: X, its scale and zero point, W, its scale and zero point, scale and zero point of
     the result, bias int32 [M]."""
     integer_sums = _emit_integer_conv(node, 0, 3, 8)
-    (sums,) = integer_sums or _emit_float_conv(node, _subtract_zero_point(node, 0, 2, True),
+    (sums,) = integer_sums or _emit_float_conv(node, _subtract_zero_point(node, 0, 2, column=True),
                                                _centred_weights(node, 3, 5))
     rank = node.type(0).rank
     if node.has(8) and not integer_sums:

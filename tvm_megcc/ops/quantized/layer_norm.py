@@ -33,7 +33,7 @@ class LayerNormQuantised(Operator):
               bias: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.dtype not in INT8_TYPES or attrs.dtype not in INT8_TYPES or x.rank < 1:
             raise ShapeError(f"normalises lines of {x} as {attrs.dtype}; both are {' or '.join(INT8_TYPES)}")
-        require_at_most(x.shape[-1], MAX_LENGTH, f"squares of {x.shape[-1]} numbers have no room")
+        require_at_most(x.shape[-1], MAX_LENGTH, f"a sum of {x.shape[-1]} squares exceeds its accumulator")
         require_shape(scales.shape, (2,), f"scales {scales}")
         for operand in filter(None, (weight, bias)):
             require_shape(operand.shape, x.shape[-1:], f"operand {operand} for lines of {x}")
@@ -68,4 +68,4 @@ def _case(shape: tuple[int, ...], dtype: str, x_zero: int, result: str, zero: in
 LayerNormQuantised.cases = (
     _case((2, 5, 37), "int8", -128, "int8", 127), _case((3, 384), "uint8", 255, "uint8", 0),
     _case((7, 3), "int8", 5, "uint8", 100, bias=False), _case((4, 1), "uint8", 0, "int8", -128, weight=False),
-    _case((1, 2, 64), "int8", 127, "int8", -3, False, False))
+    _case((1, 2, 64), "int8", 127, "int8", -3, weight=False, bias=False))

@@ -79,7 +79,7 @@ class LogSoftmaxFixed(Operator):
         axis = axis_of(attrs.axis, x.rank)
         if x.dtype not in ("int8", "uint8") or (tables.dtype, tables.shape) != ("int32", (TABLES_LENGTH,)):
             raise ShapeError(f"log-softmax of {x} with tables of {tables}")
-        require_at_most(x.shape[axis], MAX_LENGTH, f"sums of {x.shape[axis]} exponentials have no room")
+        require_at_most(x.shape[axis], MAX_LENGTH, f"a sum of {x.shape[axis]} exponentials exceeds its accumulator")
         return (x,)
 
     @staticmethod

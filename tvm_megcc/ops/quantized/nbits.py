@@ -302,9 +302,10 @@ def _int8_case(a: tuple[int, ...], rows: int, bits: int, block: int, offset: boo
 
 
 MatMulNBits.cases = (
-    _float_case((1, 64), 40, 4, 16), _float_case((1, 128), 33, 4, 32, True, True), _float_case((5, 96), 70, 8, 32),
-    _float_case((2, 3, 75), 17, 4, 16, True, True), _float_case((9, 256), 64, 4, 256),
-    _float_case((1, 33), 5, 8, 128, True), _float_case((13, 40), 3, 4, 40, True, True))
+    _float_case((1, 64), 40, 4, 16), _float_case((1, 128), 33, 4, 32, offset=True, bias=True),
+    _float_case((5, 96), 70, 8, 32), _float_case((2, 3, 75), 17, 4, 16, offset=True, bias=True),
+    _float_case((9, 256), 64, 4, 256), _float_case((1, 33), 5, 8, 128, offset=True),
+    _float_case((13, 40), 3, 4, 40, offset=True, bias=True))
 QuantizeBlocks.cases = tuple(Case(
     (f32(*shape),), {"multiple": most, "part": part}, values={0: x}) for shape, most, part, x in (
     ((3, 64), 32, 32, np.random.default_rng(0).standard_normal((3, 64))),
@@ -313,11 +314,12 @@ QuantizeBlocks.cases = tuple(Case(
     ((1, 1), 32, 32, [[-2.5]]),
     ((1, 160), 64, 32, np.where(np.arange(160) == 40, np.inf, np.where(np.arange(160) == 70, np.nan, np.arange(160))))))
 MatMulNBitsInt8.cases = (
-    _int8_case((1, 64), 40, 4, 32, float16_scales=True), _int8_case((1, 128), 33, 4, 32, True, True),
-    _int8_case((5, 96), 70, 8, 32), _int8_case((2, 3, 75), 17, 4, 16, True, True),
-    _int8_case((9, 256), 64, 8, 16, float16_scales=True), _int8_case((1, 33), 5, 8, 128, True),
-    _int8_case((7, 320), 131, 4, 64, True, float16_scales=True), _int8_case((4, 64), 35, 4, 32, True, extreme=True),
-    _int8_case((4, 64), 34, 8, 32, extreme=True), _int8_case((6, 64), 33, 8, 32, True, extreme=True),
+    _int8_case((1, 64), 40, 4, 32, float16_scales=True), _int8_case((1, 128), 33, 4, 32, offset=True, bias=True),
+    _int8_case((5, 96), 70, 8, 32), _int8_case((2, 3, 75), 17, 4, 16, offset=True, bias=True),
+    _int8_case((9, 256), 64, 8, 16, float16_scales=True), _int8_case((1, 33), 5, 8, 128, offset=True),
+    _int8_case((7, 320), 131, 4, 64, offset=True, float16_scales=True),
+    _int8_case((4, 64), 35, 4, 32, offset=True, extreme=True), _int8_case((4, 64), 34, 8, 32, extreme=True),
+    _int8_case((6, 64), 33, 8, 32, offset=True, extreme=True),
     _int8_case((5, 256), 33, 4, 128, float16_scales=True, has_a_scale=False),
     _int8_case((3, 96), 35, 4, 32, extreme=True, has_a_scale=False),
     _int8_case((2, 48), 9, 8, 16, bias=True, has_a_scale=False),

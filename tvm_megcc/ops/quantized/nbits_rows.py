@@ -62,10 +62,11 @@ def _case(indices: npt.ArrayLike, rows: int, depth: int, bits: int, block: int, 
 
 
 NBitsRows.cases = (
-    _case([[3, 39, -40]], 40, 64, 4, 32), _case([0, 16], 17, 75, 4, 16, "", True, dtype="int64"),
+    _case([[3, 39, -40]], 40, 64, 4, 32), _case([0, 16], 17, 75, 4, 16, "", offset=True, dtype="int64"),
     _case([[5], [2]], 70, 96, 8, 32, float16_scales=True), _case([69, 0, -1], 70, 96, 8, 32, "matmul_nbits"),
-    _case([4, 32], 33, 75, 4, 16, "matmul_nbits", True), _case([2, 1], 3, 33, 8, 128, "matmul_nbits", True),
+    _case([4, 32], 33, 75, 4, 16, "matmul_nbits", offset=True),
+    _case([2, 1], 3, 33, 8, 128, "matmul_nbits", offset=True),
     *(_case([[0, 39, 17, -3]], 40, depth, bits, block, "matmul_nbits_int8", offset, half)
       for bits in (4, 8) for depth, block in ((64, 32), (75, 16), (130, 64)) for offset in (False, True)
       for half in (False, True)),
-    _case([1], 41, 64, 4, 32, "matmul_nbits_int8", True))
+    _case([1], 41, 64, 4, 32, "matmul_nbits_int8", offset=True))

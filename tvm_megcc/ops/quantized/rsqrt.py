@@ -67,7 +67,7 @@ class L2Fixed(Operator):
         axis = axis_of(attrs.axis, x.rank)
         if x.dtype not in ("int8", "uint8"):
             raise ShapeError(f"normalisation of {x}")
-        require_at_most(x.shape[axis], MAX_LENGTH, f"sums of {x.shape[axis]} squares have no room")
+        require_at_most(x.shape[axis], MAX_LENGTH, f"a sum of {x.shape[axis]} squares exceeds its accumulator")
         return (x,)
 
     @staticmethod

@@ -50,7 +50,7 @@ class SoftmaxWide(Operator):
             raise ShapeError(f"softmax of {x} with tables of {tables}")
         if not 0 <= attrs.significand < 2**31 or not -31 <= attrs.shift <= 30:
             raise ShapeError(f"a factor of {attrs.significand} * 2^{attrs.shift - 31}")
-        require_at_most(x.shape[axis], MAX_LENGTH, f"sums of {x.shape[axis]} exponentials have no room")
+        require_at_most(x.shape[axis], MAX_LENGTH, f"a sum of {x.shape[axis]} exponentials exceeds its accumulator")
         return (TensorType(x.dtype, x.shape),)
 
     @staticmethod

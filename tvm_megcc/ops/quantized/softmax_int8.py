@@ -89,7 +89,7 @@ class SoftmaxFixed(Operator):
         is_table = table.dtype == "int32" and table.rank == 1 and 1 <= number(table.shape[0]) <= 256
         if x.dtype not in ("int8", "uint8") or not is_table:
             raise ShapeError(f"softmax of {x} with a table of {table}")
-        require_at_most(x.shape[axis], MAX_LENGTH, f"sums of {x.shape[axis]} exponentials have no room")
+        require_at_most(x.shape[axis], MAX_LENGTH, f"a sum of {x.shape[axis]} exponentials exceeds its accumulator")
         return (TensorType("int16" if attrs.get("wide") else x.dtype, x.shape),)
 
     @staticmethod
@@ -145,5 +145,5 @@ def _case(shape: tuple[int, ...], axis: int, dtype: str, scale: float, wide: boo
 SoftmaxFixed.cases = (
     _case((3, 12), 1, "int8", 0.1), _case((2, 5, 7), 1, "uint8", 0.02), _case((1, 1001), 1, "uint8", 0.2),
     _case((4, 1), 1, "int8", 1.5), _case((7, 3), 0, "int8", 0.004), _case((2, 6, 3, 5), 3, "int8", 0.05),
-    _case((2, 6, 3, 5), 1, "int8", 0.05), _case((3, 12), 1, "int8", 0.1, True),
-    _case((2, 5, 7), 1, "uint8", 0.02, True))
+    _case((2, 6, 3, 5), 1, "int8", 0.05), _case((3, 12), 1, "int8", 0.1, wide=True),
+    _case((2, 5, 7), 1, "uint8", 0.02, wide=True))

@@ -32,7 +32,7 @@ def _seed(node: OnnxNode) -> int | None:
     """Returns attribute seed as an integer, None if it is absent; raises MegccError if it is out of range."""
     seed = node.attr("seed")
     if seed is not None and (not math.isfinite(seed) or not 0 <= int(seed) < 2**32):
-        raise MegccError(f"its seed is {seed}; wants 0 to {2**32 - 1}")
+        raise MegccError(f"its seed is {seed}; it has to be from 0 to {2**32 - 1}")
     return None if seed is None else int(seed)
 
 
@@ -107,7 +107,7 @@ def multinomial(node: OnnxNode) -> tuple[str, ...]:
     x, dtype = node.type(0), element_type(node.attr("dtype", 6))
     samples = node.attr("sample_size", 1)
     if x.rank != 2 or dtype not in ("int32", "int64"):
-        raise MegccError(f"draws {dtype} of {x}; wants [rows, classes], and gives int32 or int64")
+        raise MegccError(f"samples {dtype} from {x}; requires operands [rows, classes] and results of int32 or int64")
     (rows, classes) = x.shape
     require_at_most(1, classes, f"draws one of the classes of {x}")
     weights = onnx_operator(node, "Softmax", cast_to(node, node.inputs[0], "float32")[0], axis=-1)

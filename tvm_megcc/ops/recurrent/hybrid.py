@@ -104,7 +104,7 @@ class RecurrentSteps(Operator):
     def infer(attrs: Attrs, x: TensorType, r: TensorType, *others: TensorType | None) -> tuple[TensorType, ...]:
         scales, peepholes, norms, projection, bias, initial_h, initial_c = (*others, *(None,) * (7 - len(others)))
         if x.rank != 3 or r.rank != 2 or (projection is not None and projection.rank != 2):
-            raise ShapeError(f"wants operands of rank 3 and 2, not {x}, {r} and {projection}")
+            raise ShapeError(f"requires operands of rank 3 and 2, not {x}, {r} and {projection}")
         (steps, batch, columns), (rows, h_size), gates = x.shape, r.shape, attrs.gates
         units = h_size if projection is None else projection.shape[1]
         require_shape((columns, rows), (gates * units, gates * units),
@@ -112,7 +112,7 @@ class RecurrentSteps(Operator):
         if gates not in (1, 3, 4) or (gates == 1 and (projection, peepholes, norms, initial_c) != (None,) * 4):
             raise ShapeError(f"{gates} gates with these operands")
         if r.dtype not in ("int8", "float32") or (r.dtype == "int8") != (scales is not None):
-            raise ShapeError(f"wants weights of int8 with scales or of float32, not {r} with {scales}")
+            raise ShapeError(f"requires weights of int8 with scales or of float32, not {r} with {scales}")
         if not all(0 <= clip < float("inf") for clip in (attrs.cell_clip, attrs.projection_clip)):
             raise ShapeError(f"clips cells at {attrs.cell_clip}, projections at {attrs.projection_clip}")
         wanted = [(x, "float32", x.shape), (scales, "float32", (gates + 1,)), (peepholes, "float32", (3, units)),
@@ -121,7 +121,7 @@ class RecurrentSteps(Operator):
         for operand, dtype, shape in wanted:
             if operand is not None:
                 if operand.dtype != dtype:
-                    raise ShapeError(f"wants {dtype}, not {operand}")
+                    raise ShapeError(f"requires {dtype}, not {operand}")
                 require_shape(operand.shape, shape, f"operand {operand} should be {list(shape)}")
         types = {"Y": TensorType("float32", (steps, batch, h_size)), "Y_h": TensorType("float32", (batch, h_size)),
                  "Y_c": TensorType("float32", (batch, units))}

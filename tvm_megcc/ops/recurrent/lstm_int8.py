@@ -153,7 +153,7 @@ class LstmFixed(Operator):
               projection_bias: TensorType | None = None, initial_h: TensorType | None = None,
               initial_c: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 3 or r.rank != 2 or (projection is not None and projection.rank != 2):
-            raise ShapeError(f"wants operands of rank 3 and 2, not {x} and {r}")
+            raise ShapeError(f"requires operands of rank 3 and 2, not {x} and {r}")
         (steps, batch, columns), (rows, h_size) = x.shape, r.shape
         units = h_size if projection is None else projection.shape[1]
         gates = 3 if attrs.coupled else 4
@@ -167,10 +167,10 @@ class LstmFixed(Operator):
         for operand, dtype, shape in wanted:
             if operand is not None:
                 if operand.dtype != dtype:
-                    raise ShapeError(f"wants {dtype}, not {operand}")
+                    raise ShapeError(f"requires {dtype}, not {operand}")
                 require_shape(operand.shape, shape, f"operand {operand} should be {list(shape)}")
         if (norms is None) != (norm_bias is None) or (projection is None) != (projection_bias is None):
-            raise ShapeError("normalised gates, and projections, want weights and a bias")
+            raise ShapeError("layer normalization and projection require both weights and a bias")
         if peepholes is not None:
             require_at_most(h_size, units, f"{h_size} results of {units} units with peepholes")
         if not 0 <= attrs.cell_bits <= MAX_CELL_BITS:

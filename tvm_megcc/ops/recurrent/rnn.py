@@ -57,7 +57,7 @@ class Recurrent(Operator):
     def infer(cls, attrs: Attrs, x: TensorType, r: TensorType, lengths: TensorType | None = None,
               *others: TensorType | None) -> tuple[TensorType, ...]:
         if x.rank != 3 or r.rank != 3:
-            raise ShapeError(f"wants operands of rank 3, not {x} and {r}")
+            raise ShapeError(f"requires operands of rank 3, not {x} and {r}")
         (steps, batch, columns), (directions, rows, units) = x.shape, r.shape
         scale_index = cls.operands.index("r_scale?") - 3  # in `others`, which begin with the fourth operand
         scale = others[scale_index] if len(others) > scale_index else None

@@ -189,8 +189,8 @@ def _beam_search(attrs: Attrs, scores: np.ndarray) -> list[tuple[tuple[int, ...]
             if prefix and (parent := rank_of.get(prefix[:-1])) is not None:
                 token_after = _log_sum(token_after, _extension_score(beam[parent], prefix[-1]) + frame[prefix[-1]])
             blank_after = _log_sum(blank, token) + frame[attrs.blank]
-            candidates.append(_Candidate(_log_sum(blank_after, token_after), False, rank, 0,
-                                         _Hypothesis(prefix, blank_after, token_after)))
+            candidates.append(_Candidate(_log_sum(blank_after, token_after), is_longer=False, rank=rank, column=0,
+                                         hypothesis=_Hypothesis(prefix, blank_after, token_after)))
         # Sequences that are longer by a token.
         for rank, hypothesis in enumerate(beam):
             prefix = hypothesis.prefix
@@ -204,7 +204,8 @@ def _beam_search(attrs: Attrs, scores: np.ndarray) -> list[tuple[tuple[int, ...]
                 longer = (*prefix, int(column))
                 if longer not in rank_of:
                     score = float(total[column])
-                    candidates.append(_Candidate(score, True, rank, int(column), _Hypothesis(longer, -inf, score)))
+                    candidates.append(_Candidate(score, is_longer=True, rank=rank, column=int(column),
+                                                 hypothesis=_Hypothesis(longer, -inf, score)))
         candidates = sorted((candidate for candidate in candidates if candidate.score > -inf),
                             key=lambda candidate: (-candidate.score, *candidate[1:4]))[:attrs.beam]
         beam = [candidate.hypothesis for candidate in candidates]
@@ -322,7 +323,7 @@ def _max_tokens(node: OnnxNode) -> int:
     """Returns attribute `most`, by default the number of frames; raises ShapeError if neither is known."""
     type_ = node.type(0)
     if type_ is None or type_.rank != 3:
-        raise ShapeError(f"takes scores [batch, frames, classes], not {type_}")
+        raise ShapeError(f"requires scores [batch, frames, classes], not {type_}")
     tokens: object = node.attr("most", type_.shape[1] if isinstance(type_.shape[1], int) else None)
     if type(tokens) is not int or tokens < 1:
         raise ShapeError("needs the attribute 'most', how many tokens there are at most")

@@ -40,7 +40,7 @@ class Labels(Operator):
             raise ShapeError(f"labels of tokens {tokens}: bytes {table}, ends {ends}")
         require_shape(numbers.shape, tokens.shape[:1], f"numbers {numbers} of tokens {tokens}")
         if not 1 <= attrs.most <= MAX_TEXT_BYTES:
-            raise ShapeError(f"a text of {attrs.most} bytes; up to {MAX_TEXT_BYTES} are supported")
+            raise ShapeError(f"strings of {attrs.most} bytes; 1 to {MAX_TEXT_BYTES} are supported")
         return TensorType("uint8", (tokens.shape[0], attrs.most)), TensorType("int64", tokens.shape[:1])
 
     @staticmethod
@@ -71,7 +71,7 @@ def import_labels(node: OnnxNode) -> tuple[str, ...]:
     """Imports Labels of the domain megcc, with the operands and results of `Labels`; table and ends are constants.
     Attributes: `most`; `strip`, by default 0."""
     if len(node.inputs) != 4:
-        raise ShapeError("takes tokens, numbers, bytes and ends")
+        raise ShapeError("requires the operands tokens, numbers, bytes and ends")
     table, ends = node.const(2, "bytes"), node.const(3, "ends")
     assert table is not None and ends is not None, "both are inputs"
     if table.dtype != np.uint8 or ends.dtype != np.int32 or ends.ndim != 1 or len(table) > MAX_TEXT_BYTES \

@@ -70,7 +70,7 @@ def tf_idf(node: OnnxNode) -> tuple[str, ...]:
     strings, starts, columns = node.strings("pool_strings"), node.attr("ngram_counts"), node.attr("ngram_indexes")
     pool = (node.attr("pool_int64s") or []) if strings is None else strings.tolist()
     if (strings is not None) != node.is_string(0):
-        raise MegccError("counts strings among numbers, or numbers among strings")
+        raise MegccError("has a pool of strings for an operand of numbers, or a pool of numbers for strings")
     if mode not in ("TF", "IDF", "TFIDF"):
         raise MegccError(f"has mode {mode}; TF, IDF and TFIDF are supported")
     grams: dict[tuple[int, ...], int] = {}

@@ -38,7 +38,9 @@ class Extent(Operator):
     the operand, unchanged.
 
     Attributes: `symbol`; `element`, the index of the element in row-major order; `bound`, the largest value, None for
-    no limit; `required`: the bound is checked even if nothing depends on the symbol.
+    no limit; `required`: no extent depends on the symbol, but the run has to check its value. It is the check of a
+    branch that was removed because it is impossible for the shapes of the inputs: with bound 0, the run fails if the
+    condition chooses that branch.
     """
 
     kind = EXTENT
@@ -78,7 +80,7 @@ class NonZero(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         if x.rank < 1:
-            raise ShapeError(f"wants an axis to count along, not {x}")
+            raise ShapeError(f"requires an axis to count along, not {x}")
         return (TensorType("int64", (x.rank, attrs.count)),)
 
     @staticmethod

@@ -40,7 +40,7 @@ class Unique(Operator):
         keys = [tuple((value != value, 0 if value != value else value) for value in row) for row in rows.tolist()]
         groups = sorted(set(keys)) if attrs.sorted else list(dict.fromkeys(keys))
         if len(groups) > attrs.count:
-            raise ShapeError(f"found {len(groups)} different slices where there is room for {attrs.count}")
+            raise ShapeError(f"found {len(groups)} different slices; the result has a capacity of {attrs.count}")
         index_of = {key: index for index, key in enumerate(groups)}
         inverse = np.array([index_of[key] for key in keys], np.int64)
         first, sizes = np.zeros(attrs.count, np.int64), np.zeros(attrs.count, np.int64)

@@ -222,7 +222,7 @@ def import_db_boxes(node: OnnxNode) -> tuple[str, ...]:
     """Imports DbBoxes of the domain megcc, with the operand and results of `DbBoxes`. Attributes: `most`, K, by default
     100; `threshold`, 0.3; `dilated`, 1; `least`, 0.5; `ratio`, 1.6; `height` and `width`, by default the map's."""
     if len(node.inputs) != 1 or node.type_of(node.inputs[0]).dtype != "float32":
-        raise ShapeError("takes a map of float32")
+        raise ShapeError("requires one operand, a map of float32")
     shape = node.type_of(node.inputs[0]).shape
     sides = {name: node.attr(name, side) for name, side in zip(("height", "width"), shape[-2:], strict=True)}
     return node.emit("db_boxes", node.inputs, threshold=float(node.attr("threshold", 0.3)),

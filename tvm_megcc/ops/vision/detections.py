@@ -83,7 +83,7 @@ def import_detections(node: OnnxNode) -> tuple[str, ...]:
     """Imports Detections of the domain megcc, with the operands and results of `Detections`, and suppression for each
     class separately. Attributes: `count`, D, by default 100; `least`, 0.25; `overlap`, 0.5."""
     if len(node.inputs) != 2 or any(node.type_of(name).dtype != "float32" for name in node.inputs):
-        raise ShapeError("takes boxes and scores of float32")
+        raise ShapeError("requires boxes and scores of float32")
     count = node.attr("count", 100)
     return node.emit("detections", node.inputs, count=count, classes=1, per_class=count, background=0,
                      least=float(node.attr("least", 0.25)), overlap=float(node.attr("overlap", 0.5)))

@@ -129,12 +129,12 @@ def _case(x, result, mode, padding, align) -> Case:
 
 
 GridSample.cases = (
-    _case((2, 5, 4, 6), (3, 5), "linear", "zeros", False),
-    _case((1, 4, 3, 1), (4, 4), "cubic", "reflection", True),
-    _case((2, 3, 5, 6), (3, 3), "nearest", "reflection", False),
-    _case((1, 2, 3, 4, 5), (2, 3, 2), "linear", "reflection", False),
-    _case((1, 33, 7, 5), (1, 9), "linear", "border", True),
-    _case((1, 17, 5, 4), (2, 7), "cubic", "zeros", False),
-    _case((1, 3, 5, 4), (3, 7), "cubic", "border", False),
-    _case((1, 2, 3, 4, 5), (2, 2, 3), "nearest", "zeros", True),
+    _case((2, 5, 4, 6), (3, 5), "linear", "zeros", align=False),
+    _case((1, 4, 3, 1), (4, 4), "cubic", "reflection", align=True),
+    _case((2, 3, 5, 6), (3, 3), "nearest", "reflection", align=False),
+    _case((1, 2, 3, 4, 5), (2, 3, 2), "linear", "reflection", align=False),
+    _case((1, 33, 7, 5), (1, 9), "linear", "border", align=True),
+    _case((1, 17, 5, 4), (2, 7), "cubic", "zeros", align=False),
+    _case((1, 3, 5, 4), (3, 7), "cubic", "border", align=False),
+    _case((1, 2, 3, 4, 5), (2, 2, 3), "nearest", "zeros", align=True),
 )

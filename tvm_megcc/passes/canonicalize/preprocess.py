@@ -84,17 +84,17 @@ class Input:
         return bool(self.mean or self.std or self.scale)
 
     @property
-    def given(self) -> str:
+    def axes(self) -> str:
         """The order of the axes that the caller gives."""
         return self.layout or self.network
 
     def given_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
         """Returns the shape that the caller gives. shape: that of the network's input."""
-        return self._permuted(shape, self.network, self.given)
+        return self._permuted(shape, self.network, self.axes)
 
     def network_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
         """Returns the shape of the network's input. shape: that which the caller gives."""
-        return self._permuted(shape, self.given, self.network)
+        return self._permuted(shape, self.axes, self.network)
 
     @staticmethod
     def _permuted(shape: Sequence[Dim], source: str, result: str) -> tuple[Dim, ...]:
@@ -177,8 +177,10 @@ def _converted(graph: Graph, name: str, given: Input) -> Graph:
     edit = Editor(graph)
     type_, read = graph.types[name], {name}
     transposed = {op.outputs[0] for op in graph.consumers().get(name, [])}
+    # A model that begins by transposing NHWC to NCHW: that transpose is dropped, and the converted input replaces its
+    # result. So the network's input has the axes NCHW from here on; those that the caller gives stay the same.
     if given.network == "NHWC" and _begins_transposed(graph, name) and not transposed & {*graph.outputs}:
-        given = replace(given, layout=given.given, network="NCHW")
+        given = replace(given, layout=given.axes, network="NCHW")
         type_, read = type_.with_shape(type_.shape[axis] for axis in _TO_CHANNELS_FIRST), transposed
     readers = [op for op in graph.ops if not read.isdisjoint(op.inputs)]
     if _folds(graph, readers, read, type_, given):
@@ -200,11 +202,12 @@ def _convert(edit: Editor, name: str, given: Input, network_type: TensorType) ->
         value = edit.result(f"{name}.{kind}", kind, Attrs(attrs), inputs)
         edit.add_after(name, Op(kind, Attrs(attrs), inputs, (value,), origin=name))
 
-    is_transposed = given.given != given.network
+    is_transposed = given.axes != given.network
     if given.computes or given.order or (network_type.dtype == "float32" and edit.types[name].dtype != "float32"):
         mean, scale = given.factors()
         is_uniform = len(mean) == 1 and not given.order and not is_transposed
-        last = given.given == "NHWC" and not is_uniform
+        last = given.axes == "NHWC" and not is_uniform
+        # The result has the channels first, unless all elements are treated alike: then its axes are those given.
         emit("convert_input", _constant(edit, f"{name}.mean", mean), _constant(edit, f"{name}.scale", scale),
              channels_last=last, reverse=bool(given.order))
         if given.network == "NHWC" and not is_uniform:

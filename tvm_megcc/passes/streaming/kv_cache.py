@@ -166,7 +166,7 @@ class _Growth:
                                     (self.count_values[past],), origin=past.name))
         self.edit.add_after("", Op("dims", Attrs(extents=(past + new,), shape=(1,), dtype="int64"), (), (after,)))
         with recording(f"room of {past}") as caches:
-            require_at_most(past + new, capacity, "the states have no room for so many rows")
+            require_at_most(past + new, capacity, "the rows of the KV cache exceed its capacity")
         return tuple(caches)
 
     def _append(self, cache: _KVCache) -> None:

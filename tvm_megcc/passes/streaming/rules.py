@@ -163,8 +163,8 @@ def cut(s: Streamer, op: Op) -> None:
     if flow.axis in cuts:
         extent = s.graph.types[op.inputs[0]].shape[flow.axis]
         if step < 1 or not isinstance(extent, int) or 2 * number(count) * step < extent:
-            raise Refused(f"it takes {count} of {extent} elements of the sequence; only what a stream has for ever can "
-                          "be taken: all but some at its begin and end")
+            raise Refused(f"it selects {count} of {extent} elements of the sequence; a stream can only leave out "
+                          "elements at its begin and end")
     if step == 1:
         # Element i of the result is element i + start of the operand: it is computed `start` elements later.
         flow = flow.widened(-start, start)

@@ -41,7 +41,7 @@ def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
         findings += [f"state '{source}={target}': {reason}" for reason in _reasons(graph, source, target, used)]
         used.add(target)
     if findings:
-        rule = "A state is OUTPUT=INPUT, both of one type; every name stands in one."
+        rule = "A state is OUTPUT=INPUT, of the same type. No name may be in two states."
         raise ModelError(graph.name, findings, " ".join([*_advice(graph, states), rule]))
     return graph.with_(states=(*graph.states, *states.items()))
 
@@ -67,10 +67,10 @@ def _reasons(graph: Graph, source: str, target: str, used: set[str]) -> list[str
         return [f"output '{source}' is {result}, input '{target}' is {operand}"]
     if strings := graph.string_ports.intersection((source, target)):
         return [f"'{min(strings)}' has strings, which cannot be a state: the number of a string that is not in the "
-                "table holds for one run"]
+                "table is valid for one run only"]
     if not operand.is_static:
         sizes = sizes_wanted(sorted(set().union(*map(symbols, operand.shape))))
-        return [f"input '{target}' is {operand}; a state has one shape for ever, give it: {sizes}"]
+        return [f"input '{target}' is {operand}; the shape of a state is fixed, so give its sizes: {sizes}"]
     return []
 
 
@@ -93,8 +93,8 @@ def _advice(graph: Graph, states: Mapping[str, str]) -> list[str]:
         advice.append(f"A state is as large as the output that it becomes: {' '.join(sizes.values())}.")
     if names:
         bounds = " ".join(f"--bound {name}=1024" for name in names)
-        advice.append(f"A state has room of one size: say how much with {bounds}, where the output is Concat(past, "
-                      "new), or export a cache of fixed length, written in part.")
+        advice.append(f"The memory of a state has a fixed size: if the output is Concat(past, new), give the capacity "
+                      f"with {bounds}; else export the model with a cache of fixed length that it writes into.")
     return advice
 
 

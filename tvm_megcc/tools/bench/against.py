@@ -83,7 +83,7 @@ def against(models: Sequence[str | Path], args) -> dict:
     for model in models:
         require_model_file(model)
         if kind_of(model):
-            raise MegccError(f"{model}: --against wants ONNX files, for that is what all the engines read")
+            raise MegccError(f"{model}: --against requires an ONNX file, the format that all engines read")
         refuse_unreadable(model)
     if args.inputs and len(models) > 1:
         raise MegccError("--inputs are those of one model; of several, each may have its own NAME.npz beside NAME.onnx")
@@ -111,10 +111,10 @@ def parse_engines(text: str) -> dict[str, str]:
             raise MegccError(f"--against {name}: there is no such engine; there are {', '.join(PEERS)}, and "
                              "NAME=FILE.py for one of your own (docs/tuning.md)")
         if file and name in ENGINES:
-            raise MegccError(f"--against {word}: {name} is the name of an engine that is there already")
+            raise MegccError(f"--against {word}: there is an engine of the name {name} already; choose another name")
         engines[name] = str(Path(file).resolve()) if file else ""
     if not engines:
-        raise MegccError(f"--against wants engines: {', '.join(PEERS)}")
+        raise MegccError(f"--against names no engine; there are {', '.join(PEERS)}")
     return engines
 
 
@@ -129,7 +129,7 @@ def parse_pythons(strings: Sequence[str], engines: Mapping[str, str]) -> dict[st
     for text in strings:
         name, equals, path = text.rpartition("=")
         if equals and name not in engines:
-            raise MegccError(f"--python {text}: {name} is none of the engines {', '.join(engines)}")
+            raise MegccError(f"--python {text}: '{name}' is not one of the engines {', '.join(engines)}")
         if equals:
             pythons[name] = path
         else:
@@ -137,7 +137,7 @@ def parse_pythons(strings: Sequence[str], engines: Mapping[str, str]) -> dict[st
     found = {name: pythons.get(name, usual) for name in (*engines, REFERENCE)}
     for path in found.values():
         if not os.access(path, os.X_OK) or Path(path).is_dir():
-            raise MegccError(f"--python {path}: there is no program")
+            raise MegccError(f"--python {path}: this is not an executable file")
     return {name: os.path.abspath(path) for name, path in found.items()}
 
 
@@ -153,8 +153,8 @@ def processors_of(args) -> list[int]:
     first = min(allowed) if args.processor is None else args.processor
     wanted = range(first, first + args.options.threads)
     if not allowed.issuperset(wanted):
-        raise MegccError(f"--processor {first} --threads {args.options.threads} wants processors {wanted[0]} to "
-                         f"{wanted[-1]}; there are {', '.join(map(str, sorted(allowed)))}")
+        raise MegccError(f"--processor {first} --threads {args.options.threads} needs the processors {wanted[0]} to "
+                         f"{wanted[-1]}; available are {', '.join(map(str, sorted(allowed)))}")
     return list(wanted)
 
 

@@ -119,7 +119,7 @@ def _value(name: str, text: str, used: Sequence) -> object:
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
         return type(like)(text) if isinstance(like, (int, float, str)) else int(text)
     except (KeyError, ValueError):
-        raise MegccError(f"attribute {name}={text}: a value such as {name}={_written(like)} is wanted") from None
+        raise MegccError(f"attribute {name}={text}: expected a value such as {name}={_written(like)}") from None
 
 
 def _written(value: object) -> str:

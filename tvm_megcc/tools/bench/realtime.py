@@ -52,7 +52,7 @@ def realtime(session: DeviceSession, blocks: int, processor: int | None = None, 
     allowed = os.sched_getaffinity(0)
     processor = max(allowed) if processor is None else processor
     if processor not in allowed:
-        raise MegccError(f"processor {processor} is none that this process may run on: {sorted(allowed)}")
+        raise MegccError(f"this process may not run on processor {processor}; allowed are {sorted(allowed)}")
     feeds = inputs_of(session.inputs, inputs, seed)
     with asking_for_inputs(session.inputs, inputs), ExitStack() as stack:
         stack.enter_context(_bound(processor, allowed))

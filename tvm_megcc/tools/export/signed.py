@@ -204,7 +204,7 @@ def _loaded(path: Path, load) -> object:
     try:
         return load(_read(path))
     except TypeError:
-        raise MegccError(f"{path} is locked with a password, which megcc does not ask for") from None
+        raise MegccError(f"{path} is encrypted with a password, which is not supported: decrypt it first") from None
     except (ValueError, UnsupportedAlgorithm):
         return None
 

@@ -76,7 +76,7 @@ def parse_engines(text: str, folder: Path) -> dict[str, str]:
             raise MegccError(f"--against {word}: there is no file {path}; {name}=FILE names the model that it reads")
         engines[name] = str(path.resolve())
     if not engines:
-        raise MegccError(f"--against wants engines: {', '.join(PEERS)}")
+        raise MegccError(f"--against names no engine; there are {', '.join(PEERS)}")
     return engines
 
 

@@ -205,8 +205,9 @@ def _inputs(path: Path, context: int) -> tuple[dict[str, type], dict[str, int | 
             continue
         if value.name not in ("input_ids", "attention_mask", "token_type_ids") or len(shape) != 2 or kind not in (
                 onnx.TensorProto.INT64, onnx.TensorProto.INT32):
-            raise ModelError(str(path), [f"the input {quoted(value.name)} is none of an embedding model: input_ids, "
-                                         "attention_mask and token_type_ids are, integers [batch, sequence]"])
+            raise ModelError(str(path), [f"the input {quoted(value.name)} is not one of an embedding model. Those "
+                                         "are input_ids, attention_mask and token_type_ids, int32 or int64 [batch, "
+                                         "sequence]"])
         dtypes[value.name] = np.int64 if kind == onnx.TensorProto.INT64 else np.int32
         for axis, size in zip(shape, (1, f"1..{context}"), strict=True):
             if axis.dim_param:

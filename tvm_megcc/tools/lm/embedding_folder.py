@@ -81,10 +81,10 @@ def write(path: str | Path, output: str | Path, target: str = "native", options:
     folders.refuse_precious(Path(output), [path, description.path])
     tokenizer = tokenizer_file.read(path / "tokenizer.json")
     if not isinstance(tokenizer, WordPieces | Unigram):
-        raise MegccError(f"{path}: the tokenizer is of byte pairs; WordPiece and Unigram are supported for embeddings "
-                         "in C")
+        raise MegccError(f"{path}: the tokenizer uses byte pairs; for embeddings in C, WordPiece and Unigram are "
+                         "supported")
     if any(tokenizer_of_folder(path, description.context).encode("a").type_ids):
-        raise MegccError(f"{path}: the tokenizer gives a text another type than 0, which is not supported in C")
+        raise MegccError(f"{path}: the tokenizer gives tokens another type than 0, which is not supported in C")
     name = identifier(Path(output).resolve().name)
     artifact = description.compile(target, options or CompileOptions(), name)
     outputs, inputs = artifact.manifest["outputs"], artifact.manifest["inputs"]

@@ -107,18 +107,18 @@ class LanguageModel:
             with np.load(io.BytesIO(saved), allow_pickle=False) as found:
                 given = {name: found[name] for name in found.files}
         except Exception as error:  # of zip, of zlib, of numpy and of Python
-            raise MegccError(f"the saved beginning of a text is damaged: {error}") from None
+            raise MegccError(f"the saved state is damaged: {error}") from None
         tokens, states = given.pop(_TOKENS, None), {}
         if tokens is None or tokens.dtype != np.int64 or tokens.ndim != 1 or len(tokens) > self.settings.context \
                 or not ((tokens >= 0) & (tokens < self.tokenizer.get_vocab_size())).all():
-            raise MegccError("the saved beginning of a text has no tokens, or not those of this model")
+            raise MegccError("the saved state has no tokens, or tokens that this model does not have")
         for port in self.session.state_ports:
             padded, index = np.zeros(port.shape, np.dtype(port.dtype)), self._read_part(port, len(tokens))
             value = given.pop(port.name, None)
             if value is None or value.dtype != padded.dtype or value.shape != padded[index].shape or (
                     port.name in self.session.counters and (value != len(tokens)).any()):
-                raise MegccError("the saved beginning of a text is of another model: it has no state "
-                                 f"{quoted(port.name)} like this one")
+                raise MegccError("the saved state is one of another model: "
+                                 f"{quoted(port.name)} is missing or has another shape or dtype")
             padded[index] = value
             states[port.name] = padded
         self.session.reset(states)
@@ -202,8 +202,9 @@ class LanguageModel:
         if not tokens:
             raise MegccError("the prompt is empty")
         if len(tokens) > remaining:
-            raise MegccError(f"the prompt has {len(tokens)} tokens, and there is room for {remaining} more of "
-                             f"{self.settings.context}; compile the model with a larger --context, or begin anew")
+            raise MegccError(f"the prompt has {len(tokens)} tokens, but only {remaining} of the context's "
+                             f"{self.settings.context} are left; compile the model with a larger --context, or begin "
+                             "anew")
         position = 0
         while position < len(tokens):
             part = tokens[position:position + self.settings.prompt]
@@ -264,7 +265,7 @@ def rendered(template: str, messages: Sequence[Mapping[str, str]]) -> str:
         raise MegccError(f"the chat template of the model refuses this: {message}")
 
     if not template:
-        raise MegccError("the model has no chat template: it goes on with a text, 'megcc lm generate'")
+        raise MegccError("the model has no chat template, so it cannot chat; 'megcc lm generate' continues a text")
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = refuse
     try:

@@ -171,7 +171,7 @@ def _step(kind: object, given: Any) -> Step:
                 return Replaced(pattern["String"], by)
         raise MegccError(f"the tokenizer.json replaces {quoted(json.dumps(pattern))}; strings and ' {{2,}}' are "
                          "supported")
-    raise MegccError(f"the tokenizer.json normalizes texts by {quoted(kind)}, which is not supported")
+    raise MegccError(f"the tokenizer.json has the normalizer {quoted(kind)}, which is not supported")
 
 
 def is_text(value: object) -> bool:

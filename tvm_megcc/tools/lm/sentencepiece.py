@@ -126,11 +126,12 @@ def of_gguf(metadata: Mapping[str, object], tokens: Sequence[str], types: Sequen
     _check(tokens, types, bytes_known)
     rules = metadata.get("tokenizer.ggml.precompiled_charsmap", np.zeros(0, np.uint8))
     if not isinstance(rules, np.ndarray) or rules.dtype.itemsize != 1:
-        raise MegccError("the GGUF file has a normalization (precompiled_charsmap) that are no bytes")
+        raise MegccError("the GGUF file has a precompiled_charsmap that is not an array of bytes")
     trie, replaced = charsmap(rules.tobytes())
-    return SentencePiece(tuple(tokens), tuple(scores), tuple(types), True, bytes_known,
-                         bool(metadata.get("tokenizer.ggml.add_space_prefix", True)), False,
-                         bool(metadata.get("tokenizer.ggml.remove_extra_whitespaces", False)), True, trie, replaced)
+    return SentencePiece(tuple(tokens), tuple(scores), tuple(types), unigram=True, bytes_known=bytes_known,
+                         prefix=bool(metadata.get("tokenizer.ggml.add_space_prefix", True)), suffix=False,
+                         single_spaces=bool(metadata.get("tokenizer.ggml.remove_extra_whitespaces", False)),
+                         escape=True, trie=trie, replaced=replaced)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -182,7 +183,7 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     try:
         token = _bytes(fields.get(1, b"")).decode()
     except UnicodeDecodeError:
-        raise MegccError("the tokenizer.model has a piece that is no text") from None
+        raise MegccError("the tokenizer.model has a piece that is not UTF-8") from None
     if not token or len(score) != 4 or not math.isfinite(struct.unpack("<f", score)[0]) or not 1 <= kind <= BYTE:
         raise MegccError(f"the tokenizer.model has a piece {quoted(token)} without text, score or type")
     if "\0" in token:
@@ -229,7 +230,7 @@ def charsmap(data: bytes) -> tuple[tuple[int, ...], bytes]:
         if (leaves >= len(trie)).any() or not all(
                 value < len(replaced) and _is_text(replaced[value:replaced.index(b"\0", value)]) for value in
                 values.tolist()):
-            raise MegccError("the normalization of the tokenizer.model is damaged: it replaces by no text")
+            raise MegccError("the normalization of the tokenizer.model is damaged: a replacement is not UTF-8")
         begins = np.unique(begins[(begins >= len(trie)) | ~reached[np.minimum(begins, len(trie) - 1)]])
     return tuple(trie.tolist()), replaced
 

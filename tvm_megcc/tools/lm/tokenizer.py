@@ -76,9 +76,9 @@ class Vocabulary:
         pairs, known = [tuple(pair.split(" ", 1)) for pair in metadata_list(metadata, "merges", str)], set(tokens)
         if any(len(pair) != 2 or pair[0] not in known or pair[1] not in known or "".join(pair) not in known
                for pair in pairs):
-            raise MegccError("tokenizer.ggml.merges has pairs that are no tokens")
+            raise MegccError("tokenizer.ggml.merges has pairs whose parts or whole are not tokens")
         if split not in SPLITS and split not in SINGLE_DIGITS:
-            raise MegccError(f"the tokenizer splits texts as {quoted(split)}; "
+            raise MegccError(f"the pre-tokenizer {quoted(split)} is not supported; "
                              f"{', '.join([*SPLITS, *SINGLE_DIGITS])} are supported")
         return cls(False, str(split), tuple(tokens), tuple(pairs), ())
 

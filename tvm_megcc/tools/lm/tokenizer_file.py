@@ -108,20 +108,22 @@ def _pairs(model: Mapping[str, Any], normalizer: object, splitter: object, token
     if pieces:
         if unknown not in known or model.get("fuse_unk") is not True or model.get("ignore_merges"):
             raise MegccError("the tokenizer.json has no token for unknown characters, or one for each of them")
-        merged = [Vocabulary(True, "", tokens, pairs, special, tokens.index(unknown), prefix)
+        merged = [Vocabulary(pieces=True, split="", tokens=tokens, pairs=pairs, special=special,
+                             unknown=tokens.index(unknown), prefix=prefix)
                   for prefix in (True, False)]
     else:
         if unknown is not None and not known.issuperset(byte_letters()):
             raise MegccError("the tokenizer.json has bytes without a token")
         kind = normalizer.get("type") if isinstance(normalizer, dict) else None
         form = str(kind) if kind in FORMS else ""
-        merged = [Vocabulary(False, split, tokens, pairs, special, form=form) for split in (*SPLITS, SINGLE_DIGITS[0])
+        merged = [Vocabulary(pieces=False, split=split, tokens=tokens, pairs=pairs, special=special, form=form)
+                for split in (*SPLITS, SINGLE_DIGITS[0])
                 if (split in WHOLE_WORDS) == bool(model.get("ignore_merges"))]
     for vocabulary in merged:
         if (_plain(normalizer), _plain(splitter)) == _rules_of(vocabulary):
             return vocabulary
-    raise MegccError("the tokenizer.json normalizes or splits its text otherwise than GPT-2, Gemma, Llama 2 and 3, "
-                     "Qwen 2 and SmolLM")
+    raise MegccError("the normalizer or pre-tokenizer of the tokenizer.json is not supported; those of GPT-2, Gemma, "
+                     "Llama 2 and 3, Qwen 2 and SmolLM are")
 
 
 def _rules_of(vocabulary: Vocabulary) -> tuple[object, object]:
@@ -153,7 +155,7 @@ def _tokens(vocabulary: object, added: object, normalizer: object, spaces: bool 
     numbers, special = dict(vocabulary), []
     for entry in added:
         if not isinstance(entry, dict) or not isinstance(entry.get("content"), str) or not entry["content"]:
-            raise MegccError("the tokenizer.json has an added token without text")
+            raise MegccError("the tokenizer.json has an added token without 'content'")
         for flag in ("single_word", "lstrip", "rstrip", "normalized"):
             # without a normalizer there is no difference, except that those that are normalized are found later
             plain = flag == "normalized" and normalizer is None and entry.get(flag) is added[0].get(flag)
@@ -164,7 +166,7 @@ def _tokens(vocabulary: object, added: object, normalizer: object, spaces: bool 
         special.append((entry["content"], entry.get("special") is True))
     most = len(numbers) + _MOST_GAPS
     if any(type(number) is not int or not 0 <= number < most for number in numbers.values()):
-        raise MegccError("the tokenizer.json has tokens whose number is none")
+        raise MegccError("the tokenizer.json has a token whose number is missing, negative or too large")
     found = [""] * (max(numbers.values()) + 1)
     for token, number in numbers.items():
         if found[number]:
@@ -173,7 +175,7 @@ def _tokens(vocabulary: object, added: object, normalizer: object, spaces: bool 
     try:
         "".join(found).encode()
     except UnicodeEncodeError:
-        raise MegccError("the tokenizer.json has a token that is no text") from None
+        raise MegccError("the tokenizer.json has a token that cannot be UTF-8") from None
     return tuple(found), tuple(special)
 
 
@@ -187,9 +189,10 @@ def _ends(given: Any, tokens: tuple[str, ...]) -> tuple[int, int]:
     elif kind == "TemplateProcessing":
         names = _template(given.get("single"))
     else:
-        raise MegccError("the tokenizer.json completes texts otherwise than BertProcessing and TemplateProcessing")
+        raise MegccError("the post-processor of the tokenizer.json is not supported; BertProcessing and "
+                         "TemplateProcessing are")
     if any(name is not None and name not in tokens for name in names):
-        raise MegccError("the tokenizer.json completes texts by tokens that are none")
+        raise MegccError("the post-processor of the tokenizer.json adds a token that is not in the vocabulary")
     first, last = (-1 if name is None else tokens.index(name) for name in names)
     return first, last
 
@@ -203,5 +206,6 @@ def _template(single: Any) -> list[str | None]:
         assert len(texts) == 1 and texts[0] <= 1 and len(parts) - texts[0] <= 2
         assert all(isinstance(name, str) for name in names)
     except (AssertionError, AttributeError, KeyError, StopIteration, TypeError):
-        raise MegccError("the tokenizer.json completes texts by more than a token before and one behind") from None
+        raise MegccError("the post-processor of the tokenizer.json adds more than one token before and one after "
+                         "the text") from None
     return [names[0] if texts[0] else None, names[-1] if len(parts) - texts[0] == 2 else None]

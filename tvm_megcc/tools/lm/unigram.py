@@ -108,7 +108,8 @@ def scores_of(model: Mapping[str, object]) -> dict[str, float]:
     for entry in given:
         if not isinstance(entry, list) or len(entry) != 2 or not normalization.is_text(entry[0]) or not entry[0] \
                 or type(entry[1]) not in (int, float) or not math.isfinite(entry[1]) or abs(entry[1]) > 1e30:
-            raise MegccError(f"the tokenizer.json has a token {quoted(entry)} without text or log-probability")
+            raise MegccError(f"the tokenizer.json has a token {quoted(entry)} that is not a pair of text and "
+                             "log-probability")
         if entry[0] in found:
             raise MegccError(f"two tokens of the tokenizer.json are {quoted(entry[0])}")
         found[entry[0]] = float(entry[1])
@@ -148,13 +149,13 @@ def _splits(given: Any) -> tuple[bool, str, bool]:
         parts = given["pretokenizers"]
     kinds = [part.get("type") if isinstance(part, dict) else None for part in parts]
     if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
-        raise MegccError("a tokenizer.json with Unigram splits texts otherwise than Metaspace, or WhitespaceSplit and "
-                         "Metaspace")
+        raise MegccError("the pre-tokenizer of a tokenizer.json with Unigram has to be Metaspace, or WhitespaceSplit "
+                         "and Metaspace")
     rules, white_space_splits = parts[-1], len(parts) == 2
     prefix = rules.get("prepend_scheme", "never" if rules.get("add_prefix_space") is False else "always")
     split = rules.get("split", True)
     if rules.get("replacement") != "\u2581" or prefix not in PREFIXES or type(split) is not bool:
         raise MegccError("the Metaspace of the tokenizer.json has values that are not supported")
     if white_space_splits and (prefix != "always" or not split):
-        raise MegccError("the tokenizer.json splits texts by WhitespaceSplit, and not all words begin with U+2581")
+        raise MegccError("WhitespaceSplit in the tokenizer.json is supported only if all words begin with U+2581")
     return white_space_splits, prefix, split

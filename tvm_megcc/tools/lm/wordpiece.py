@@ -196,7 +196,7 @@ def of_json(model: Mapping[str, object], normalizer: object, splitter: object, t
         MegccError: if it does anything else than BERT's.
     """
     if not isinstance(splitter, dict) or splitter.get("type") != "BertPreTokenizer":
-        raise MegccError("a tokenizer.json with WordPiece splits texts otherwise than BertPreTokenizer")
+        raise MegccError("the pre-tokenizer of a tokenizer.json with WordPiece has to be BertPreTokenizer")
     if model.get("continuing_subword_prefix", INSIDE) != INSIDE:
         raise MegccError(f"tokens inside words begin with {quoted(model.get('continuing_subword_prefix'))}; {INSIDE} "
                          "is supported")
@@ -204,15 +204,15 @@ def of_json(model: Mapping[str, object], normalizer: object, splitter: object, t
     if not isinstance(unknown, str) or not unknown or unknown not in tokens:
         raise MegccError(f"the vocabulary has no token {quoted(unknown)} for unknown words")
     if type(longest) is not int:
-        raise MegccError(f"max_input_chars_per_word is {quoted(longest)}, no number of characters")
+        raise MegccError(f"max_input_chars_per_word is {quoted(longest)}; expected a number of characters")
     return WordPieces(tokens, special, tokens.index(unknown), *ends, longest, _normalization(normalizer))
 
 
 def _normalization(given: object) -> Normalization:
     if given is None:
-        return Normalization(False, False, False, False)
+        return Normalization(clean=False, ideographs=False, strip=False, lower=False)
     if not isinstance(given, dict) or given.get("type") != "BertNormalizer":
-        raise MegccError("a tokenizer.json with WordPiece normalizes texts otherwise than BertNormalizer")
+        raise MegccError("the normalizer of a tokenizer.json with WordPiece has to be BertNormalizer")
     flags = [given.get(name, True) for name in ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")]
     if given.get("strip_accents") is None:
         flags[2] = flags[3]

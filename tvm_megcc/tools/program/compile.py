@@ -187,7 +187,7 @@ class _Compiler:
                 raise MegccError(f"its {direction} {quoted(row['name'])} has strings, which a program cannot have")
             found = ValueType(row["dtype"], tuple(row["shape"]))
             if direction == "input" and not self.types[value].fits(found):
-                raise MegccError(f"{where} takes {found} as {quoted(row['name'])}, and {quoted(value)} of "
+                raise MegccError(f"{where} requires {found} as {quoted(row['name'])}, but {quoted(value)} of "
                                  f"{self.origins[value]} is {self.types[value]}")
             if direction == "output":
                 self.types[value] = ValueType.of(str(found))

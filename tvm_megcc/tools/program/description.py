@@ -132,9 +132,9 @@ class _Scope:
             return
         inside = name in self.defined
         later = any(name in other.step.produced for other in flattened(self.steps))
-        raise MegccError(f"{row.label} takes {quoted(name)}, which " + (
+        raise MegccError(f"{row.label} uses {quoted(name)}, which " + (
             "exists in a loop only: 'outputs' or 'final' of the loop give it to later steps" if inside else
-            "a later step makes" if later else "is no input and no step makes"))
+            "is the output of a later step" if later else "is neither an input nor the output of a step"))
 
     def _define(self, name: str, row: Named) -> None:
         require_name(name, row.label)

@@ -53,7 +53,7 @@ def model(step: Feature, given: ValueType) -> onnx.ModelProto:
     """
     settings = Settings(step, SETTINGS)
     if given.dtype != "float32" or len(given.shape) != 1:
-        raise MegccError(f"it takes sound, float32[samples], not {given}")
+        raise MegccError(f"it requires sound, float32[samples], not {given}")
     if step.function == "resample":
         return resample(settings, given.shape[0])
     if "preset" in settings:

@@ -60,7 +60,7 @@ def call(step: Image, given: ValueType, matrix: ValueType | None) -> Call:
     """
     if len(given.shape) != 3 or given.dtype not in ("uint8", "float32") or not 1 <= given.shape[2] <= 4 \
             or max(given.shape) > _MOST:
-        raise MegccError(f"it takes an image, uint8 or float32 of [height, width, 1 to 4 channels], not {given}")
+        raise MegccError(f"it requires an image, uint8 or float32 of [height, width, 1 to 4 channels], not {given}")
     settings = Settings(step, SETTINGS)
     height, width, channels = given.shape
     if step.function in ("resize", "letterbox"):
@@ -121,7 +121,7 @@ def _coloured(code: str, given: ValueType) -> Call:
                                                     or height // 3 * 2 % 2)):
         wanted = "one channel of uint8, an even width and height, in 3 / 2 of the rows" if frame else \
             f"{_CHANNELS[source]} channels"
-        raise MegccError(f"'code' {code} takes an image of {wanted}, not {given}")
+        raise MegccError(f"'code' {code} requires an image of {wanted}, not {given}")
     return _whole("color", (f"MEGCC_CV_{code}",), given.dtype, height // 3 * 2 if frame else height, width,
                   _CHANNELS[result])
 

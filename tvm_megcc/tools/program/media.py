@@ -28,11 +28,11 @@ def port_of(ports: Sequence[Port], given: str, takes: str) -> tuple[Port, Path]:
     name, equals, path = given.partition("=")
     if not equals:
         if len(fitting) != 1:
-            raise MegccError(f"the program has {len(fitting) or 'no'} inputs that take a {takes}"
+            raise MegccError(f"the program has {len(fitting) or 'no'} inputs for a {takes}"
                              + (f": {', '.join(fitting)}; write INPUT={given}" if fitting else ""))
         (name,), path = fitting, given
     if name not in fitting:
-        raise MegccError(f"{quoted(name)} is no input of the program that takes a {takes}; there are "
+        raise MegccError(f"{quoted(name)} is not an input of the program for a {takes}; there are "
                          f"{', '.join(fitting) or 'none'}")
     return fitting[name], Path(path)
 
@@ -64,8 +64,8 @@ def sound(path: Path, rate: int | None = None) -> tuple[npt.NDArray[np.float32],
     if not found:
         raise MegccError(f"{path} has 0 samples a second")
     if rate is not None and found != rate:
-        raise MegccError(f"{path} has {found} samples a second, and the program takes {rate}: convert it, for example "
-                         f"with 'ffmpeg -i {path.name} -ar {rate} converted.wav'")
+        raise MegccError(f"{path} has {found} samples a second, but the program requires {rate}: convert it, for "
+                         f"example with 'ffmpeg -i {path.name} -ar {rate} converted.wav'")
     count = len(data) // (width * channels)
     if not count or width not in (1, 2, 3, 4):
         raise MegccError(f"{path} has {count} samples of {width} bytes; it needs one at least, of 1 to 4 bytes")

@@ -51,7 +51,7 @@ def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[
     number = min(len(steps) for steps in counts.values())
     if not number or any(len(steps) != number for steps in counts.values()):
         raise MegccError(f"{', '.join(f'{len(steps)} samples of {name}' for name, steps in counts.items())}: every "
-                         "input needs as many, and at least one")
+                         "input needs the same number of samples, at least one")
     chosen = np.linspace(0, number - 1, min(number, most)).astype(int)
     feeds = tuple({name: _converted(name, steps[index], given.get(name), shapes[name]).astype(dtypes[name])
                    for name, steps in counts.items()} for index in chosen)
@@ -59,7 +59,7 @@ def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[
         for feed in feeds:
             _require_fit(name, feed[name].shape, shapes[name])
         if not all(np.isfinite(feed[name].astype(np.float64)).all() for feed in feeds):
-            raise MegccError(f"samples of {name} have numbers that are infinite or none")
+            raise MegccError(f"samples of {name} have numbers that are infinite or NaN")
     labels = _labels(source, number)
     return Samples(feeds, None if labels is None else labels[chosen])
 
@@ -70,11 +70,11 @@ def _split(name: str, array: np.ndarray, shape: Sequence) -> list[np.ndarray]:
     if array.ndim == len(shape) + 1:
         return list(array)
     if array.ndim != len(shape):
-        raise MegccError(f"samples of {name} have {array.ndim} axes, the network's input has {len(shape)}: give it as "
-                         "many, or one more in front that counts samples")
+        raise MegccError(f"samples of {name} have {array.ndim} axes, the network's input has {len(shape)}: give them "
+                         "as many, or one more in front, for the samples")
     step = shape[0] if shape and isinstance(shape[0], int) else 1
     if array.ndim == 0 or array.shape[0] % step:
-        raise MegccError(f"samples of {name}: {array.shape} is no number of batches of {step}")
+        raise MegccError(f"samples of {name}: the first extent of {array.shape} is not a multiple of the batch, {step}")
     return [array[first:first + step] for first in range(0, array.shape[0], step)]
 
 
@@ -83,7 +83,7 @@ def _require_fit(name: str, sample: tuple[int, ...], shape: Sequence) -> None:
     if len(sample) != len(shape) or any(isinstance(extent, int) and size != extent
                                         for size, extent in zip(sample, shape, strict=True)):
         wanted = ",".join(str(extent) if isinstance(extent, int) else "N" for extent in shape)
-        raise MegccError(f"a sample of {name} is [{','.join(map(str, sample))}], the network takes [{wanted}]")
+        raise MegccError(f"a sample of {name} is [{','.join(map(str, sample))}], the network's input is [{wanted}]")
 
 
 def _labels(source: str | Path | Mapping[str, np.ndarray], number: int) -> np.ndarray | None:
@@ -117,7 +117,7 @@ def _images(folder: Path, shapes: Mapping[str, Sequence], given: Mapping[str, In
                          "name with numpy.savez instead")
     ((name, shape),) = shapes.items()
     if name not in given:
-        raise MegccError(f"{folder}: say how the network wants images, such as --input "
+        raise MegccError(f"{folder}: describe the images that the network requires, such as --input "
                          f"\"{name}=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4\"")
     channels, height, width = shape[1:] if given[name].network == "NCHW" else (shape[3], *shape[1:3])
     if not all(isinstance(extent, int) for extent in (channels, height, width)) or channels not in (1, 3):

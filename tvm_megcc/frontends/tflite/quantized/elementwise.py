@@ -86,7 +86,7 @@ def _log(x: np.ndarray, node: Node) -> np.ndarray:
 FUNCTIONS: dict[str, Callable[[np.ndarray, Node], np.ndarray]] = {
     "LOGISTIC": lambda x, node: np.float32(1) / (np.float32(1) + np.exp(-x)), "TANH": lambda x, node: np.tanh(x),
     "EXP": lambda x, node: np.exp(x), "ELU": lambda x, node: np.where(x < 0, np.expm1(x), x), "LOG": _log,
-    "GELU": lambda x, node: _gelu(x, bool(node.option("Approximate", False)))}
+    "GELU": lambda x, node: _gelu(x, bool(node.option("Approximate", default=False)))}
 
 
 @imports_quantised(*FUNCTIONS)

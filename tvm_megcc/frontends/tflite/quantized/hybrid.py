@@ -140,7 +140,7 @@ def fully_connected(node: Node) -> Results:
     outputs, inputs = node.type(1).shape
     rows, keeps_axes = matrix_rows(node, inputs)
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
-    asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
+    asymmetric = bool(node.option("AsymmetricQuantizeInputs", default=False))
     value = node.as_value(_product_in_blocks(node, matrix, blocks) if blocks else
                           multiply_by_operand(node, matrix, 1, weight_scales, asymmetric, node.optional(2)))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps_axes else [value]
@@ -187,7 +187,7 @@ def _product_in_blocks(node: Node, matrix: str, blocks: Blocks) -> str:
     size = blocks.size
     if not is_supported_block(size):
         raise Unsupported(f"blocks of {size} numbers are not supported; those of 16, and multiples of 32, are")
-    x, factor, zero = dynamically_quantised(node, matrix, (1,), True)
+    x, factor, zero = dynamically_quantised(node, matrix, (1,), asymmetric=True)
     y = _sums_in_blocks(node, x, numbers, scale, size)
     expr = (X - arg(1) * arg(2)) * arg(3)
     operands = [y, zero, node.constant(_scaled_weight_sums(numbers, scale, size), "float32"), factor]
@@ -264,7 +264,7 @@ def batch_matmul(node: Node) -> Results:
     if node.option("AdjX"):
         rank = node.type(0).rank
         matrix = node.emit("transpose", matrix, perm=(*range(rank - 2), rank - 1, rank - 2))
-    asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
+    asymmetric = bool(node.option("AsymmetricQuantizeInputs", default=False))
     return [multiply_by_operand(node, matrix, 1, weight_scales, asymmetric, transposed=bool(node.option("AdjY")))]
 
 

@@ -69,7 +69,7 @@ def _results(node: Node, sums: str, weights_q: Quantization, x: Quantization, bi
     y = result(node)
     if weights_q.zero_point.any():
         raise Unsupported("weights with a zero point are not supported with int16 operands")
-    factors, function = fixed_point.product_multipliers(x, weights_q, y, True), "rescale_fixed"
+    factors, function = fixed_point.product_multipliers(x, weights_q, y, per_channel=True), "rescale_fixed"
     has_int32_bias = node.has(bias_index) and node.type(bias_index).dtype == "int32"
     if not (has_int32_bias and node.option("QuantizedBiasType", 0)):
         factors, function = [with_15_bit_significand(factor) for factor in factors], "rescale_once"
@@ -135,7 +135,7 @@ def sum_(node: Node) -> Results:
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     powers = [power for power in map(_power, (a, b, y)) if power is not None]
     twice = 2 * max(fixed_point.scale(a), fixed_point.scale(b))
-    if len(powers) == 3 and node.option("PotScaleInt16", True):
+    if len(powers) == 3 and node.option("PotScaleInt16", default=True):
         shifts = [power - powers[2] for power in powers[:2]]
         if max(shifts) > 0 or all(shifts):
             raise ShapeError(f"operands in steps of 2^{powers[0]} and 2^{powers[1]}, a result of 2^{powers[2]}")

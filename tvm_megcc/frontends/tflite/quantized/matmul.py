@@ -34,7 +34,7 @@ def batch_matmul(node: Node) -> Results:
             sums = node.emit("matmul_integer", left, right, **transposed, a_zero=0, b_zero=0)
             part = node.compute(X * 2.0**(upper + more), node.emit("cast", sums, dtype="float64"))
             total = part if total is None else node.compute(X + arg(1), total, part)
-    (factor,) = fixed_point.product_multipliers(a, b, y, False)
+    (factor,) = fixed_point.product_multipliers(a, b, y, per_channel=False)
     significand, shift = with_15_bit_significand(factor)
     bits = 31 - shift  # the right shift after the product with the 15-bit significand
     if bits < 1 or (bits <= 20 and depth > 128):

@@ -112,7 +112,7 @@ def fully_connected(node: Node) -> Results:
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
     sums = node.emit("matmul_integer", matrix, node.plain(1), *filter(None, (bias(node, 2),)), trans_a=0, trans_b=1,
                      a_zero=zero(x), b_zero=zero(weights_q))
-    factors = fixed_point.product_multipliers(x, weights_q, result(node), True)
+    factors = fixed_point.product_multipliers(x, weights_q, result(node), per_channel=True)
     value = node.as_value(requantize_sums(node, sums, factors, 0, "rescale_once"))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps_axes else [value]
 
@@ -124,7 +124,7 @@ def batch_matmul(node: Node) -> Results:
         raise Unsupported("products of matrices of uint8 are not supported")
     sums = node.emit("matmul_integer", node.plain(0), node.plain(1), trans_a=int(bool(node.option("AdjX"))),
                      trans_b=int(bool(node.option("AdjY"))), a_zero=zero(a), b_zero=zero(b))
-    (factor,) = fixed_point.product_multipliers(a, b, y, False)
+    (factor,) = fixed_point.product_multipliers(a, b, y, per_channel=False)
     return [emit_as_result(node, requantize(X, factor) + zero(y), sums)]
 
 

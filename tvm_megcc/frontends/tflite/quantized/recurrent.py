@@ -112,7 +112,7 @@ def lstm(node: Node) -> Results:
         cell_bits=layer.cell_bits, cell_clip=_clip(node, "CellClip", layer.cell, 2**15 - 1),
         projection_clip=_clip(node, "ProjClip", result(node), 127) if layer.projects else 0,
         zero=outputs_zero, hidden_zero=hidden_zero, coupled=layer.coupled, guards=guards,
-        batch_major=not node.option("TimeMajor", False),
+        batch_major=not node.option("TimeMajor", default=False),
         results=("Y", *(name for name, _ in kept_states)))
     for (_, index), value in zip(kept_states, last, strict=True):
         keep_state(node, index, value)
@@ -177,7 +177,7 @@ def _initial_states(layer: _Layer, batch: Dim, outputs_zero: int) -> list[str]:
 def _intermediate_quantization(node: Node, index: int, dtypes: tuple[str, ...]) -> Quantization:
     """Returns the quantisation of one of the operator's intermediate tensors."""
     if index >= len(node.intermediates):
-        raise ShapeError(f"has {len(node.intermediates)} intermediate tensors, and wants number {index}")
+        raise ShapeError(f"has {len(node.intermediates)} intermediate tensors, but needs the scale of number {index}")
     return quantization_of(node.intermediates[index], dtypes)
 
 
@@ -211,7 +211,7 @@ def _input_sums(layer: _Layer) -> str:
 
 def _order(node: Node) -> tuple[int, ...]:
     """Returns the permutation of a sequence's axes that puts time first."""
-    return (0, 1, 2) if node.option("TimeMajor", False) else (1, 0, 2)
+    return (0, 1, 2) if node.option("TimeMajor", default=False) else (1, 0, 2)
 
 
 def _scale(node: Node, index: int) -> np.float32:

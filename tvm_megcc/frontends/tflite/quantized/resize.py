@@ -25,7 +25,7 @@ def bilinear(node: Node) -> Results:
     require_same_scales(node)
     x, sizes, dtype = channels(node), node.dims(1, "size"), node.type(0).dtype
     if len(sizes) != 2:
-        raise ShapeError(f"wants two sizes, not {sizes}")
+        raise ShapeError(f"requires two sizes, not {sizes}")
     corners, half_pixel = bool(node.option("AlignCorners")), bool(node.option("HalfPixelCenters"))
     for axis, size in enumerate(sizes):
         extent = node.type_of(x).shape[2 + axis]

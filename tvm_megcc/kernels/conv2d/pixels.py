@@ -141,6 +141,7 @@ def _pixel_rows(tiling: Tiling, pixels: int, channels: int, depth: int, target: 
 
     def cost(rows: int, row: int) -> float:
         shared = target.l2 and not tiling.assembler and is_large(pixels * channels * depth)
+        # For each row: 8 besides its tiles.
         return (rows * (8 + tiling.pixel_cost(row, channels, *tiling.pixel_tile(row, channels)))
                 * (load_imbalance(1, 1, 1, rows) if shared else 1))
 

@@ -26,4 +26,5 @@ class PlainConv(Kernel):
 
     def cost(self, site):
         s = Geometry.of(site)
+        # 4: a multiply-add of one element, with its loads and its address.
         return FALLBACK_CALL + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))

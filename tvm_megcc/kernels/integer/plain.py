@@ -72,6 +72,7 @@ class PlainBytesMatMul(Kernel):
         parameters = PlainMatMulParameters(panel.trans_a, panel.trans_b, panel.bias, panel.batch, site.x.c_type,
                                            site.inputs[1].c_type, *zeros)
         rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(panel.batch)))))
+        # The template copies no panel, so it needs no scratch.
         return replace(lowered, template="integer/plain_matmul", params=parameters, tasks=rows, algorithm="plain",
                        operation=lowered.operation.replace("matmul", "matmul_integer") + "".join(map(zero_name, zeros)),
                        scratch=0, channels=None)

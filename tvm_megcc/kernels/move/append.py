@@ -51,7 +51,7 @@ class AppendRows(Kernel):
                        "append" + f"_{converted_to}" * bool(converted_to), self.name, in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.inputs[1], 1.0)
+        return copy_cost(site.inputs[1], per_element=1.0)
 
 
 class WidenCache(Kernel):

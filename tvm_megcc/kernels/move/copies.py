@@ -85,7 +85,7 @@ class ConcatRuns(Kernel):
                        self.name)
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 0.7)
+        return copy_cost(site.y, per_element=0.7)
 
 
 class PadRows(Kernel):
@@ -129,4 +129,4 @@ class PadRows(Kernel):
                        operation, self.name)
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 1.0)
+        return copy_cost(site.y, per_element=1.0)

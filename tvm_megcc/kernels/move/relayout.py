@@ -87,7 +87,7 @@ class RelayoutBlocks(Kernel):
                        n * ceildiv(c, block) * ceildiv(pixels, self.PIXELS), f"relayout_{source}_{result}", self.name)
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 1.5)
+        return copy_cost(site.y, per_element=1.5)
 
 
 class RelayoutElements(RelayoutBlocks):
@@ -101,4 +101,4 @@ class RelayoutElements(RelayoutBlocks):
         return ElementsParameters(to_blocks, other.kind, self.PIXELS, type_.c_type)
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 4.0)
+        return copy_cost(site.y, per_element=4.0)

@@ -34,4 +34,4 @@ class ReverseRuns(Kernel):
                        f"reverse_sequence{time}_{integer_bits(lengths)}", self.name)
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 1.5)
+        return copy_cost(site.y, per_element=1.5)

@@ -78,7 +78,7 @@ class ScatterKernel(Kernel):
 
     def cost(self, site: Site) -> float:
         # 1: an element of x is copied; 4: one is updated at its index.
-        return copy_cost(site.y, 1.0) + copy_cost(site.inputs[2], 4.0)
+        return copy_cost(site.y, per_element=1.0) + copy_cost(site.inputs[2], per_element=4.0)
 
 
 class ScatterElements(ScatterKernel):

@@ -113,7 +113,7 @@ class Strided(Kernel):
     def cost(self, site: Site) -> float:
         # Contiguous runs are copied by vectors, other elements one by one.
         run = merge_axes(self.strided_axes(site.op, site.x, site.y)[0])[-1].stride == 1
-        return copy_cost(site.y, 1.0 if run else 4.0)
+        return copy_cost(site.y, per_element=1.0 if run else 4.0)
 
 
 class StridedTranspose(Strided):
@@ -217,4 +217,4 @@ class TransposeMatrix(Kernel):
                        "transpose_matrix", self.name)
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 1.5)
+        return copy_cost(site.y, per_element=1.5)

@@ -43,7 +43,7 @@ class ColumnsRows(Kernel):
 
     def cost(self, site: Site) -> float:
         # 2: an element is added to a pixel.
-        return copy_cost(site.x, 2.0)
+        return copy_cost(site.x, per_element=2.0)
 
 
 class ScatterMaxima(Kernel):
@@ -62,4 +62,4 @@ class ScatterMaxima(Kernel):
 
     def cost(self, site: Site) -> float:
         # 1: a zero is stored; 3: an element is stored at its index.
-        return copy_cost(site.y, 1.0) + copy_cost(site.x, 3.0)
+        return copy_cost(site.y, per_element=1.0) + copy_cost(site.x, per_element=3.0)

@@ -35,4 +35,4 @@ class ResampleRuns(Kernel):
     def cost(self, site: Site) -> float:
         # For each element: 0.5 for the store, and for each tap 1.5 for the multiply-add of a vector along INNER.
         inner = 1 if site.x.layout == PLAIN and site.attrs.axis == site.x.rank - 1 else site.isa.lanes
-        return copy_cost(site.y, 0.5 + 1.5 * site.inputs[2].shape[1] / inner)
+        return copy_cost(site.y, per_element=0.5 + 1.5 * site.inputs[2].shape[1] / inner)

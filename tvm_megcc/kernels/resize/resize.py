@@ -131,7 +131,7 @@ class ResizeNearest(Kernel):
         return NearestParameters(is_2d, type_.c_type)
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 1.0)
+        return copy_cost(site.y, per_element=1.0)
 
 
 class ResizeLinear(ResizeNearest):

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...context import Context
+from ...ir.dims import Dim
 from ...ir.graph import Attrs, Graph, Op
 from ...ir.types import TensorType
 from ...ops.base import operator
@@ -84,20 +85,18 @@ def _untransposed(edit: Editor, op: Op, names: Sequence[str], order: tuple[int, 
         source = edit.producer(name) if name not in edit.constants else None
         if name not in edit.constants and not _is_dequantised_constant(edit, source):
             return None
-        shape = edit.types[name].shape
-        if len(shape) > len(order):
+        array = edit.constants[name if source is None else source.inputs[0]]
+        if array.ndim > len(order):
             return None
-        full, axes = (*(1,) * (len(order) - len(shape)), *shape), _inverse(order)
+        array = np.ascontiguousarray(array.reshape((1,) * (len(order) - array.ndim) + array.shape).transpose(
+            _inverse(order)))
+        constant = edit.constant(f"{name}.by_channel", array)
         if source is None:
-            array = np.ascontiguousarray(edit.constants[name].reshape(full).transpose(axes))
-            inputs.append(edit.constant(f"{name}.by_channel", array))
+            inputs.append(constant)
             continue
-        aligned = _permuted(full, axes)
-        numbers = edit.constant(f"{source.inputs[0]}.by_channel", edit.constants[source.inputs[0]].reshape(aligned))
-        inputs.append(edit.value(f"{name}.by_channel", TensorType(edit.types[name].dtype, aligned)))
-        axis = max(range(len(aligned)), key=aligned.__getitem__)
-        edit.add_before(op, source.with_(inputs=(numbers, *source.inputs[1:]), outputs=(inputs[-1],),
-                                         attrs=Attrs(source.attrs, axis=axis)))
+        inputs.append(edit.value(f"{name}.by_channel.real", TensorType(edit.types[name].dtype, array.shape)))
+        edit.add_before(op, source.with_(inputs=(constant, *source.inputs[1:]), outputs=(inputs[-1],),
+                                         attrs=Attrs(source.attrs, axis=int(np.argmax(array.shape)))))
     return inputs
 
 
@@ -107,7 +106,7 @@ def _is_dequantised_constant(edit: Editor, op: Op | None) -> bool:
         and sum(extent != 1 for extent in edit.types[op.inputs[0]].shape) <= 1
 
 
-def _permuted(shape: Sequence, order: Sequence[int]) -> tuple:
+def _permuted(shape: Sequence[Dim], order: Sequence[int]) -> tuple[Dim, ...]:
     return tuple(shape[axis] for axis in order)
 
 

@@ -97,7 +97,7 @@ def _environment(folders: tuple[Path, ...], cache: Path | None) -> jinja2.Enviro
         loader=_Folders(folders), bytecode_cache=_Bytecode(str(cache)) if cache else None,
         undefined=jinja2.StrictUndefined, finalize=checked,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
-    templates.filters.update(printable=printable, c_name=c_name, text=json_string, rust_text=rust_string)
+    templates.filters.update(printable=printable, c_name=c_name, json_string=json_string, rust_string=rust_string)
     return templates
 
 

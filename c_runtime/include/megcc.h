@@ -128,7 +128,7 @@ typedef struct megcc_program {
     const megcc_code *code;
     uint32_t isa, alignment, workers, symbols, values;
     uint32_t operands;          /* most operands of an instruction */
-    uint32_t counts;            /* number of symbols, the last ones, that a run computes */
+    uint32_t unbacked_symbols;  /* the number of symbols, the last ones, whose values a run computes */
     uint32_t unbounded;         /* number of tensors without an offset in the arena */
     uint32_t arena_bytes;       /* in the session's own memory, for the device model that needs most */
     megcc_rows rows[MEGCC_PROGRAM_VECTORS];

@@ -18,17 +18,17 @@ static inline uint32_t megcc_flush_denormals(void)
 {
 #if defined(__SSE__) || defined(_M_X64)
     const uint32_t before = _mm_getcsr();
-    _mm_setcsr(before | 0x8040u); /* flush results to zero, treat operands as zero */
+    _mm_setcsr(before | 0x8040u); /* FTZ (bit 15): subnormal results become zero; DAZ (bit 6): so do operands */
     return before;
 #elif defined(__aarch64__) && defined(__GNUC__)
     uint64_t before;
     __asm__ volatile("mrs %0, fpcr" : "=r"(before));
-    __asm__ volatile("msr fpcr, %0" : : "r"(before | (UINT64_C(1) << 24)));
+    __asm__ volatile("msr fpcr, %0" : : "r"(before | (UINT64_C(1) << 24))); /* FZ: operands and results */
     return (uint32_t)before;
 #elif defined(__arm__) && defined(__ARM_FP) && defined(__GNUC__)
     uint32_t before;
     __asm__ volatile("vmrs %0, fpscr" : "=r"(before));
-    __asm__ volatile("vmsr fpscr, %0" : : "r"(before | (UINT32_C(1) << 24)));
+    __asm__ volatile("vmsr fpscr, %0" : : "r"(before | (UINT32_C(1) << 24))); /* FZ */
     return before;
 #else
     return 0;

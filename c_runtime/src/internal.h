@@ -152,7 +152,7 @@ static inline bool is_dynamic(const megcc_program *program)
 /* The number of symbols that follow from the shapes of inputs; the run computes the others, which come after them. */
 static inline uint32_t given_symbols(const megcc_program *program)
 {
-    return program->symbols - program->counts;
+    return program->symbols - program->unbacked_symbols;
 }
 
 /* Rounds up to a multiple of a power of two. */

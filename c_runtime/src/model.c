@@ -48,6 +48,8 @@ int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
 size_t megcc_model_memory(const megcc_model *model, size_t *alignment)
 {
     const megcc_program *p = &model->program;
+    /* The arrays that divide() in session.c lays out: an address for each tensor and, if tensors are allocated during a run,
+     * its capacity; the operands of a call; a status for each worker; two tables of extents. */
     const uint64_t pointers = (uint64_t)bases_of(p) * (p->unbounded != 0u ? 2u : 1u) + p->operands;
     const uint64_t table = (uint64_t)p->symbols + p->values + p->rows[MEGCC_EXTENTS].count;
     const uint64_t words = p->workers + (is_dynamic(p) ? 2u * table : 0u);
@@ -65,6 +67,7 @@ size_t megcc_model_region(const megcc_model *model, uint32_t index)
 #ifndef MEGCC_NO_REGIONS
     device_model bucket;
     megcc_device_model(model, 0, &bucket);
+    /* Region 0 of the container is the session's own memory. */
     if (index < (uint32_t)MEGCC_MAX_REGIONS && index + 1u < bucket.regions.count) {
         return number_at(bucket.regions, index + 1u);
     }

@@ -67,6 +67,7 @@ static void divide(megcc_session *session, size_t arena_at)
 #ifndef MEGCC_NO_DYNAMIC
     if (is_dynamic(p)) {
         const size_t words = (size_t)p->symbols + p->values + p->rows[MEGCC_EXTENTS].count;
+        /* Two tables: megcc_session_set_shapes() fills the second one, and exchanges them if the shapes are valid. */
         session->table[0] = session->status + p->workers;
         session->table[1] = session->table[0] + words;
     }
@@ -99,9 +100,9 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
         }
     }
 #ifndef MEGCC_NO_REGIONS
-    const int32_t there = check_regions(model, options, alignment, error);
-    if (there != MEGCC_OK) {
-        return there;
+    const int32_t regions_status = check_regions(model, options, alignment, error);
+    if (regions_status != MEGCC_OK) {
+        return regions_status;
     }
 #endif
 
@@ -119,7 +120,7 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
 #ifndef MEGCC_NO_REGIONS
         megcc_session_copy_weights(session); /* first, since the initial value of a state may be a weight */
 #endif
-        megcc_session_place(session, false);
+        megcc_session_place(session, false); /* no states to keep */
     }
 #ifndef MEGCC_NO_DYNAMIC
     else if (given_symbols(&model->program) == 0u) {
@@ -206,7 +207,7 @@ static uint64_t capacity_of_port(const megcc_session *session, uint32_t tensor)
 {
     const megcc_program *p = &session->model->program;
     const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
-    if (p->counts == 0u || is_input(p, tensor)) {
+    if (p->unbacked_symbols == 0u || is_input(p, tensor)) {
         return megcc_tensor_bytes(tensor_at(p, tensor), session->extents);
     }
     return tensor_at(p, tensor)->storage == STORAGE_UNBOUNDED ? UINT64_MAX : slot->bytes;

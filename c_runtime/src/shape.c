@@ -220,7 +220,7 @@ static int32_t read_count(const megcc_session *session, uint32_t instruction, in
 int32_t megcc_session_verify(megcc_session *session, uint32_t instruction, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
-    if (p->counts == 0u || (session->checked[0] <= instruction && instruction <= session->checked[1])) {
+    if (p->unbacked_symbols == 0u || (session->checked[0] <= instruction && instruction <= session->checked[1])) {
         return MEGCC_OK;
     }
     session->checked[0] = session->checked[1] = instruction;

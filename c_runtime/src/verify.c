@@ -195,9 +195,9 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
 
 #ifndef MEGCC_NO_DYNAMIC
     for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
-        p->counts += instruction_at(p, i)->opcode == OP_EXTENT;
+        p->unbacked_symbols += instruction_at(p, i)->opcode == OP_EXTENT;
     }
-    REQUIRE(p->counts <= p->symbols, "Instruction.opcode", p->counts);
+    REQUIRE(p->unbacked_symbols <= p->symbols, "Instruction.opcode", p->unbacked_symbols);
     uint32_t counted = given_symbols(p);
 #endif
     for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {

@@ -31,7 +31,8 @@ _TEXT = """\
 #: The folder of the runtime's headers in the generated folder, and the headers that applications include.
 INCLUDE = "runtime/include/"
 _PUBLIC = ("megcc.h", "megcc_kernel.h", "megcc_realtime.h")
-#: ISA, as megcc_simd.h calls it -> the headers in simd/ that it and megcc_integer.h include for it.
+#: The name of an ISA in megcc_simd.h -> headers in simd/: the one that megcc_simd.h includes for the ISA, then those
+#: that megcc_integer.h includes.
 _NEON, _X86, _VNNI, _SCALAR = "neon_integer.h", "x86_integer.h", "vnni_integer.h", ("scalar.h", "lane.h")
 _SIMD = {
     "sse2": ("sse2.h", _X86), "avx2": ("avx2.h", _X86), "avx2_vnni": ("avx2.h", _X86, _VNNI),

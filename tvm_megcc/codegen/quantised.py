@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph, Op
 
-#: Operators that only move elements: their result has those of the first operand.
+#: Operators that only move elements: their result has the scale and zero point of the first operand.
 _MOVES = ("reshape", "transpose", "copy")
 
 

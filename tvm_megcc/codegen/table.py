@@ -161,6 +161,7 @@ def render_table(name: str, tables: Sequence[KernelTable]) -> str:
     for table, *_ in groups:
         lines += [f"#if {table.target.isa.condition}", f"    {{ UINT64_C(0x{table.id:016x}), {table.text[1]} }},",
                   "#endif"]
+    # The last row has an ISA that no CPU has.
     lines += ["    { 0, 0xffffffffu, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL } /* end */", "};", "",
               f"extern const megcc_module {name}_module;",
               f"const megcc_module {name}_module = {{",

@@ -151,7 +151,7 @@ def test_dimensions_that_the_model_leaves_open(tmp_path):
     ({"samples": {"image": np.zeros((0, 1, 8, 8), np.float32)}}, "at least one"),
     *(({"samples": {"image": np.full((2, 1, 8, 8), number, np.float32)}}, "samples of image have numbers that are")
       for number in (np.nan, np.inf)),
-    *(({"samples": {"image": np.full((2, 1, 8, 8), 3e38, np.float32)}, "method": method}, "infinite or no number")
+    *(({"samples": {"image": np.full((2, 1, 8, 8), 3e38, np.float32)}, "method": method}, "infinite or NaN")
       for method in ("minmax", "entropy", "percentile")),
     ({"keep_float": ["conv9"]}, "no node and no operator of the model is called so"),
     ({"keep_float": ["Conv", "Gemm"]}, "no convolution or product"),

@@ -240,6 +240,7 @@ def model_view(row: Mapping) -> Model:
                             bool(DTYPES[port["dtype"]].carrier), _quant(port))
                     for index, port in enumerate(row["outputs"]))
     state_outputs = {state["output"] for state in row["states"]}
+    # A model all of whose outputs are states shows them.
     shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in state_outputs)
     return Model(row["name"], macro, initial_shapes(row), ranges(row), bool(row.get("counters")), shown or outputs,
                   tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names),

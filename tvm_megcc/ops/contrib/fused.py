@@ -117,7 +117,7 @@ def _transpose_operand(node: OnnxNode, index: int, last: bool, batch: bool) -> s
     if batch and rank > 2:
         order = [*order[1:-1], 0, rank - 1]
     if last:
-        order[-2:] = order[:-3:-1]
+        order[-2:] = [order[-1], order[-2]]
     return onnx_operator(node, "Transpose", value, perm=order)
 
 

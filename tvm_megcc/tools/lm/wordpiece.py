@@ -67,7 +67,7 @@ class WordPieces:
         Raises:
             MegccError: if there is no token for unknown words.
         """
-        control, found, special = 3, [], []
+        control, found, special = 3, [], []     # control: the value of a special token in tokenizer.ggml.token_type
         for token, kind in zip(tokens, types, strict=False):
             plain = kind == control or (token.startswith("[") and token.endswith("]"))
             found.append(token if plain else token[1:] if token.startswith("\u2581") else INSIDE + token)
@@ -83,6 +83,7 @@ class WordPieces:
         unknown = number("unknown", "[UNK]")
         if unknown < 0:
             raise MegccError("the vocabulary has no token for unknown words: tokenizer.ggml.unknown_token_id")
+        # "seperator" is the spelling of GGUF's key.
         return cls(tuple(found), tuple(special), unknown, number("cls", "[CLS]"), number("seperator", "[SEP]"), 100,
                    Normalization())
 
@@ -158,7 +159,11 @@ def characters(normalization: Normalization) -> tuple[list[int], dict[int, str],
 
 
 def _split_classes() -> Iterator[tuple[int, int]]:
-    """Yields whether a character is a space, punctuation, or a part of a word."""
+    """Yields (code point, class) for all characters: SPACE, PUNCTUATION or LETTER, as the package's splitter treats it.
+
+    The splitter reads each character between letters "a". It removes a space, makes punctuation a word of its own, and
+    leaves any other character in a word together with the letters.
+    """
     splitter = required().pre_tokenizers.BertPreTokenizer()
     for begin in range(0, len(CODES), 1 << 14):
         codes = CODES[begin:begin + (1 << 14)]
@@ -169,10 +174,14 @@ def _split_classes() -> Iterator[tuple[int, int]]:
 
 
 def _order(normalize, kinds: Mapping[int, int]) -> dict[int, int]:
-    """Returns the classes of two kinds of marks: those that canonical decomposition reorders, by combining class, and
-    those that others do not pass and that are removed afterwards (`BARRIER`). Python's Unicode tables give the
-    candidates, and the package tokenizers decides."""
-    class_216, class_224 = "\U0001d165", "\u302e"  # of classes 216 and 224
+    """Returns the classes of the marks that the normalizer sorts, and of those across which it does not sort.
+
+    Python's Unicode tables give the candidates. An experiment with the normalizer of the package tokenizers decides: a
+    mark is sorted if it changes places with a mark of combining class 216 or 224 beside it. Its class is MARK plus the
+    rank of its combining class. A character that the normalizer removes is a BARRIER if marks of the classes 224 and
+    216, which would be sorted otherwise, keep their order around it.
+    """
+    class_216, class_224 = "\U0001d165", "\u302e"  # one mark of each of these combining classes
     marks = {code: unicodedata.combining(chr(code)) for code in CODES if kinds[code] == LETTER
              and unicodedata.category(chr(code)) == "Mc" and any(
                  normalize(pair) == pair[::-1] for probe in (class_216, class_224)

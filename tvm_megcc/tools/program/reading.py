@@ -171,6 +171,7 @@ def _operator(operator: str, name: str, row: dict[str, Any], where: str, models:
 
 
 def _of_function(kind: type[Image | Feature], settings: Mapping[str, Any]) -> Callable[..., Step]:
+    """Returns the reader of steps with one input and one output. settings: the keys of each function."""
     def read_step(function: str, name: str, row: dict[str, Any], where: str, models: Path) -> Step:
         if function not in settings:
             raise MegccError(f"{where}: there is no {kind.kind} function '{function}'; there are {', '.join(settings)}")
@@ -184,6 +185,7 @@ def _of_function(kind: type[Image | Feature], settings: Mapping[str, Any]) -> Ca
 
 
 def _of_names(kind: str) -> Callable[..., Step]:
+    """Returns the reader of steps whose inputs and outputs have names of their own."""
     step, functions = KINDS[kind]
 
     def read_step(function: str, name: str, row: dict[str, Any], where: str, models: Path) -> Step:

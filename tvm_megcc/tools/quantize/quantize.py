@@ -128,8 +128,8 @@ class _Quantiser:
             kinds = {"minmax": CalibrationMethod.MinMax, "percentile": CalibrationMethod.Percentile,
                      "entropy": CalibrationMethod.Entropy}
             calibrator = create_calibrator(self.path, list(KINDS), str(self.folder / "watched.onnx"), kinds[method])
-            endless = MegccError("with these samples a value in the network is infinite or no number: look at the "
-                                 "samples, and at what the network gives for them")
+            endless = MegccError("a value in the network is infinite or NaN for these samples: check the samples, and "
+                                 "the results of the float network for them")
             try:
                 with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
                     calibrator.collect_data(Reader(self.samples.feeds))

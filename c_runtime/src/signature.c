@@ -8,7 +8,7 @@
 uint32_t megcc_dtype_bytes(uint32_t dtype)
 {
     /* An element of fewer than 8 bits has a byte. */
-    static const uint8_t bytes[] = {
+    static const uint8_t bytes[MEGCC_UINT2 + 1] = {
         [MEGCC_FLOAT32] = 4, [MEGCC_FLOAT16] = 2, [MEGCC_FLOAT64] = 8,
         [MEGCC_INT8] = 1, [MEGCC_UINT8] = 1, [MEGCC_INT16] = 2, [MEGCC_UINT16] = 2,
         [MEGCC_INT32] = 4, [MEGCC_UINT32] = 4, [MEGCC_INT64] = 8, [MEGCC_UINT64] = 8,

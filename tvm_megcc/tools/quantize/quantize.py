@@ -381,8 +381,9 @@ def _rows(quantiser: _Quantiser, before: _Network, after: _Network, alone: Mappi
     results = {node.name: node.output[0] if node.output[0] in outputs else activation_results.get(node.output[0], "")
                for node in nodes}
     watched = {name: value for name, value in results.items() if value in outputs}
-    there = [f"{value}{_DEQUANTIZED}" if f"{value}{_DEQUANTIZED}" in outputs else value for value in watched.values()]
-    expected, actual = before.run(feeds, [*watched.values()]), after.run(feeds, there)
+    quantised_values = [f"{value}{_DEQUANTIZED}" if f"{value}{_DEQUANTIZED}" in outputs else value
+                        for value in watched.values()]
+    expected, actual = before.run(feeds, [*watched.values()]), after.run(feeds, quantised_values)
     ratios = {name: _worst_ratio([[run[i]] for run in expected], [[run[i]] for run in actual])
              for i, name in enumerate(watched)}
     rows = []

@@ -5,7 +5,8 @@
     python scripts/metrics.py [CHECKOUT]
 
 Lines include comments and blank lines. A repeated run is six or more equal lines, blank ones and indentation aside, in
-two places of Python, C or templates; runs that overlap count once.
+two places of Python, C or templates; runs that overlap count once. Comments of templates are left out: a script writes
+most of them.
 """
 
 import ast
@@ -19,6 +20,7 @@ from pathlib import Path
 RUN = 6
 SOURCES = (".py", ".c", ".h", ".j2")
 _STATEMENT = re.compile(r"\{%")
+_JINJA_COMMENT = re.compile(r"\{#.*?#\}\n?", re.DOTALL)
 
 
 def sources(root: Path) -> list[Path]:
@@ -28,7 +30,9 @@ def sources(root: Path) -> list[Path]:
 
 
 def lines_of(path: Path) -> list[str]:
-    return path.read_text(errors="replace").splitlines()
+    """The lines of a file, without the comments of a template: scripts/template_heads.py writes them."""
+    text = path.read_text(errors="replace")
+    return (_JINJA_COMMENT.sub("", text) if path.suffix == ".j2" else text).splitlines()
 
 
 def area(root: Path, path: Path) -> str:

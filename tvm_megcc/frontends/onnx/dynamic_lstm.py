@@ -8,7 +8,8 @@ integers; the gates are computed in float32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx.parser
@@ -40,8 +41,8 @@ def dynamic_lstm(importer: Importer, node: Node, proto: onnx.NodeProto, scope: S
     if len(names) != 3 * len(directions):
         raise MegccError(f"has {len(names)} activations for {len(directions)} directions; three each are supported")
     given = {name: node.inputs[index] for index, name in enumerate(_OPERANDS) if node.has(index)}
-    nodes = "".join(_direction_nodes(given, index, backward_flags[index], names[3 * index:3 * index + 3], hidden, clip)
-                    for index in directions)
+    nodes = "".join(_direction_nodes(given, _Direction(index, backward_flags[index], names[3 * index:3 * index + 3],
+                                                       hidden, clip)) for index in directions)
     joined = "\n".join(f"{output} = Concat <axis = {axis}> ({', '.join(f'{output}{index}' for index in directions)})"
                        for output, axis in (("Y", 1), ("Y_h", 0), ("Y_c", 0)))
     graph = onnx.parser.parse_graph(f"lstm ({', '.join(given)}) => (Y, Y_h, Y_c) {{{nodes}{joined}}}")
@@ -55,9 +56,67 @@ def _activation(name: str) -> str:
     return _ACTIVATIONS[name.lower()]
 
 
-def _direction_nodes(given: Mapping[str, str], index: int, backward: int, activations: list[str], hidden: int,
-                     clip: float) -> str:
+@dataclass(frozen=True)
+class _Direction:
+    """One direction of an LSTM.
+
+    index: its index in the operands; names of its values end in it.
+    backward: 1 if it reads the sequence from the end, else 0.
+    activations: operators of ONNX for f, g and h.
+    hidden: the number of hidden units.
+    clip: bound of the gates' sums; 0 for none.
+    """
+
+    index: int
+    backward: int
+    activations: Sequence[str]
+    hidden: int
+    clip: float
+
+
+def _direction_nodes(given: Mapping[str, str], direction: _Direction) -> str:
     """Returns the nodes of one direction in ONNX's text format, with the outputs Y, Y_h and Y_c of that direction.
+
+    given: operand -> value, for those that are not absent.
+    """
+    index = direction.index
+    operands = {name: f"{name}{index}" for name in given if name != "X"}
+    setup = "\n".join(f"{name} = Gather <axis = 0> ({operand}, direction{index})" for operand, name in operands.items())
+    if "B" in operands:
+        setup += f"\nWb_Rb{index} = Reshape ({operands['B']}, bias_shape{index})\n" \
+                 f"bias{index} = ReduceSum <keepdims = 0> (Wb_Rb{index}, zeros{index})"
+    if "P" in operands:
+        setup += f"\npi{index}, po{index}, pf{index} = Split <axis = 0, num_outputs = 3> ({operands['P']})"
+    states = "\n".join(
+        f"first_{state}{index} = Identity ({operands[f'{state}0']})" if f"{state}0" in operands else
+        f"first_{state}{index} = Expand (zero{index}, state_shape{index})" for state in "hc")
+    return f"""
+direction{index} = Constant <value_int = {index}> ()
+zeros{index} = Constant <value_ints = [0]> ()
+bias_shape{index} = Constant <value_ints = [2, -1]> ()
+zero{index} = Constant <value_float = 0.0> ()
+min{index} = Constant <value_float = {-direction.clip:.9g}> ()
+max{index} = Constant <value_float = {direction.clip:.9g}> ()
+batch{index} = Shape <start = 1, end = 2> (X)
+hidden{index} = Constant <value_ints = [{direction.hidden}]> ()
+state_shape{index} = Concat <axis = 0> (batch{index}, hidden{index})
+{setup}
+{states}
+x{index} = com.microsoft.DynamicQuantizeMatMul (X, {operands['W']}, {operands['W_scale']}, {operands.get('W_zero', '')})
+last_h{index}, last_c{index}, all{index} = Scan <num_scan_inputs = 1, scan_input_directions = [{direction.backward}],
+    scan_output_directions = [{direction.backward}],
+    body = step (float h, float c, float x) => (float h1, float c1, float y) {{
+{_step_nodes(operands, direction)}
+    }}> (first_h{index}, first_c{index}, x{index})
+one{index} = Constant <value_ints = [1]> ()
+Y{index} = Unsqueeze (all{index}, one{index})
+Y_h{index} = Unsqueeze (last_h{index}, zeros{index})
+Y_c{index} = Unsqueeze (last_c{index}, zeros{index})
+"""
+
+
+def _step_nodes(operands: Mapping[str, str], direction: _Direction) -> str:
+    """Returns the nodes of one step of a direction.
 
     Weights hold the gates in the order input, output, forget, cell. One step computes, as ONNX's LSTM does (i, o, f, g:
     the gates; P: peephole weights):
@@ -66,63 +125,27 @@ def _direction_nodes(given: Mapping[str, str], index: int, backward: int, activa
         c' = f(f + Pf c) * c + f(i + Pi c) * g(g)
         h' = f(o + Po c') * h(c')
 
-    index: the direction's index in the operands; names of its values end in it. backward: 1 if it reads the sequence
-    from the end. activations: f, g and h. hidden: the number of hidden units. clip: bound of the gates' sums; 0 for
-    none.
+    operands: operand -> its value in this direction.
     """
-    f, g, h = activations
-    operands = {name: f"{name}{index}" for name in given if name != "X"}
-    setup = "\n".join(f"{name} = Gather <axis = 0> ({operand}, direction{index})" for operand, name in operands.items())
-    sums = f"hR = com.microsoft.DynamicQuantizeMatMul (h, {operands['R']}, {operands['R_scale']}, " \
-           f"{operands.get('R_zero', '')})\nxW_hR = Add (x, hR)"
-    if "B" in operands:
-        setup += f"\nWb_Rb{index} = Reshape ({operands['B']}, bias_shape{index})\n" \
-                 f"bias{index} = ReduceSum <keepdims = 0> (Wb_Rb{index}, zeros{index})"
-        sums += f"\nsums = Add (xW_hR, bias{index})"
-    else:
-        sums += "\nsums = Identity (xW_hR)"
-    has_peepholes = "P" in operands
-    if has_peepholes:
-        setup += f"\npi{index}, po{index}, pf{index} = Split <axis = 0, num_outputs = 3> ({operands['P']})"
-    states = "\n".join(
-        f"first_{state}{index} = Identity ({operands[f'{state}0']})" if f"{state}0" in operands else
-        f"first_{state}{index} = Expand (zero{index}, state_shape{index})" for state in "hc")
-    clipped = f"Clip ({{0}}, min{index}, max{index})" if clip else "Identity ({0})"
-    gates = "\n".join(_gate_nodes(gate, activation, f"{peephole}{index}" if has_peepholes and peephole else "", "c",
-                                  clipped) for gate, activation, peephole in (("i", f, "pi"), ("f", f, "pf"),
-                                                                              ("g", g, "")))
-    output_gate = _gate_nodes("o", f, f"po{index}" if has_peepholes else "", "c1", clipped)
+    index, (f, g, h) = direction.index, direction.activations
+    clipped = f"Clip ({{0}}, min{index}, max{index})" if direction.clip else "Identity ({0})"
+    peephole = {gate: f"p{gate}{index}" if "P" in operands and gate != "g" else "" for gate in "iofg"}
+    gates = "\n".join(_gate_nodes(gate, activation, peephole[gate], "c", clipped)
+                      for gate, activation in (("i", f), ("f", f), ("g", g)))
+    weights = f"{operands['R']}, {operands['R_scale']}, {operands.get('R_zero', '')}"
     return f"""
-direction{index} = Constant <value_int = {index}> ()
-zeros{index} = Constant <value_ints = [0]> ()
-bias_shape{index} = Constant <value_ints = [2, -1]> ()
-zero{index} = Constant <value_float = 0.0> ()
-min{index} = Constant <value_float = {-clip:.9g}> ()
-max{index} = Constant <value_float = {clip:.9g}> ()
-batch{index} = Shape <start = 1, end = 2> (X)
-hidden{index} = Constant <value_ints = [{hidden}]> ()
-state_shape{index} = Concat <axis = 0> (batch{index}, hidden{index})
-{setup}
-{states}
-x{index} = com.microsoft.DynamicQuantizeMatMul (X, {operands['W']}, {operands['W_scale']}, {operands.get('W_zero', '')})
-last_h{index}, last_c{index}, all{index} = Scan <num_scan_inputs = 1, scan_input_directions = [{backward}],
-    scan_output_directions = [{backward}], body = step (float h, float c, float x) => (float h1, float c1, float y) {{
-        {sums}
+        hR = com.microsoft.DynamicQuantizeMatMul (h, {weights})
+        xW_hR = Add (x, hR)
+        sums = {f"Add (xW_hR, bias{index})" if "B" in operands else "Identity (xW_hR)"}
         i0, o0, f0, g0 = Split <axis = -1, num_outputs = 4> (sums)
         {gates}
         fc = Mul (f, c)
         ig = Mul (i, g)
         c1 = Add (fc, ig)
-        {output_gate}
+        {_gate_nodes("o", f, peephole["o"], "c1", clipped)}
         activated_c = {h} (c1)
         h1 = Mul (o, activated_c)
-        y = Identity (h1)
-    }}> (first_h{index}, first_c{index}, x{index})
-one{index} = Constant <value_ints = [1]> ()
-Y{index} = Unsqueeze (all{index}, one{index})
-Y_h{index} = Unsqueeze (last_h{index}, zeros{index})
-Y_c{index} = Unsqueeze (last_c{index}, zeros{index})
-"""
+        y = Identity (h1)"""
 
 
 def _gate_nodes(gate: str, activation: str, peephole: str, cell: str, clipped: str) -> str:

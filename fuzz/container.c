@@ -162,7 +162,7 @@ static bool run(const megcc_model *model, uint32_t *state)
     guard_require(memory != NULL, "no memory for a session");
     memset(memory, (int)(chance(state) & 0xFF), needed);
     const int32_t status = megcc_session_open(&session, model, memory, needed, &options, NULL);
-    if (status == MEGCC_E_SHAPE && model->program.counts != 0) { /* it has set its shapes itself, and they are none */
+    if (status == MEGCC_E_SHAPE && model->program.unbacked_symbols != 0) { /* it has set its shapes itself, and they are none */
         free_memory(&options, memory);
         return false;
     }

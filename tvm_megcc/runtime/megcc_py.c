@@ -318,11 +318,11 @@ EXPORT int32_t megcc_py_run(handle *h)
     if (h->error.status)
         return h->error.status;
     int32_t status = megcc_session_run(h->session, &h->error);
-    const int counts = h->model.program.counts != 0;
+    const int has_unbacked_symbols = h->model.program.unbacked_symbols != 0;
     megcc_tensor tensor;
     for (uint32_t i = 0; i < megcc_model_outputs(&h->model) && !status; i++) {
-        h->outputs[i].found = megcc_session_output(h->session, i, counts ? &tensor : NULL);
-        if (counts)
+        h->outputs[i].found = megcc_session_output(h->session, i, has_unbacked_symbols ? &tensor : NULL);
+        if (has_unbacked_symbols)
             describe(&tensor, &h->outputs[i].port);
     }
     return status;

@@ -280,7 +280,7 @@ def _operand_rows(spec: KernelSpec) -> list[str]:
         rows.append(_operand_row(parameter.size, parameter.dtype, 0))
     for index, parameter in enumerate(spec.outputs):
         alias = sum(1 << i for o, i in {*spec.in_place, *spec.takes_over} if o == index)
-        alias |= sum(_ALIAS_ANY_SIZE for o, _ in spec.takes_over if o == index)
+        alias |= _ALIAS_ANY_SIZE if any(o == index for o, _ in spec.takes_over) else 0
         rows.append(_operand_row(parameter.size, parameter.dtype, alias))
     return rows
 

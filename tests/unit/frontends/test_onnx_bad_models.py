@@ -163,3 +163,13 @@ def test_models_of_other_domains_say_so():
 def test_ports_have_names_of_their_own():
     once = [node("Neg", "x", "y")]
     assert "input 'x': the name is used twice" in str(refusal(model(once, ["x", "x"], {"y": [4]})))
+
+
+@pytest.mark.parametrize("kind", ["Attention", "CenterCropPad", "NegativeLogLikelihoodLoss"])
+def test_a_sequence_in_place_of_a_tensor(kind: str):
+    """Operators whose function body depends on the types of their operands are refused as those with an importer."""
+    model = onnx.parser.parse_model(
+        f"<ir_version: 10, opset_import: ['' : 24]> g (float[3, 4] x) => (float[3, 4] y) {{"
+        f" s = SequenceConstruct(x, x) y = {kind}(s) }}".replace("'", '"'))
+    with pytest.raises(ModelError, match="operand is a sequence"):
+        import_onnx(model)

@@ -37,6 +37,8 @@ CONTROL = {"If": control.import_if, "Loop": control.import_loop, "Scan": control
 #: Exceptions that numpy and Python raise if operands and attributes of a node contradict each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
+_SEQUENCE_GIVEN = "requires tensors; an operand is a sequence, or an optional without a value"
+
 #: Emits the operators of a node and returns the names of its outputs' values.
 NodeImporter = Callable[[Node], tuple[str, ...]]
 
@@ -203,14 +205,16 @@ class Importer:
         if name in self.importers:
             check_schema(proto, domain, node.opset)
             if given_sequences:
-                raise MegccError("requires tensors; an operand is a sequence, or an optional without a value")
+                raise MegccError(_SEQUENCE_GIVEN)
             return [] if unknown else self._import_operator(name, node, proto)
         types = None if unknown or given_sequences else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
         if function is not None:
             return [] if unknown else self._import_function((domain, proto.op_type), function, node)
-        if has_function_body(proto, domain, node.opset):
-            return []
+        if has_function_body(proto, domain, node.opset):  # a body that depends on the types of its operands
+            if unknown:
+                return []
+            raise MegccError(_SEQUENCE_GIVEN)
         self.has_unknown_operator = True
         raise MegccError("this operator is not supported")
 

@@ -128,9 +128,7 @@ def _straight(core: Core, lines: Sequence[tuple[str, str]]) -> int:
             cost += core.late
         together = core.dual and not paired and not needs and _together(before, kind)
         total += 0 if together else cost
-        paired, before, written = together or not before, kind, _written(kind, mnemonic, operands)
-        if not together:
-            paired = False
+        paired, before, written = together, kind, _written(kind, mnemonic, operands)
     return total
 
 

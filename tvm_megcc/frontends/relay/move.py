@@ -24,8 +24,8 @@ def reshape(node: TvmNode) -> Values:
         return (node.reshaped(node.inputs[0], node.types[0].shape),)
     wanted = ints(node.attrs.newshape)
     if min(wanted, default=0) < -1 or node.attrs.allowzero:
-        raise MegccError(f"newshape {list(wanted)} of an operand with unknown extents is not supported: only extents, 0 "
-                         "and -1 are")
+        raise MegccError(f"newshape {list(wanted)} of an operand with unknown extents is not supported: only extents, "
+                         "0 and -1 are")
     return node.onnx("Reshape", node.inputs[0], node.constant(wanted, "int64"))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tests.c_flags import WARNINGS
 from tests.opened import opened
-from tvm_megcc import ops  # noqa: F401  (registers the operators)
+from tvm_megcc import ops, paths  # noqa: F401  (ops registers the operators)
 from tvm_megcc.codegen.c_source.bind import Bound, KernelSpec, bind, with_equal_constants
 from tvm_megcc.codegen.c_source.render import render_kernel
 from tvm_megcc.codegen.headers import kernels_header
@@ -41,7 +41,7 @@ from tvm_megcc.target import Target
 from .joined import joined
 
 HERE = Path(__file__).parent
-C_RUNTIME = HERE.parents[1] / "c_runtime"
+C_RUNTIME = paths.c_runtime()
 
 #: Goes with the process.
 _shared = tempfile.TemporaryDirectory(prefix="megcc-harness-")

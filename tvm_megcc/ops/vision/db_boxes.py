@@ -5,7 +5,7 @@ our own ONNX domain "megcc", which programs use (tools/program/text_lines.py).""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil, floor, inf, sqrt
+from math import ceil, floor, inf, isfinite, sqrt
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 MAX_SIDE = 1 << 14
 #: The largest number of boxes.
 MAX_BOXES = 1 << 12
+#: The largest ratio; PaddleOCR uses 1.5 to 3.
+MAX_RATIO = 100.0
 #: Sides of text, and of its box, that are shorter are left out.
 _MIN_SIDE = 3
 #: The largest difference in height of two boxes of one line.
@@ -57,6 +59,9 @@ class DbBoxes(Operator):
                              f"{probabilities}")
         if not 1 <= attrs.most <= MAX_BOXES or not all(1 <= side <= MAX_SIDE for side in (attrs.height, attrs.width)):
             raise ShapeError(f"up to {MAX_BOXES} boxes of a picture with sides up to {MAX_SIDE} are supported")
+        if not (0 <= attrs.ratio <= MAX_RATIO and isfinite(attrs.threshold) and isfinite(attrs.least)):
+            raise ShapeError(f"a ratio from 0 to {MAX_RATIO:g}, a finite threshold and a finite lowest score "
+                             "are supported")
         return (TensorType("float32", (attrs.most, 4, 2)), TensorType("float32", (attrs.most,)),
                 TensorType("int64", (1,)))
 

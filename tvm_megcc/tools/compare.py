@@ -20,6 +20,7 @@ from ..frontends.formats import require_model_file
 from ..frontends.models import import_model
 from ..ir.dims import Symbol, substitute
 from ..ir.types import TensorType, from_layout
+from ..ops.quantized.dynamic_quantize_linear import DynamicQuantize
 from ..ops.random.philox import Draw
 from ..option_values import parse_constants, parse_shapes
 from ..passes.canonicalize.check import checked
@@ -33,6 +34,10 @@ from . import in_subprocess, judge, references, run, source
 #: The least cosine between outputs and reference of float32, which also sees errors of small elements.
 COSINE = 0.99999
 
+#: Why ONNX Runtime may differ although both are right.
+QUANTISED_AT_RUN_TIME = ("The model quantises activations at run time, so a float that differs in its last bit can "
+                         "change an activation by one quantum. --reference numpy rounds as the C code does.")
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -44,29 +49,9 @@ def compare(model: str | Path, args) -> dict:
             the reference does not read a model of this format.
     """
     model = Path(model)
-    require_model_file(model)
-    if args.folder:
-        generated_folder(Path(args.folder))
-    if args.options.stream:
-        raise MegccError("compare gives a model and its reference one input, and a stream is several blocks: leave out "
-                         "--stream; blocks have the values of the whole (docs/streaming.md)")
-    if args.folder and args.layers:
-        raise MegccError("--layers compiles the model for itself: leave out --folder")
-    if args.inputs and args.value:
-        raise MegccError("--inputs has the values of all inputs: leave out --value")
+    _require_comparable(model, args)
     session = source.session_of(args.folder or model, args)
-    if session.counters:
-        raise MegccError(f"compare gives all inputs to the model and its reference, but the KV cache whose rows "
-                         f"'{session.counters[0]}' counts is empty in a first run: leave out --state and --bound, and "
-                         "give the shapes of keys and values with --input-shapes")
-    names = [port.name for port in session.inputs]
-    if args.folder:
-        _require_its_inputs(model, names, args)
-    feeds = run.read_npz(args.inputs, names) if args.inputs else \
-        run.with_values(run.seeded(session.inputs, args.seed, parse_shapes(args.shape or "")),
-                        parse_constants(args.value))
-    feeds |= {port.name: port.strings.strings(feeds[port.name], {}) for port in session.inputs
-              if port.strings and not port.strings.are(feeds[port.name])}
+    feeds = _feeds(model, session, args)
     draws = any(call["kind"] == Draw.kind for call in session.calls)
     against, expected_of = REFERENCES[args.reference or (
         "numpy" if draws else default_reference(model, args.options.extern, args.options.signature))]
@@ -88,11 +73,49 @@ def compare(model: str | Path, args) -> dict:
     if expected_of is onnxruntime_values and not report["equal"]:
         _note_its_own_differences(outputs, expected, onnxruntime_values(
             model, everything, list(results), args.options.output_names, optimised=True))
+        if any(call["kind"] == DynamicQuantize.kind for call in session.calls):
+            report["advice"] = QUANTISED_AT_RUN_TIME
     if args.layers:
         session.reset()
         report["layers"] = compare_layers(model, session, feeds, everything, expected_of, args)
         report["first_difference"] = next((row for row in report["layers"] if not row["equal"]), None)
     return report
+
+
+def _require_comparable(model: Path, args) -> None:
+    """Raises MegccError if there is no such model or folder, or if two options contradict each other."""
+    require_model_file(model)
+    if args.folder:
+        generated_folder(Path(args.folder))
+    if args.options.stream:
+        raise MegccError("compare gives a model and its reference one input, and a stream is several blocks: leave out "
+                         "--stream; blocks have the values of the whole (docs/streaming.md)")
+    if args.folder and args.layers:
+        raise MegccError("--layers compiles the model for itself: leave out --folder")
+    if args.inputs and args.value:
+        raise MegccError("--inputs has the values of all inputs: leave out --value")
+
+
+def _feeds(model: Path, session, args) -> Arrays:
+    """Returns the inputs of the session: those of the file `args.inputs`, else drawn ones.
+
+    Raises:
+        MegccError: if the session needs a state that compare cannot give, or the file lacks an input.
+    """
+    if session.counters:
+        raise MegccError(f"compare gives all inputs to the model and its reference, but the KV cache whose rows "
+                         f"'{session.counters[0]}' counts is empty in a first run: leave out --state and --bound, and "
+                         "give the shapes of keys and values with --input-shapes")
+    names = [port.name for port in session.inputs]
+    if args.folder:
+        _require_its_inputs(model, names, args)
+    if args.inputs:
+        feeds = run.read_npz(args.inputs, names)
+    else:
+        drawn = run.seeded(session.inputs, args.seed, parse_shapes(args.shape or ""))
+        feeds = run.with_values(drawn, parse_constants(args.value))
+    return feeds | {port.name: port.strings.strings(feeds[port.name], {}) for port in session.inputs
+                    if port.strings and not port.strings.are(feeds[port.name])}
 
 
 def _require_its_inputs(model: Path, names: Sequence[str], args) -> None:
@@ -193,6 +216,8 @@ def text(report: dict) -> str:
         lines.append(f"first difference: {first['name']}, {first['kernel']}, from {first['origin']}" if first
                      else "no layer differs")
     lines.append("equal" if report["equal"] else f"DIFFERENT (tolerance {report['tolerance']:g})")
+    if "advice" in report:
+        lines.append(report["advice"])
     if report["equal"] and not says_something(report):
         lines[-1] += ("; not all of it says something: give inputs that the model is made for, with --inputs or "
                       "--value, or --allow it")

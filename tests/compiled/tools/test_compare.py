@@ -147,8 +147,21 @@ def test_how_much_the_reference_differs_from_itself(capsys):
     saved(model([node("MatMul", "x a", "h"), node("MatMul", "h a", "y")], {"x": [7, 300]}, {"y": [7, 300]}, weights),
           "products.onnx")
     assert main(["compare", "products.onnx", "--tolerance", "1e-12"]) == 1
-    own, itself = capsys.readouterr().out.splitlines()[1:3]
-    assert "✗ y: max error" in own and "ONNX Runtime, optimiser on: " in itself
+    own, itself, verdict = capsys.readouterr().out.splitlines()[1:]
+    assert "✗ y: max error" in own and "ONNX Runtime, optimiser on: " in itself and verdict.startswith("DIFFERENT")
+
+
+def test_a_network_quantised_at_run_time_that_differs(capsys):
+    """The report offers the reference that rounds as the C code does; this one finds no difference."""
+    pytest.importorskip("onnxruntime")
+    nodes = [node("Tanh", "x", "h"), node("DynamicQuantizeLinear", "h", "codes scale zero"),
+             node("DequantizeLinear", "codes scale zero", "q"), node("Tanh", "q", "y")]
+    saved(model(nodes, {"x": [500]}, {"y": [500]}), "dynamic.onnx")
+    command = ["compare", "dynamic.onnx", "--tolerance", "1e-12"]
+    assert main(command) == 1
+    assert "--reference numpy" in capsys.readouterr().out.splitlines()[-1]
+    assert main([*command, "--tolerance", "1e-6", "--reference", "numpy"]) == 0
+    assert "--reference" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind, reason", [("Sqrt", "is NaN everywhere"), ("Relu", "is 0.0 everywhere"),

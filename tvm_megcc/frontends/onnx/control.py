@@ -203,6 +203,22 @@ def _trip_count_operands(importer: Importer, node: Node, counted: int | None) ->
     return most, condition
 
 
+def _kinds_of_values(body: onnx.GraphProto, is_sequence: Sequence[bool]) -> tuple[list[int], list[int], list[int]]:
+    """Sorts the values that a Loop's body takes and returns, by index: invariant ones, such as the weights that
+    exporters pass through loops; sequences that iterations only append to; and those that the loop must carry."""
+    taken = [value.name for value in body.input][2:]  # after the iteration number and the condition
+    returned = [value.name for value in body.output][1:]  # after the condition
+    invariant, appended, carried = [], [], []
+    for index, sequence in enumerate(is_sequence):
+        if returned[index] == taken[index]:
+            invariant.append(index)
+        elif sequence and only_appends(body, taken[index], returned[index]):
+            appended.append(index)
+        else:
+            carried.append(index)
+    return invariant, appended, carried
+
+
 def _import_as_operator(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
                         opsets: Opsets) -> list[str | None]:
     """Imports a Loop as an operator `loop`, and returns its outputs. Scan outputs get the capacity of the largest trip
@@ -213,14 +229,8 @@ def _import_as_operator(importer: Importer, node: Node, body: onnx.GraphProto, s
     counted = known_trip_count(importer, node, body, scope, opsets)
     most, condition = _trip_count_operands(importer, node, counted)
 
-    # Two kinds of values are not carried: loop-invariant values, such as the weights that exporters pass through loops,
-    # and sequences that iterations only append to.
     sequences = importer.sequences
-    results_of = [value.name for value in body.output[1:]]
-    invariant = {index for index in range(len(initial)) if results_of[index] == given[2 + index]}
-    appended = [index for index in range(len(initial)) if initial[index] in sequences and index not in invariant
-                and only_appends(body, given[2 + index], results_of[index])]
-    carried = [index for index in range(len(initial)) if index not in invariant and index not in appended]
+    invariant, appended, carried = _kinds_of_values(body, [value in sequences for value in initial])
     body_inputs = [given[2 + index] for index in carried]
     outer = {given[2 + index]: initial[index] for index in invariant}
     outer |= {given[2 + index]: sequences.of(()) for index in appended}

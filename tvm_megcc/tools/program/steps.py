@@ -106,8 +106,28 @@ class Step:
         raise NotImplementedError
 
 
+class NamedEnds(Step):
+    """A step whose inputs and outputs have names.
+
+    Attributes:
+        inputs: input of the step -> value of the program.
+        outputs: output of the step -> value of the program.
+    """
+
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+    @property
+    def taken(self) -> list[str]:
+        return list(self.inputs.values())
+
+    @property
+    def produced(self) -> list[str]:
+        return list(self.outputs.values())
+
+
 @dataclass(frozen=True)
-class Network(Step):
+class Network(NamedEnds):
     """A network.
 
     Attributes:
@@ -123,14 +143,6 @@ class Network(Step):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     kind: ClassVar[str] = "network"
-
-    @property
-    def taken(self) -> list[str]:
-        return list(self.inputs.values())
-
-    @property
-    def produced(self) -> list[str]:
-        return list(self.outputs.values())
 
 
 @dataclass(frozen=True)
@@ -197,7 +209,7 @@ class Feature(Function):
 
 
 @dataclass(frozen=True)
-class NamedFunction(Step):
+class NamedFunction(NamedEnds):
     """A function whose inputs and outputs have names.
 
     Attributes:
@@ -210,14 +222,6 @@ class NamedFunction(Step):
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def taken(self) -> list[str]:
-        return list(self.inputs.values())
-
-    @property
-    def produced(self) -> list[str]:
-        return list(self.outputs.values())
 
 
 @dataclass(frozen=True)

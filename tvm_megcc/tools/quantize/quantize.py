@@ -266,11 +266,8 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         nodes = _integer_nodes(quantiser, path, keep_float)
         before = _Network(quantiser.proto)
         judge = _Judge(before.run(found.feeds), found.feeds)
-        tried = {}
-        for name in METHODS if method == "auto" else (method,):
-            say(f"calibrating by {name}")
-            tried[name] = judge.signal_to_noise(quantiser.quantised(name, nodes))
-        best = max(tried, key=lambda name: (round(tried[name], 1), -METHODS.index(name)))
+        methods = METHODS if method == "auto" else (method,)
+        tried, best = _calibrated(quantiser, methods, nodes, judge, say)
         say("looking for the layers with the largest error")
         alone = _alone(quantiser, best, [name for name in nodes if name in quantiser.layers], judge)
         float_layers, reached = _with_float_layers(quantiser, best, nodes, alone, judge, tried[best], enough)
@@ -280,17 +277,33 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         report: dict[str, Any] = {
             "model": str(path), "output": str(output), "samples": len(found.feeds), "method": best,
             "methods": tried, "signal_to_noise": reached, "enough": enough, "kept_float": float_layers,
-            "bytes": {"before": path.stat().st_size, "after": Path(output).stat().st_size}, "layers": rows}
+            "bytes": {"before": path.stat().st_size, "after": Path(output).stat().st_size}, "layers": rows,
+            "times": None}
         test = found if evaluate is None else read_samples(evaluate, shapes, given, dtypes, 10**9)
         report["accuracy"] = _accuracy(before.run(test.feeds), after.run(test.feeds), test.labels)
-        report["times"] = None
         if time:
             say(f"timing both models on {target}")
-            try:
-                report["times"] = timing.times(path, Path(output), found.feeds[0], target, rows)
-            except MissingTool as missing:
-                report["not_timed"] = str(missing)
+            report |= _times(path, Path(output), found.feeds[0], target, rows)
     return report
+
+
+def _times(before: Path, after: Path, feeds: Arrays, target: str, rows: list[dict]) -> dict:
+    """Returns `times` (`timing.times`) for the report, or in `not_timed` the tool that is missing."""
+    try:
+        return {"times": timing.times(before, after, feeds, target, rows)}
+    except MissingTool as missing:
+        return {"times": None, "not_timed": str(missing)}
+
+
+def _calibrated(quantiser: _Quantiser, methods: Sequence[str], nodes: Sequence[str], judge: _Judge,
+                say: Callable[[str], None]) -> tuple[dict[str, float], str]:
+    """Returns the signal-to-noise ratio in dB that each method of calibration reaches, and the best method: of those
+    that are equal to a tenth of a dB, the first of METHODS."""
+    tried = {}
+    for method in methods:
+        say(f"calibrating by {method}")
+        tried[method] = judge.signal_to_noise(quantiser.quantised(method, nodes))
+    return tried, max(tried, key=lambda method: (round(tried[method], 1), -METHODS.index(method)))
 
 
 def _require_arguments(path: Path, output: str | Path, method: str, enough: float, most: int) -> None:

@@ -4,9 +4,9 @@
 
     python scripts/metrics.py [CHECKOUT]
 
-Lines include comments and blank lines. A repeated run is six or more equal lines, blank ones and indentation aside, in
-two places of Python, C or templates; runs that overlap count once. Comments of templates are left out: a script writes
-most of them.
+Lines include comments and blank lines. A repeated run is six or more equal lines, blank ones, imports and indentation
+aside, in two places of Python, C or templates; runs that overlap count once. Comments of templates are left out, since a
+script writes most of them, and so are vendored files.
 """
 
 import ast
@@ -19,6 +19,7 @@ from pathlib import Path
 
 RUN = 6
 SOURCES = (".py", ".c", ".h", ".j2")
+VENDORED = ("monocypher",)
 _STATEMENT = re.compile(r"\{%")
 _JINJA_COMMENT = re.compile(r"\{#.*?#\}\n?", re.DOTALL)
 
@@ -26,13 +27,24 @@ _JINJA_COMMENT = re.compile(r"\{#.*?#\}\n?", re.DOTALL)
 def sources(root: Path) -> list[Path]:
     """The files of the package, the runtime and the tests, in order of their paths."""
     return sorted(path for folder in ("tvm_megcc", "c_runtime", "tests") for path in (root / folder).rglob("*")
-                  if path.suffix in SOURCES and "_data" not in path.parts)
+                  if path.suffix in SOURCES and not {"_data", *VENDORED} & {*path.parts})
 
 
 def lines_of(path: Path) -> list[str]:
     """The lines of a file, without the comments of a template: scripts/template_heads.py writes them."""
     text = path.read_text(errors="replace")
     return (_JINJA_COMMENT.sub("", text) if path.suffix == ".j2" else text).splitlines()
+
+
+def lines_to_compare(path: Path) -> list[str]:
+    """The lines of a file that should not stand twice: without imports, includes and very short lines."""
+    lines = lines_of(path)
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                lines[node.lineno - 1:node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    stripped = [line.strip() for line in lines]
+    return [line for line in stripped if len(line) > 3 and "SPDX" not in line and not line.startswith("#include")]
 
 
 def area(root: Path, path: Path) -> str:
@@ -87,7 +99,7 @@ def repeated(paths: list[Path]) -> int:
     first: dict[tuple[str, ...], tuple[int, int]] = {}
     pairs, last = 0, (-1, -1, -1, -1)
     for number, path in enumerate(paths):
-        lines = [line for raw in lines_of(path) if len(line := raw.strip()) > 3 and "SPDX" not in line]
+        lines = lines_to_compare(path)
         for start in range(len(lines) - RUN + 1):
             window = tuple(lines[start:start + RUN])
             other, where = first.setdefault(window, (number, start))

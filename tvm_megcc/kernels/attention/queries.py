@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...foreign import digest
 from ...ir.dims import Dim, ceildiv, dim_min, likely, product
+from ...ir.expr import c_float
 from ...ops.cache_rows import CACHE_DTYPES, SCALE
 from ...ops.nn.fused_attention import extents_of
 from ..base import FLOAT32, LARGE_CALL, Kernel, Lowered, Operand, extent_symbols, present
@@ -152,7 +153,7 @@ class AttentionColumns(Kernel):
         mask_rows = "" if not mask else "shared" if mask[2] == 1 else "rows" if attrs.groups == 1 else "repeated"
         return AttentionParameters(
             attrs.q_axes, attrs.k_axes, attrs.v_axes, attrs.y_axes, attrs.q_at, attrs.k_at, attrs.v_at,
-            f"{float(attrs.scale):.9e}f", mask_rows, bool(mask) and mask[0] != 1, bool(mask) and mask[1] != 1,
+            c_float(attrs.scale), mask_rows, bool(mask) and mask[0] != 1, bool(mask) and mask[1] != 1,
             {"rows": "S * T", "repeated": "P * T"}.get(mask_rows, "T"), attrs.causal, attrs.shared,
             attrs.seen is not None, attrs.blind, site.inputs[1].dtype * (site.inputs[1].dtype != "float32"), MAX_KEYS,
             rows, columns)

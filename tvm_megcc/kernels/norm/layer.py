@@ -9,6 +9,7 @@ import numpy as np
 
 from ...foreign import digest
 from ...ir.dims import product
+from ...ir.expr import c_double, c_float
 from ...ir.types import DTYPES
 from ...ops.quantized.lookup_table import INT8_TYPES
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
@@ -38,7 +39,7 @@ class LayerNormRows(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         R, N = extent_symbols("R", "N")
-        epsilon = f"{float(site.attrs.epsilon):.9e}f"
+        epsilon = c_float(site.attrs.epsilon)
         params = LayerNormParameters(epsilon, site.has(1), site.has(2))
         inputs = present(site, Operand("x", 0, R * N), Operand("weight", 1, N), Operand("bias", 2, N))
         name = f"{site.kind}{'_weight' * params.weight}{'_bias' * params.bias}_e{digest(epsilon, 4)}"
@@ -80,7 +81,7 @@ class LayerNormBytes(Kernel):
     def lower(self, site: Site) -> Lowered:
         R, N = extent_symbols("R", "N")
         attrs, x, y = site.attrs, site.x, site.y
-        epsilon, limits = repr(float(attrs.epsilon)), np.iinfo(np.dtype(y.dtype))
+        epsilon, limits = c_double(attrs.epsilon).text, np.iinfo(np.dtype(y.dtype))
         params = LayerNormBytesParameters(
             epsilon=epsilon, weight=site.has(2), bias=site.has(3), unit=x.c_type, x_suffix=DTYPES[x.dtype].short,
             x_zero=attrs.x_zero, result_unit=y.c_type, result_suffix=DTYPES[y.dtype].short, result_zero=attrs.zero,

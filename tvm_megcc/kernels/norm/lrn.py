@@ -20,14 +20,15 @@ class LrnParameters(Parameters):
 
     size: the number of channels whose squares are summed.
     before: the number of these channels that precede the channel itself.
-    beta, bias: ONNX's attributes, the exponent and the summand of the divisor, as C literals.
+    exponent: -beta, the exponent of the divisor, as a C literal.
+    bias: ONNX's attribute, the summand of the divisor, as a C literal.
     scale: alpha / size, as a C literal.
     nhwc: whether the layout is nhwc; otherwise it is nchwc.
     """
 
     size: int
     before: int
-    beta: str
+    exponent: str
     bias: str
     scale: str
     nhwc: bool
@@ -48,14 +49,14 @@ class LrnPixels(Kernel):
         N, C, S = extent_symbols("N", "C", "S")
         shape = site.x.shape
         count = N * S * (C if layout == NHWC else round_up(C, lanes))
-        beta, bias, scale = (c_constant(value, "float32") for value in
-                             (site.attrs.beta, site.attrs.bias, site.attrs.alpha / size))
+        exponent, bias, scale = (c_constant(value, "float32") for value in
+                                 (-site.attrs.beta, site.attrs.bias, site.attrs.alpha / size))
         params = LrnParameters(
-            size=size, before=(size - 1) // 2, beta=beta, bias=bias, scale=scale, nhwc=layout == NHWC)
+            size=size, before=(size - 1) // 2, exponent=exponent, bias=bias, scale=scale, nhwc=layout == NHWC)
         # Scratch: the squares of a pixel, float32 [channels], and size - 1 zeros before and after them.
         return Lowered("norm/lrn", params, {"N": shape[0], "C": shape[1], "S": product(shape[2:])},
                        (Operand("x", 0, count),), (Operand("y", 0, count),), N * S,
-                       f"lrn{size}{constant_name(beta, bias, scale)}" + "_nhwc" * (layout == NHWC), self.name,
+                       f"lrn{size}{constant_name(exponent, bias, scale)}" + "_nhwc" * (layout == NHWC), self.name,
                        scratch=4 * (round_up(C, lanes) + size - 1), in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:

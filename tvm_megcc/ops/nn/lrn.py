@@ -26,7 +26,8 @@ class Lrn(Operator):
     cases = (Case((f32(2, 5, 3, 2),), {"size": 3, "alpha": 0.5, "beta": 0.75, "bias": 1.0}),
              Case((f32(1, 37, 4, 5),), {"size": 5, "alpha": 1e-4, "beta": 0.75, "bias": 2.0}),
              Case((f32(1, 16, 3, 3),), {"size": 4, "alpha": 2.0, "beta": 0.6, "bias": 1.0}),
-             Case((f32(1, 3, 2, 2),), {"size": 9, "alpha": 2.0, "beta": 1.5, "bias": 0.5}))
+             Case((f32(1, 3, 2, 2),), {"size": 9, "alpha": 2.0, "beta": 1.5, "bias": 0.5}),
+             Case((f32(1, 3, 2, 2),), {"size": 3, "alpha": 2.0, "beta": -0.5, "bias": 0.5}))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:

@@ -5,8 +5,8 @@
     python scripts/metrics.py [CHECKOUT]
 
 Lines include comments and blank lines. A repeated run is six or more equal lines, blank ones, imports and indentation
-aside, in two places of Python, C or templates; runs that overlap count once. Comments of templates are left out, since a
-script writes most of them, and so are vendored files.
+aside, in two places of Python, C or templates; runs that overlap count once. Comments of templates are left out,
+since a script writes most of them, and so are vendored files.
 """
 
 import ast

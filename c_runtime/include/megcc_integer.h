@@ -21,6 +21,7 @@
  *   mgc_to_int(f)                  converts floats that are integers within int32
  *   mgc_nearest(f)                 rounds and saturates to int32; NaN gives 0
  *   mgc_nearest_within(f)          the same for floats within int32
+ *   mgc_nearest_away(f)            rounds floats within int32, ties away from zero
  *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_to_float(x) * f), in integers if there is no FPU
  *   mgc_nearest_fused(x,f,a)       mgc_to_float(x) * f + a, rounded once, minus a, for an integer a around 1.5 * 2^23.
  *                                  AVX2 and AVX-512, for results of less than 2^22
@@ -419,6 +420,21 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 #endif
+/* Adds the largest float below 1/2, with the sign of v, and truncates: 0.5 gives 1, the float below it 0. */
+static MGC_INLINE mgc_i mgc_nearest_away(mgc_v v)
+{
+#if MGC_HELIUM || defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86)
+    return (mgc_i)vcvtaq_s32_f32(v);
+#elif defined(MGC_ISA_RVV)
+    /* mgc_to_int rounds, so the sum is truncated before. */
+    const mgc_v magnitude = mgc_floor(mgc_abs(v) + mgc_set1(0.49999997f));
+    return mgc_to_int(mgc_if_lt(v, mgc_zero(), mgc_neg(magnitude), magnitude));
+#else
+    const mgc_v half = mgc_float((mgc_bits(v) & 0x80000000u) | mgc_bits(mgc_set1(0.49999997f)));
+    return mgc_to_int(v + half);
+#endif
+}
+
 /* mgc_nearest_by_integers is mgc_nearest_product in integers, for |x| up to 2^24 and f from 2^-32 to 2^-1. If the product is
  * so near to a tie that the rounding of the float product decides, and for all other x and f, it computes in float. */
 #if MGC_LANES == 1

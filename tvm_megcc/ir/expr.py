@@ -175,6 +175,13 @@ def _nearest(x: np.ndarray) -> np.ndarray:
     return result.astype(np.int32)
 
 
+def _nearest_away(x: np.ndarray) -> np.ndarray:
+    """Rounds to the nearest int32, ties away from zero, by adding the largest float32 below 1/2 to the magnitude and
+    truncating: 0.5 becomes 1, the float32 below it 0."""
+    result: np.ndarray = np.trunc(x + np.copysign(np.float32(0.49999997), x)).astype(np.int32)
+    return result
+
+
 #: An offset that is added by a fused multiply-add so that float32 rounds the product to an integer: between 2^23 and
 #: 2^24, float32 numbers are integers.
 FUSED_ZERO = 1.5 * 2**23
@@ -228,6 +235,8 @@ FUNCTIONS = {
     "nearest": Function(_nearest, cost=2, takes="f", gives="i"),
     # nearest, for operands that are within int32 and not NaN.
     "nearest_within": Function(_nearest, takes="f", gives="i"),
+    # For operands that are within int32 and not NaN.
+    "nearest_away": Function(_nearest_away, cost=3, takes="f", gives="i"),
     # nearest_within(real(x) * f).
     "nearest_product": Function(lambda x, f: _nearest(x.astype(np.float32) * f), cost=3, takes="if", gives="i"),
     "nearest_fused": Function(_nearest_fused, cost=3, takes="iff", gives="i"),

@@ -65,7 +65,7 @@ def _call_interval(fn: str, arguments: Sequence[tuple[float, float]]) -> Interva
         return a
     if fn == "shift_down":
         return math.floor(a[0] / 2**b[1]), math.ceil(a[1] / 2**b[0])
-    if fn == "nearest":
+    if fn in ("nearest", "nearest_away"):
         return max(a[0] - 1, INT32[0]), min(a[1] + 1, INT32[1])
     return None
 

@@ -202,8 +202,8 @@ def store_tail(expr: Expr, kinds: Sequence[str], dtype: str) -> StoreTail | None
             expr = expr.args[0]
     if kind_of(expr, kinds) != "i" or not lower <= limits["max"] <= limits["min"] <= upper or abs(zero) > 255:
         return None
-    # Without a clip, adding the zero point to any int32 may wrap; results of these two functions are far from the ends.
-    may_wrap = not (isinstance(expr, Call) and expr.fn in ("nearest_within", "shift_down"))
+    # Without a clip, adding the zero point to any int32 may wrap; results of these functions are far from the ends.
+    may_wrap = not (isinstance(expr, Call) and expr.fn in ("nearest_within", "nearest_away", "shift_down"))
     if may_wrap and any(zero * sign > 0 for sign in missing.values()):
         return None
     down = 0

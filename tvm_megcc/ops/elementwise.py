@@ -158,6 +158,9 @@ class Fused(Elementwise):
                           {0: _NEAR_TIES, 1: _FACTORS[0][:40], 2: _FACTORS[1][:40]})
                for dtype, expr in (("int32", _DOWN), ("int8", _DOWN - 128))),
              _lane_case(call("nearest", call("real", X) * Y), "uint8", (((3, 37), "int8"), f32()), {1: [0.5]}),
+             _lane_case(call("nearest_away", X), "int32", (f32(19),),
+                        {0: [0.0, -0.0, 0.5, -0.5, 0.49999997, -0.49999997, 1.5, -1.5, 2.5, -2.5, 2.4999998, 127.5,
+                             -128.5, 8388607.5, -8388607.5, 16777216.0, -16777216.0, 1e9, -1e9]}),
              _lane_case(call("nearest", X * 3.7), "int32", (f32(9),),
                         {0: [np.nan, np.inf, -np.inf, 1e9, -1e9, 0.5, 1.5, -2.5, 8388609.0]}),
              _lane_case(clip(X - Y, -5, 300), "int16", (((2, 18, 3, 5), "uint8"), ((2, 18, 3, 5), "int8")), {}),

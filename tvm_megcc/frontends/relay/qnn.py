@@ -129,10 +129,7 @@ def quantize(node: TvmNode) -> Values:
     low, high = integer_range(dtype)
     # Clipped before the conversion, so that large numbers do not overflow the integer type.
     real = clip(X / float(scale[0]), low - int(zero[0]) - 1, high - int(zero[0]) + 1)
-    # Rounds by adding the largest float below 1/2: 0.5 plus it rounds up to 1, a smaller number does not.
-    size = call("floor", call("abs", real) + 0.49999997)
-    expr = call("nearest", call("if_lt", real, 0, -size, size)) + int(zero[0])
-    return (typed(node, saturated(expr, dtype), node.inputs[0]),)
+    return (typed(node, saturated(call("nearest_away", real) + int(zero[0]), dtype), node.inputs[0]),)
 
 
 def sums(node: TvmNode, kind: str, x: str, w: str, zeros: tuple[str, str], **attrs) -> str:

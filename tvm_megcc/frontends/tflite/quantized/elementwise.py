@@ -246,10 +246,8 @@ def quantize(node: Node) -> Results:
     y = quantization_of(node.results[0], (*QUANTISED_DTYPES, "int32"), any_zero=True)
     bounds = fixed_point.integer_range(node.results[0].dtype)
     if node.type(0).dtype == "float32":
-        # Rounds by adding the largest float below 1/2: 0.5 plus it rounds up to 1, a smaller number does not.
         real = clip(X / float(y.scale[0]), bounds.minimum - zero(y), bounds.maximum - zero(y))
-        magnitude = call("floor", call("abs", real) + 0.49999997)
-        return [elementwise(node, call("nearest", call("if_lt", real, 0, -magnitude, magnitude)) + zero(y))]
+        return [elementwise(node, call("nearest_away", real) + zero(y))]
     x = quantization_of(node.tensors[0], (*QUANTISED_DTYPES, "int32"), any_zero=True)
     if node.type(0).dtype == "int32" and node.results[0].dtype not in ("int8", "int16"):
         raise Unsupported(f"{node.results[0].dtype} of numbers of int32 is not supported")

@@ -188,10 +188,10 @@ def _mul(lhs: Dim, rhs: Dim) -> Dim:
     terms: Terms = {}
     if len(lhs_terms) * len(rhs_terms) > MAX_LEAVES:
         raise ShapeError(_TOO_LARGE)
-    for lf, lc in [*lhs_terms.items(), ((), lhs_constant)]:
-        for rf, rc in [*rhs_terms.items(), ((), rhs_constant)]:
-            factors = tuple(sorted(lf + rf, key=repr))
-            terms[factors] = terms.get(factors, 0) + lc * rc
+    for lhs_factors, lhs_coefficient in [*lhs_terms.items(), ((), lhs_constant)]:
+        for rhs_factors, rhs_coefficient in [*rhs_terms.items(), ((), rhs_constant)]:
+            factors = tuple(sorted(lhs_factors + rhs_factors, key=repr))
+            terms[factors] = terms.get(factors, 0) + lhs_coefficient * rhs_coefficient
     constant = terms.pop((), 0)
     return _from_terms(terms, constant)
 
@@ -384,19 +384,20 @@ def differ(a: Dim, b: Dim) -> bool:
     because some expressions are equal only for valid inputs, such as multiples of 32. Extents with unbacked symbols
     never count as different.
     """
-    if a == b or counted(a, b):
+    if a == b or may_be_zero(a, b):
         return False
     names = sorted(symbols(a) | symbols(b))
     return any(substitute(a, point) != substitute(b, point) for point in (
         {name: _SAMPLES[(i + j) % len(_SAMPLES)] for j, name in enumerate(names)} for i in range(len(_SAMPLES))))
 
 
-def counted(*dims: Dim) -> bool:
+def may_be_zero(*dims: Dim) -> bool:
     """Returns whether one of the extents depends on a symbol that may be 0, such as an unbacked symbol."""
     return any(symbol.least == 0 for dim in dims for symbol in symbols_of(dim))
 
 
-#: Large numbers with many divisors.
+#: Large numbers with many divisors: 2520 and 5040 are divisible by 1 to 10, 27720 is by 1 to 12. The powers of two are
+#: divisible by strides and block sizes.
 _SAMPLES = (2520 * 64, 5040 * 256, 27720 * 128)
 
 

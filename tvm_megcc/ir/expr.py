@@ -61,15 +61,15 @@ class Call(_Operators):
     args: tuple[Expr, ...]
 
     def __str__(self) -> str:
-        infix = FUNCTIONS[self.fn].infix
+        sign = FUNCTIONS[self.fn].infix
 
         def argument_text(argument: Expr) -> str:
             is_infix = isinstance(argument, Call) and FUNCTIONS[argument.fn].infix != ""
-            return f"({argument})" if infix and is_infix else str(argument)
+            return f"({argument})" if sign and is_infix else str(argument)
 
         strings = [argument_text(argument) for argument in self.args]
-        if infix and len(strings) == 2:
-            return f"{strings[0]} {infix} {strings[1]}"
+        if sign:
+            return f"{strings[0]} {sign} {strings[1]}"
         return f"{self.fn}({', '.join(strings)})"
 
 
@@ -368,5 +368,7 @@ def c_float(value: float) -> str:
         return "MGC_NAN"
     if value in (float("inf"), float("-inf")):
         return "MGC_INF" if value > 0 else "-MGC_INF"
-    text = repr(np.float32(value).item()) if value == int(value) and abs(value) < 1e7 else f"{value:.9g}"
+    is_short_integer = value == int(value) and abs(value) < 1e7
+    # 9 significant digits distinguish all float32 numbers.
+    text = repr(value) if is_short_integer else f"{value:.9g}"
     return (text if any(c in text for c in ".e") else text + ".0") + "f"

@@ -24,6 +24,7 @@ def interval(dim: Dim, bounds: Mapping[str, tuple[int, int | None]]) -> tuple[in
 
 
 def _finite(end: float) -> int | None:
+    """Returns an end of an interval; None for infinity."""
     return None if abs(end) == math.inf else int(end)
 
 
@@ -50,8 +51,9 @@ def _interval(dim: Dim, bounds: Mapping[str, tuple[float, float]]) -> tuple[floa
     if isinstance(dim, Symbol):
         return bounds[dim.name]
     if isinstance(dim, FloorDiv):
-        corners = [_quotient(a, b) for a in _interval(dim.numerator, bounds)
-                for b in (max(end, 1) for end in _interval(dim.denominator, bounds))]
+        # Denominators are positive, even if the interval of one is too wide to show it.
+        denominators = [max(end, 1) for end in _interval(dim.denominator, bounds)]
+        corners = [_quotient(a, b) for a in _interval(dim.numerator, bounds) for b in denominators]
         return min(corners), max(corners)
     if isinstance(dim, Extreme):
         choose = min if dim.name == "min" else max
@@ -71,10 +73,14 @@ def _interval(dim: Dim, bounds: Mapping[str, tuple[float, float]]) -> tuple[floa
 
 
 def _times(a: float, b: float) -> float:
+    """Returns a product of numbers or infinities, in which 0 times infinity is 0."""
     return 0 if a == 0 or b == 0 else a * b
 
 
 def _quotient(a: float, b: float) -> float:
+    """Returns a / b, rounded down, for numbers or infinities a and b > 0."""
     if abs(a) == math.inf:
         return a
-    return (0 if a >= 0 else -1) if b == math.inf else a // b
+    if b == math.inf:
+        return 0 if a >= 0 else -1
+    return a // b

@@ -250,15 +250,16 @@ def prune(graph: Graph) -> Graph:
     needed = set(graph.outputs)
     kept: list[Op] = []
     definitions = {op.outputs[0]: op.attrs.symbol.name for op in graph.ops if op.kind == EXTENT}
-    used: set[str] = set()
+    used_symbols: set[str] = set()
     for op in reversed(graph.ops):
-        if needed.intersection(op.outputs) or definitions.get(op.outputs[0]) in used or op.attrs.get("required"):
+        is_checked = op.attrs.get("required")  # `UnbackedSymbol.required`
+        if needed.intersection(op.outputs) or definitions.get(op.outputs[0]) in used_symbols or is_checked:
             kept.append(_with_results(op, needed))
             needed.update(filter(None, op.inputs))
             if definitions:
-                used.update(_symbols_of(op, graph.types))
+                used_symbols.update(_symbols_of(op, graph.types))
     kept.reverse()
-    names = needed.union(graph.inputs).union(*(op.outputs for op in kept)) if kept else needed.union(graph.inputs)
+    names = needed.union(graph.inputs, *(op.outputs for op in kept))
     return graph.with_(
         ops=tuple(kept),
         types={n: t for n, t in graph.types.items() if n in names},

@@ -13,11 +13,15 @@ from .expr import Arg, Call, Const, Expr, call
 
 #: The least and the greatest value; None if they are unknown or the value may be NaN.
 Interval = Union[tuple[float, float], None]
+#: The values of an int32 lane.
 INT32 = (-2.0**31, 2.0**31 - 1)
 #: The dtypes that stores saturate to -> their limits.
 SATURATED = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-2**15, 2**15 - 1), "uint16": (0, 2**16 - 1)}
 #: An upper bound of the relative rounding error of a float32 operation; intervals are widened by it.
 _ROUNDED = 2.0**-20
+#: float32 numbers in this interval are int32 after rounding. The margin is several steps of float32 at 2^31, which are
+#: 2^8 above and 2^7 below.
+_SAFELY_INT32 = (INT32[0] + 2**10, INT32[1] - 2**10)
 
 
 def interval(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> Interval:
@@ -32,7 +36,8 @@ def interval(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> 
     if isinstance(expr, Arg):
         return operands[expr.index]
     if expr.fn == "nearest_within":
-        return interval(expr.args[0], operands, kinds)
+        unrounded = interval(expr.args[0], operands, kinds)
+        return unrounded and (math.floor(unrounded[0]), math.ceil(unrounded[1]))
     arguments = [interval(argument, operands, kinds) for argument in expr.args]
     is_integer = lanes.kind_of(expr, kinds) == "i"
     known = [argument for argument in arguments if argument]
@@ -64,7 +69,10 @@ def _call_interval(fn: str, arguments: Sequence[tuple[float, float]]) -> Interva
     if fn == "real":
         return a
     if fn == "shift_down":
-        return math.floor(a[0] / 2**b[1]), math.ceil(a[1] / 2**b[0])
+        if not 1 <= b[0] <= b[1] <= 31:
+            return None
+        corners = [number / 2**shift for number in a for shift in b]
+        return math.floor(min(corners)), math.ceil(max(corners))
     if fn in ("nearest", "nearest_away"):
         return max(a[0] - 1, INT32[0]), min(a[1] + 1, INT32[1])
     return None
@@ -87,7 +95,7 @@ def _simplify(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) ->
         return expr
     expr = Call(expr.fn, tuple(_simplify(argument, operands, kinds) for argument in expr.args))
     first, second = expr.args[0], expr.args[1] if len(expr.args) == 2 else None
-    if expr.fn == "nearest" and _lies_within(interval(first, operands, kinds), INT32[0] + 2**10, INT32[1] - 2**10):
+    if expr.fn == "nearest" and _lies_within(interval(first, operands, kinds), *_SAFELY_INT32):
         return call("nearest_within", first)
     if expr.fn == "rescale_fixed" and _lies_within(interval(expr.args[2], operands, kinds), INT32[0], -1):
         return Call("rescale_down", expr.args)
@@ -114,7 +122,7 @@ def _add_constant(expr: Expr, value: float) -> Expr:
 
 
 def _without_clips(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], lower: int, upper: int,
-               added: float = 0.0) -> Expr:
+                   added: float = 0.0) -> Expr:
     """Returns the expression without clips to [lower, upper], to which the store saturates anyway. added: the constant
     that is added to the expression before the store."""
     if isinstance(expr, Call) and len(expr.args) == 2 and isinstance(expr.args[1], Const) \
@@ -123,8 +131,12 @@ def _without_clips(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str
         if expr.fn == "add" and not added:
             return _add_constant(_without_clips(inner, operands, kinds, lower, upper, value), value)
         bounds = interval(inner, operands, kinds)
-        idle = value + added >= upper if expr.fn == "min" else expr.fn == "max" and value + added <= lower
-        if idle and _lies_within(bounds, INT32[0] + abs(added), INT32[1] - abs(added)):
+        if expr.fn == "min":
+            is_beyond_store = value + added >= upper
+        else:
+            is_beyond_store = expr.fn == "max" and value + added <= lower
+        # The store sees the sum with `added`, so that sum must not wrap either.
+        if is_beyond_store and _lies_within(bounds, INT32[0] + abs(added), INT32[1] - abs(added)):
             return _without_clips(inner, operands, kinds, lower, upper, added)
         if expr.fn in ("min", "max"):
             # The expression ends in min(max(…)) or max(min(…)): the inner clip may be removed too.

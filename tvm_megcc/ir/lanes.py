@@ -136,14 +136,13 @@ def _relaxed_below(expr: Expr, kinds: Sequence[str], floor: int | None) -> Expr:
 
 
 def _operand_floor(fn: str, constant: int, floor: int | None) -> int | None:
-    """Returns the `floor` of a function's first operand, from the `floor` of its result; None if there is none.
-    Requantized numbers were shifted right, so that adding a small constant does not overflow."""
+    """Returns the `floor` of a function's first operand, from the `floor` of its result; None if there is none. A sum
+    with a constant below 2^16 does not overflow, since its other operand has been shifted right by requantization."""
     if fn == "max":
         return constant if floor is None else max(floor, constant)
     if floor is None or abs(constant) >= 2**16:
         return None
     return {"min": floor, "add": floor - constant, "sub": floor + constant}.get(fn)
-
 
 
 def _without_zero_points(expr: Expr, kinds: Sequence[str]) -> Expr:
@@ -189,22 +188,24 @@ class StoreTail(NamedTuple):
 def store_tail(expr: Expr, kinds: Sequence[str], dtype: str) -> StoreTail | None:
     """Returns an expression as `StoreTail`; None if it has another form, or `dtype` is not 8-bit. A missing limit is
     that of the dtype."""
+    if dtype not in LIMITS:
+        return None
     zero = 0
     if isinstance(expr, Call) and expr.fn == "add" and isinstance(expr.args[1], Const):
         zero, expr = int(expr.args[1].value), expr.args[0]
-    lower, upper = LIMITS.get(dtype, (0, -1))
+    lower, upper = LIMITS[dtype]
     limits = {"min": upper, "max": lower}
-    missing = {"min": 1, "max": -1}
+    unclipped_ends = {"min": 1, "max": -1}  # clip -> the sign of the numbers that only this clip keeps from wrapping
     for name in ("min", "max"):
         if isinstance(expr, Call) and expr.fn == name and isinstance(expr.args[1], Const):
             limits[name] = int(expr.args[1].value) + zero
-            del missing[name]
+            del unclipped_ends[name]
             expr = expr.args[0]
     if kind_of(expr, kinds) != "i" or not lower <= limits["max"] <= limits["min"] <= upper or abs(zero) > 255:
         return None
     # Without a clip, adding the zero point to any int32 may wrap; results of these functions are far from the ends.
-    may_wrap = not (isinstance(expr, Call) and expr.fn in ("nearest_within", "nearest_away", "shift_down"))
-    if may_wrap and any(zero * sign > 0 for sign in missing.values()):
+    is_far_from_ends = isinstance(expr, Call) and expr.fn in ("nearest_within", "nearest_away", "shift_down")
+    if not is_far_from_ends and any(zero * sign > 0 for sign in unclipped_ends.values()):
         return None
     down = 0
     if isinstance(expr, Call) and expr.fn == "shift_down" and isinstance(expr.args[1], Const) \

@@ -92,8 +92,8 @@ class UnbackedSymbol:
     symbol: its name.
     value, element: the int64 tensor that holds its value, and the index of the element.
     bound: its largest value, over symbols of inputs and earlier unbacked symbols; None for no limit.
-    required: the value is computed and checked although no extent depends on it: it says whether the condition chooses
-        a branch that was removed.
+    required: whether a run computes and checks the value although no extent depends on it. It is 1, above its bound 0,
+        if a condition chooses a branch that was removed when the model was compiled.
     """
 
     symbol: str
@@ -113,7 +113,7 @@ def unbacked_symbols(graph: Graph) -> tuple[UnbackedSymbol, ...]:
     for op in graph.ops:
         if op.kind == EXTENT:
             found.append(UnbackedSymbol(op.attrs.symbol.name, op.inputs[0], op.attrs.element, op.attrs.bound,
-                               bool(op.attrs.get("required"))))
+                                        required=bool(op.attrs.get("required"))))
         for body in bodies_of(op):
             found += unbacked_symbols(body.graph)
     return tuple(found)
@@ -121,20 +121,21 @@ def unbacked_symbols(graph: Graph) -> tuple[UnbackedSymbol, ...]:
 
 def with_unbacked_symbols(bucket: Bucket, symbols: Sequence[UnbackedSymbol]) -> Bucket:
     """Adds bounds of unbacked symbols to a bucket."""
-    for count in symbols:
-        upper = None if count.bound is None else bucket.largest(count.bound)
-        bucket = Bucket((*bucket.bounds, (count.symbol, 0, upper)))
+    for unbacked in symbols:
+        upper = None if unbacked.bound is None else bucket.largest(unbacked.bound)
+        bucket = Bucket((*bucket.bounds, (unbacked.symbol, 0, upper)))
     return bucket
 
 
 def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """Returns the graph with these likely values of the symbols of its inputs. Unbacked symbols have
-    a quarter of their bounds, but at least `LIKELY_UNBACKED` if the bound allows it."""
+    """Returns the graph with these likely values of the symbols of its inputs. The likely value of an unbacked symbol
+    is a quarter of its bound, but at least `LIKELY_UNBACKED` if the bound allows it."""
     ranges = free(*(dim for name in graph.inputs for dim in graph.types[name].shape))
-    replaced = {name: Symbol(name, value, ranges[name][0]) for name, value in values.items()}
-    for count in unbacked_symbols(graph):
-        bound = LIKELY_UNBACKED if count.bound is None else likely(substitute(count.bound, replaced))
-        replaced[count.symbol] = Symbol(count.symbol, min(bound, max(LIKELY_UNBACKED, bound // 4)), 0)
+    replaced = {name: Symbol(name, likely=value, least=ranges[name][0]) for name, value in values.items()}
+    for unbacked in unbacked_symbols(graph):
+        bound = LIKELY_UNBACKED if unbacked.bound is None else likely(substitute(unbacked.bound, replaced))
+        value = min(bound, max(LIKELY_UNBACKED, bound // 4))
+        replaced[unbacked.symbol] = Symbol(unbacked.symbol, likely=value, least=0)
     return with_symbols(graph, replaced)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.conditions import require_at_most, require_equal
-from ..ir.dims import Dim, ceildiv, counted, dim_max, dim_min
+from ..ir.dims import Dim, ceildiv, dim_max, dim_min, may_be_zero
 from ..ir.extent_bounds import is_at_most, limits
 from ..ir.graph import Attrs
 from ..ir.narrow import narrowed, widened
@@ -194,7 +194,7 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
         if isinstance(extent, int):
             lower = min(extent - 1, 0)
         else:
-            lower = -1 if counted(extent) else 0
+            lower = -1 if may_be_zero(extent) else 0
         first, stop = clamp(start, lower, extent - 1), clamp(end, -1, extent - 1)
         count = ceildiv(first - stop, -step)
     if isinstance(count, int):
@@ -209,7 +209,7 @@ def clamp_slice(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
     They are clamped only if they or the extent depend on unbacked symbols, which may be small or 0 in a run; other
     bounds are clamped by `slice_range`.
     """
-    if not counted(extent, start, end):
+    if not may_be_zero(extent, start, end):
         return _clamp_last_elements(extent, start, end) if step == 1 else (start, end)
 
     def at_least(dim: Dim, lower: Dim) -> Dim:

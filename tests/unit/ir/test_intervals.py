@@ -67,3 +67,13 @@ def test_what_is_left():
     unknown = call("nearest", call("real", X) * arg(3))
     assert simplify(unknown, BOUNDS, KINDS, "int8") == unknown
     assert simplify((arg(2) + 4) - 4, BOUNDS, KINDS) == arg(2)
+
+
+def test_intervals_of_rounded_numbers():
+    # A larger shift brings a negative number nearer to zero, so the least result has the smallest shift.
+    assert interval(call("shift_down", X, arg(1)), [(-100, 100), (1, 3)], "ii") == (-50, 50)
+    assert interval(call("shift_down", X, arg(1)), [(-100, 100), INT32], "ii") == INT32
+    # A number between 0.4 and 0.6 is rounded to 0 or 1.
+    tenfold = call("nearest_within", X) * 10
+    assert interval(tenfold, [(0.4, 0.6)], "f") == (0, 10)
+    assert simplify(call("min", tenfold, 6), [(0.4, 0.6)], "f") == call("min", tenfold, 6)

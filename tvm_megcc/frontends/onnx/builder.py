@@ -13,7 +13,7 @@ import onnx
 
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import Condition, distinct, recording
-from ...ir.dims import Dim, counted, symbols
+from ...ir.dims import Dim, may_be_zero, symbols
 from ...ir.extent_bounds import limits
 from ...ir.graph import EXTENT, Attrs, Body, Graph, Op, is_open, prune
 from ...ir.limits import MAX_BYTES
@@ -327,7 +327,7 @@ class Builder:
 
 
 def _may_be_negative(dim: Dim) -> bool:
-    minimum = limits(dim)[0] if counted(dim) else 0
+    minimum = limits(dim)[0] if may_be_zero(dim) else 0
     return minimum is None or minimum < 0
 
 

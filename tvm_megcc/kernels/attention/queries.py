@@ -16,10 +16,10 @@ from ..site import Site
 from ..tiling import Tiling
 from .tiles import AttentionTiles, ColumnsTiles, FewQueriesTiles
 
+#: The most queries whose scores are summed across lanes, in rows, rather than with a query in each lane.
 FEW = 4
-"""The most queries whose scores are summed across lanes, in rows, rather than with a query in each lane."""
+#: The most keys whose scores are in workspace at a time. It is the same on all CPUs, since it decides how sums are split.
 MAX_KEYS = 256
-"""The most keys whose scores are in workspace at a time, on all CPUs: partial sums are over this many keys."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,8 @@ class AttentionParameters(Parameters):
                     (self.y_axes, 0))
         axes = "_".join(axes + (str(index) if "c" in axes else "") for axes, index in operands)
         mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
-        kinds = (f"_shared{self.shared}"
-                 if self.shared > 1 else "") + "_spare" * self.has_spare_rows + "_blind" * self.blind
-        kinds += f"_{self.cache}" * bool(self.cache)
+        kinds = f"_shared{self.shared}" if self.shared > 1 else ""
+        kinds += "_spare" * self.has_spare_rows + "_blind" * self.blind + (f"_{self.cache}" if self.cache else "")
         return f"attention_{axes}{mask}{'_causal' * self.causal}{kinds}_x{digest(self.scale, 4)}"
 
 
@@ -99,6 +98,7 @@ class ColumnsParameters(AttentionParameters):
 
 
 def likely_extents(site: Site) -> dict[str, int]:
+    """Returns the likely extent of each axis, by the letters of `AttentionParameters.q_axes`."""
     return {axis: likely(dim) for axis, dim in extents_of(site.attrs, site.inputs[:3]).items()}
 
 
@@ -110,13 +110,19 @@ class AttentionColumns(Kernel):
     dtypes = (FLOAT32, CACHE_DTYPES, CACHE_DTYPES, FLOAT32)
 
     def refuse(self, site: Site):
-        axes, dtypes = (site.attrs.v_axes, site.attrs.y_axes), (site.inputs[1].dtype, site.inputs[2].dtype)
-        if dtypes[0] != dtypes[1] or (dtypes[0] != "float32" and not site.attrs.k_axes.endswith("h")):
-            return f"keys of {dtypes[0]} with axes {site.attrs.k_axes}, values of {dtypes[1]}"
-        return None if all(operand_axes.endswith("v") for operand_axes in axes) else "values are not neighbours"
+        attrs, keys, values = site.attrs, site.inputs[1].dtype, site.inputs[2].dtype
+        has_neighbours = attrs.k_axes.endswith("h")  # keys of other dtypes are converted in vectors along H
+        if keys != values or (keys != "float32" and not has_neighbours):
+            return f"keys of {keys} with axes {attrs.k_axes}, values of {values}"
+        are_neighbours = attrs.v_axes.endswith("v") and attrs.y_axes.endswith("v")
+        return None if are_neighbours else "values are not neighbours"
 
     def tile(self, site: Site) -> tuple[int, int, int]:
-        """Returns (rows, vectors, columns): queries, vectors of queries and vectors of values of a tile."""
+        """Returns (rows, vectors, columns): queries, vectors of queries and vectors of values of a tile.
+
+        Scores are tiles of `rows` keys by `vectors` vectors of queries, results of `rows` queries by `columns` vectors
+        of values, so both have as many accumulators.
+        """
         vectors = 2 if site.isa.lanes >= 8 or site.isa.helium else 4
         rows = 4 if site.isa.lane_fma else min(Tiling.of(site.isa).max_pixels(vectors), 8)
         return rows, vectors, vectors
@@ -151,18 +157,25 @@ class AttentionColumns(Kernel):
     def parameters(site: Site, rows: int, columns: int) -> AttentionParameters:
         attrs, mask = site.attrs, site.inputs[3].shape if site.has(3) else ()
         mask_rows = "" if not mask else "shared" if mask[2] == 1 else "rows" if attrs.groups == 1 else "repeated"
+        key_dtype = site.inputs[1].dtype
         return AttentionParameters(
-            attrs.q_axes, attrs.k_axes, attrs.v_axes, attrs.y_axes, attrs.q_at, attrs.k_at, attrs.v_at,
-            c_float(attrs.scale), mask_rows, bool(mask) and mask[0] != 1, bool(mask) and mask[1] != 1,
-            {"rows": "S * T", "repeated": "P * T"}.get(mask_rows, "T"), attrs.causal, attrs.shared,
-            attrs.seen is not None, attrs.blind, site.inputs[1].dtype * (site.inputs[1].dtype != "float32"), MAX_KEYS,
-            rows, columns)
+            q_axes=attrs.q_axes, k_axes=attrs.k_axes, v_axes=attrs.v_axes, y_axes=attrs.y_axes,
+            q_index=attrs.q_at, k_index=attrs.k_at, v_index=attrs.v_at, scale=c_float(attrs.scale),
+            mask=mask_rows, mask_b=bool(mask) and mask[0] != 1, mask_n=bool(mask) and mask[1] != 1,
+            mask_row={"rows": "S * T", "repeated": "P * T"}.get(mask_rows, "T"), causal=attrs.causal,
+            shared=attrs.shared, has_spare_rows=attrs.seen is not None, blind=attrs.blind,
+            cache="" if key_dtype == "float32" else key_dtype, keys=MAX_KEYS, rows=rows, columns=columns)
 
     @staticmethod
     def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, template: str,
              tile: str = "") -> Lowered:
-        """Returns the call. blocks: blocks of queries in a head. scratch: bytes of workspace for each worker. template,
-        tile: the parts of the algorithm's name."""
+        """Returns the call.
+
+        Args:
+            blocks: the number of blocks of queries in a head.
+            scratch: bytes of workspace for each worker.
+            template, tile: the parts of the algorithm's name.
+        """
         extents = extents_of(site.attrs, site.inputs[:3])
         given_extents = {axis.upper(): extents[axis] for axis in "bnsthvc" if axis in extents}
         shares_heads, has_spare_rows = params.shared > 1, params.has_spare_rows
@@ -185,7 +198,7 @@ class AttentionColumns(Kernel):
                        size("bn") * blocks, params.operation, template + tile, scratch=scratch)
 
     def cost(self, site: Site) -> float:
-        """Estimates the cost of the tiles, in whole vectors of queries, the exponentials, and the loads and
+        """Estimates the cycles of the tiles, in whole vectors of queries, the exponentials, and the loads and
         transposes."""
         extents = likely_extents(site)
         _, vectors, _ = self.tile(site)
@@ -223,7 +236,7 @@ class AttentionFewQueries(AttentionColumns):
                          f"_{rows}q")
 
     def cost(self, site: Site) -> float:
-        """Estimates the cost of the sums across lanes, the exponentials and the products."""
+        """Estimates the cycles of the sums across lanes, the exponentials and the products."""
         extents, lanes = likely_extents(site), site.isa.lanes
         scores = extents["b"] * extents["n"] * extents["s"] * extents["t"]
         # 6: a sum across lanes; 20: an exponential of a vector; 1.2 and 1: multiply-adds with keys and with values.

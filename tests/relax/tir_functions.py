@@ -222,6 +222,12 @@ def nested() -> tirx.PrimFunc:
     return te.create_prim_func([x, te.compute((4,), choice)])
 
 
+def quotients_of_truth_values() -> tirx.PrimFunc:
+    """As TVM lowers `relax.divide` of bool."""
+    x = te.placeholder((4,), "bool")
+    return te.create_prim_func([x, te.compute((4,), lambda i: tirx.Div(x[i], x[3 - i]))])
+
+
 #: Functions and a word of the reason that they are refused with.
 REFUSED = {"call_extern": calls_a_library, "bfloat16": of_bfloat16, "threads": on_threads, "popcount": counts_bits,
-           "within each other": nested()}
+           "within each other": nested(), "there is no div of bool": quotients_of_truth_values()}

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import MegccError, shortened
 from .contents import kind_of
 
-#: The packages that torch.onnx needs besides PyTorch.
+#: The package that torch.onnx needs besides PyTorch.
 _EXPORTER = "onnxscript"
 
 

@@ -43,8 +43,11 @@ def pipeline(target=None):
 def default_pipeline(**options):
     """Returns TVM's default pipeline; "megcc" if the target of the context or of regions in the module is ours."""
     default = original("default")(**options)
-    return tvm.transform.module_pass(lambda mod, _context: (_backend().apply_pipeline if _is_for_us(mod)
-                                                            else default)(mod), opt_level=0, name="default")
+
+    def apply(mod, _context):
+        return _backend().apply_pipeline(mod) if _is_for_us(mod) else default(mod)
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="default")
 
 
 def _is_for_us(mod: tvm.IRModule) -> bool:
@@ -99,13 +102,13 @@ def _get_patterns_with_prefix(prefix: str):
     """Replaces TVM's function of this name; creates our patterns on the first request for them."""
     if prefix.startswith(PREFIX) or PREFIX.startswith(prefix):
         _backend()
-    return _ORIGINALS["get_patterns_with_prefix"](prefix)
+    return original("get_patterns_with_prefix")(prefix)
 
 
 def _get_pattern(name: str):
     if name.startswith(PREFIX):
         _backend()
-    return _ORIGINALS["get_pattern"](name)
+    return original("get_pattern")(name)
 
 
 def _export_library(self, file_name, *, fcompile=None, **keywords):
@@ -114,16 +117,16 @@ def _export_library(self, file_name, *, fcompile=None, **keywords):
     if fcompile is None and not str(file_name).endswith(".tar"):
         parts = self.mod._collect_from_import_tree(lambda module: module.kind == "static_library")
         fcompile = linker_of(targets_of(parts, lambda part, name: part.implements_function(name)))
-    return _ORIGINALS["export_library"](self, file_name, fcompile=fcompile, **keywords)
+    return original("export_library")(self, file_name, fcompile=fcompile, **keywords)
 
 
 #: Names of pipelines that compile our regions.
 _OUR_PIPELINES = ("default", "megcc")
 #: TVM's own objects that ours replace.
 _ORIGINALS = {"default": relax.pipeline.PIPELINE_MAP["default"], "build": relax.build,
-           "get_default_pipeline": relax.backend.cpu_generic.get_default_pipeline,
-           "get_patterns_with_prefix": pattern_registry.get_patterns_with_prefix,
-           "get_pattern": pattern_registry.get_pattern, "export_library": relax.VMExecutable.export_library}
+              "get_default_pipeline": relax.backend.cpu_generic.get_default_pipeline,
+              "get_patterns_with_prefix": pattern_registry.get_patterns_with_prefix,
+              "get_pattern": pattern_registry.get_pattern, "export_library": relax.VMExecutable.export_library}
 
 
 def register() -> None:
@@ -131,11 +134,11 @@ def register() -> None:
     tvm_target.register()
     tvm_ffi.register_global_func("relax.ext.megcc", _codegen, override=True)
     tvm_ffi.register_error("MegccError", MegccError)  # otherwise it becomes a RuntimeError when a pass raises it
-    relax.VMExecutable.export_library = functools.wraps(_ORIGINALS["export_library"])(_export_library)
+    relax.VMExecutable.export_library = functools.wraps(original("export_library"))(_export_library)
     relax.pipeline.PIPELINE_MAP.update(megcc=pipeline, default=default_pipeline)
     relax.build = functools.wraps(original("build"))(_build)
     relax.backend.cpu_generic.get_default_pipeline = \
         functools.wraps(original("get_default_pipeline"))(_default_pipeline_of_cpu)
     for name, ours in (("get_patterns_with_prefix", _get_patterns_with_prefix), ("get_pattern", _get_pattern)):
         for module in (pattern_registry, relax.backend):
-            setattr(module, name, functools.wraps(_ORIGINALS[name])(ours))
+            setattr(module, name, functools.wraps(original(name))(ours))

@@ -89,5 +89,5 @@ def test_lengths_that_are_none(lengths, tmp_path):
     path = tmp_path / "one.tflite"
     path.write_bytes(transformed((1, 16), (1, 16), [("REAL", "", {}, ["z"], ["y"])], {
         "y": (1, 9), "lengths": np.array(lengths, np.int32)}, ["y"]))
-    with pytest.raises(ModelError, match="which are powers of two"):
+    with pytest.raises(ModelError, match="lengths that are powers of two"):
         import_tflite(path)

@@ -165,7 +165,7 @@ class _Importer:
         graph = self.builder.graph(self.name, [*inputs, *([seeds.name] if seeds.used else []), *pairs.values()],
                                    [*names, *pairs])
         scales = {name: pair for name, index in ports if (pair := self._per_tensor_quantization(index)) is not None}
-        kept = tuple(pair for pair in pairs.items() if pair[1] not in self.states.asked)
+        kept = tuple(pair for pair in pairs.items() if pair[1] not in self.states.kept_by_user)
         return graph.with_(states=kept, initial_states=self.states.initial_states, quantised=scales)
 
     def _check_outputs(self, outputs: Sequence[int]) -> None:
@@ -206,8 +206,8 @@ class _Importer:
     def _states_of_outputs(self) -> dict[str, str]:
         """Returns output -> input for the states; each of these outputs is a value of its own."""
         pairs = {}
-        for name, value in self.states.pairs.items():
-            output = self.builder.unique(self.states.asked.get(name, f"{name}.next"))
+        for name, value in self.states.next_values.items():
+            output = self.builder.unique(self.states.kept_by_user.get(name, f"{name}.next"))
             self.builder.copy(value.in_order(plain(len(value.order)), output), output)
             pairs[output] = name
         return pairs

@@ -12,6 +12,7 @@ from .layer_states import clipping_bound, initial_state, keep_state
 from .node import Node, Results, Unsupported, imports
 from .recurrent_steps import STATES, needs_steps
 from .recurrent_steps import lstm as lstm_steps
+from .value import Value
 
 #: Operands of an LSTM for the inputs, recurrent weights and biases, each in the order of ONNX's gates: i, o, f, c.
 _INPUT, _RECURRENT, _BIAS = (1, 4, 2, 3), (5, 8, 6, 7), (12, 15, 13, 14)
@@ -51,7 +52,7 @@ def lstm(node: Node) -> Results:
     if any(initial_states):  # ONNX requires none or all
         initial_states = [name or node.constant(np.zeros((1, batch, units)), dtype) for name in initial_states]
     y, *last = node.onnx("LSTM", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
-                         node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", *initial_states,
+                         node.constant(_with_recurrent_bias(bias), dtype), "", *initial_states,
                          "" if peepholes is None else node.constant(peepholes, dtype), outputs=3, **attrs)
     for index, value in zip(STATES, last, strict=True):
         keep_state(node, index, value)
@@ -77,7 +78,7 @@ def rnn(node: Node) -> Results:
     dtype = node.type(0).dtype
     x = _time_first(node)
     initial = initial_state(node, 4, (1, node.type_of(x).shape[1], r.shape[0]))
-    both_biases = node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype)
+    both_biases = node.constant(_with_recurrent_bias(bias), dtype)
     weights, recurrent_weights = node.constant(w[None], dtype), node.constant(r[None], dtype)
     y, last = node.onnx("RNN", x, weights, recurrent_weights, both_biases, "", initial, outputs=2,
                         hidden_size=r.shape[0], activations=[_activation(node)])
@@ -85,12 +86,18 @@ def rnn(node: Node) -> Results:
     return [_without_directions(node, y)]
 
 
+def _with_recurrent_bias(bias: np.ndarray) -> np.ndarray:
+    """Returns ONNX's operand B, [1, 2 * gates * units]: the bias of the inputs and, which TFLite lacks, that of the
+    recurrence."""
+    return np.concatenate([bias, np.zeros_like(bias)])[None]
+
+
 def _time_first(node: Node) -> str:
     """Returns the operand x as [time, batch, inputs]."""
     return node.checked_in_order(node.value(0), (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))
 
 
-def _without_directions(node: Node, y: str):
+def _without_directions(node: Node, y: str) -> Value:
     """Returns [time, 1, batch, units] in the file's layout, without the axis of directions."""
     steps, _, batch, units = node.type_of(y).shape
     name = node.emit("reshape", y, shape=(steps, batch, units))

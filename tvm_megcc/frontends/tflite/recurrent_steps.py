@@ -18,6 +18,7 @@ from .quantized.hybrid import imports_hybrid, multiply_by, scales
 INPUT, RECURRENT, PEEPHOLES, BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
 PROJECTION, PROJECTION_BIAS, STATES, NORMS = 16, 17, (18, 19), (20, 21, 22, 23)
 
+#: Fused activations -> those of operator `recurrent_steps`; "affine" is none.
 _ACTIVATIONS = {tflite.ActivationFunctionType.TANH: "tanh", tflite.ActivationFunctionType.RELU: "relu",
                 tflite.ActivationFunctionType.NONE: "affine"}
 
@@ -48,18 +49,20 @@ def lstm(node: Node) -> Results:
     scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *projections], r)
     x = _input_sums(node, [INPUT[gate] for gate in gates], None if normalised else biases)
     other_operands = [peepholes, norms, projection, node.optional(PROJECTION_BIAS)]
-    y = _emit_steps(node, x, r, scale, other_operands, len(gates), STATES,
-               cell_clip=clipping_bound(node, "CellClip"), projection_clip=clipping_bound(node, "ProjClip"))
+    y = _emit_steps(node, x, r, scale, other_operands, gates=len(gates), states=STATES,
+                    cell_clip=clipping_bound(node, "CellClip"), projection_clip=clipping_bound(node, "ProjClip"))
     return [node.as_value(y, order(node))]
 
 
 @imports_hybrid("UNIDIRECTIONAL_SEQUENCE_RNN")
 def rnn(node: Node) -> Results:
-    """Operands: x, weights, recurrent weights, bias, state."""
+    """Operands: x, weights, recurrent weights, bias, state. The cell is one gate, without peepholes, norms or a
+    projection."""
     _require_same_dtype(node, [1, 2])
     r, bias = node.const(2, "weights"), node.const(3, "bias")
     x = _input_sums(node, [1], bias)
-    y = _emit_steps(node, x, r, _scales(node, [2], r), [""] * 4, 1, (4,), cell_clip=0.0, projection_clip=0.0)
+    y = _emit_steps(node, x, r, _scales(node, [2], r), other_operands=[""] * 4, gates=1, states=(4,), cell_clip=0.0,
+                    projection_clip=0.0)
     return [node.as_value(y, order(node))]
 
 
@@ -83,7 +86,7 @@ def _emit_steps(node: Node, x: str, r: np.ndarray, scale: str, other_operands: S
     if function not in _ACTIVATIONS:
         raise Unsupported(f"activation {function} of a recurrent layer is not supported")
     recurrent, batch, outputs = node.onnx_node().constant(r), node.type_of(x).shape[1], r.shape[1]
-    sizes = outputs, node.type_of(x).shape[2] // gates
+    sizes = outputs, node.type_of(x).shape[2] // gates  # of h and c
     initial_states = [initial_state(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
     kept = [(name, index) for name, index in zip(("Y_h", "Y_c"), states, strict=False) if is_kept(node, index)]
     operands = x, recurrent, scale, *other_operands, *initial_states
@@ -131,12 +134,12 @@ def _scale(node: Node, index: int) -> np.ndarray:
 
 
 def _scales(node: Node, operands: Sequence[int], r: np.ndarray) -> str:
-    """Returns the scales of the recurrent weights and of the projection as a constant, "" for float weights."""
+    """Returns the scales of the recurrent weights of each gate and of the projection (1 if there is none) as a constant
+    float32 [gates + 1]; "" for float weights."""
     if r.dtype != np.int8:
         return ""
-    gate_scales = [_scale(node, index)[0] for index in operands]
-    gates = len(operands) - (PROJECTION in operands)
-    return node.constant(gate_scales if len(gate_scales) > gates else [*gate_scales, 1.0], "float32")
+    found = [_scale(node, index)[0] for index in operands]
+    return node.constant(found if PROJECTION in operands else [*found, 1.0], "float32")
 
 
 def _float_constant(node: Node, index: int) -> np.ndarray:

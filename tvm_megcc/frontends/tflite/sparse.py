@@ -37,11 +37,13 @@ def dense(values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks
         blocks: the axis that each axis of the blocks divides.
 
     Raises:
-        ValueError: if the numbers contradict each other. No more memory than the dense constant's is allocated before.
+        ValueError: if the numbers contradict each other. Even then no more memory is allocated than for the dense
+            constant.
     """
     rank, size = len(shape), int(np.prod(shape, dtype=object))
     require(sorted(order) == list(range(rank + len(blocks))) and len(levels) == len(order), "its axes")
     require(all(0 <= axis < rank for axis in blocks) and len(set(blocks)) == len(blocks), "its blocks")
+    # The size of a block's axis is that of its level, and a sparse level states none.
     require(all(level.segments is None or axis < rank for level, axis in zip(levels, order, strict=True)), "its blocks")
     block_size = [1] * rank  # of each axis
     for level, axis in zip(levels, order, strict=True):
@@ -72,6 +74,7 @@ def dense(values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks
 
 
 def require(holds: bool, what: str) -> None:
-    """Raises ValueError unless a property of the constant holds. what: the text of the error."""
+    """Raises ValueError unless a property of the constant holds. what: the part of it that is wrong, with which the
+    caller's message ends."""
     if not holds:
         raise ValueError(what)

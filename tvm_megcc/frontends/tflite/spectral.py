@@ -33,14 +33,15 @@ def transform(node: Node) -> Results:
     w. The result is complex64 [..., h, w / 2 + 1]."""
     type_, lengths = node.type(0), node.const(1, "fft_length").reshape(-1).tolist()
     if type_.rank < 2 or len(lengths) != 2 or not type_.is_static or any(n < 1 or n & (n - 1) for n in lengths):
-        raise ShapeError(f"a transform of {type_} with lengths {lengths}, which are powers of two")
+        raise ShapeError(f"a transform of {type_} with lengths {lengths}; it needs two lengths that are powers of two, "
+                         "and an operand of known extents and rank 2 or more")
     height, width = lengths
     onnx_node = node.onnx_node()
     value = node.emit("reshape", node.plain(0), shape=(*type_.shape, 1))
     value = emit_dft(onnx_node, value, width, inverse=False, onesided=True)
-    if (height, type_.shape[-2]) != (1, 1):
+    if (height, type_.shape[-2]) != (1, 1):  # the transform of one number is this number
         rank = type_.rank + 1
-        swapped = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+        swapped = (*range(rank - 3), rank - 2, rank - 3, rank - 1)  # height and width; the last axis is re, im
         value = emit_dft(onnx_node, node.emit("transpose", value, perm=swapped), height, inverse=False, onesided=False)
         value = node.emit("transpose", value, perm=swapped)
     shape = node.type_of(value).shape[:-1]

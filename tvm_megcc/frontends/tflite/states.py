@@ -31,8 +31,9 @@ class States:
 
     A name is that of an input of our graph; a tensor is an index in the file; a variable is a resource variable's name.
 
-    asked: name -> output, for states of recurrent layers that the user keeps; others begin with 0 in each run.
-    pairs: name -> the value that replaces it after the run.
+    kept_by_user: name -> output, for states of recurrent layers that the user asks to keep from run to run; others
+        begin with 0 in each run.
+    next_values: name -> the value that replaces it after the run.
     initial_states: name -> its initial value, if not 0.
     tensors: tensor that operators update -> name.
     handles: tensor -> the variable that it refers to.
@@ -44,8 +45,8 @@ class States:
 
     builder: Builder
     file: File
-    asked: Mapping[str, str] = field(default_factory=dict)
-    pairs: dict[str, Value] = field(default_factory=dict)
+    kept_by_user: Mapping[str, str] = field(default_factory=dict)
+    next_values: dict[str, Value] = field(default_factory=dict)
     initial_states: dict[str, np.ndarray] = field(default_factory=dict)
     tensors: dict[int, str] = field(default_factory=dict)
     handles: dict[int, str] = field(default_factory=dict)
@@ -65,35 +66,39 @@ class States:
 
     def is_kept(self, index: int) -> bool:
         """Whether the user keeps a tensor from run to run."""
-        return 0 <= index < len(self.file.tensors) and self.file.tensors[index].name in self.asked
+        return 0 <= index < len(self.file.tensors) and self.file.tensors[index].name in self.kept_by_user
 
     def keep(self, name: str, value: Value) -> None:
         """Stores a value as the next value of the input `name`; runs that are not active keep the old one."""
-        self.pairs[name] = self._where(value, name) if self.active else value
+        self.next_values[name] = self._where(value, name) if self.active else value
 
     def run_every(self, cycles: int, hint: str) -> None:
-        """Makes the following operators active in only one of each `cycles` active runs, which a state counts."""
-        name = self._input(Tensor(f"{hint}.runs", (1,), (), "int32"), f"{hint}.runs")
-        onnx_node = SyntheticNode(self.builder, "", hint, (), {}, 1)
+        """Makes the following operators active in the last of each `cycles` runs in which they would be active without
+        this call. A state counts these runs."""
+        name = self._input(Tensor(f"{hint}.runs", shape=(1,), signature=(), dtype="int32"), f"{hint}.runs")
+        onnx_node = SyntheticNode(self.builder, op_type="", name=hint, inputs=(), attrs={})
         (run,) = onnx_node.emit("elementwise", (name,), expr=X + 1)
-        (full,) = onnx_node.emit("equal", (run, onnx_node.constant(np.array([cycles], np.int32))))
-        (left,) = onnx_node.emit("elementwise", (run,), expr=X - cycles * maximum(X - (cycles - 1), 0))
-        self.keep(name, Value(self.builder, left))
-        self.active = onnx_node.emit("logical_and", (self.active, full))[0] if self.active else full
+        (is_last,) = onnx_node.emit("equal", (run, onnx_node.constant(np.array([cycles], np.int32))))
+        after_last = maximum(X - (cycles - 1), 0)  # 1 for X = cycles, 0 below
+        (runs,) = onnx_node.emit("elementwise", (run,), expr=X - cycles * after_last)
+        self.keep(name, Value(self.builder, runs))
+        self.active = onnx_node.emit("logical_and", (self.active, is_last))[0] if self.active else is_last
 
     def hold_while_inactive(self, value: Value, tensor: Tensor, active: str) -> Value:
-        """Returns an output of the network that keeps its last value in runs that are not active."""
+        """Returns an output of the network that keeps its last value in runs that are not active. active: a bool value
+        of our graph, whether this run is."""
         name = self._input(tensor, f"{tensor.name}.last")
-        self.pairs[name] = self._where(value, name, active)
-        return self.pairs[name]
+        self.next_values[name] = self._where(value, name, active)
+        return self.next_values[name]
 
     def _where(self, value: Value, name: str, active: str = "") -> Value:
-        """Returns the value in active runs, and the input `name` in others."""
+        """Returns the value in active runs, and the input `name` in others. active: as of the class by default."""
         new = value.in_order(plain(len(value.order)), name)
-        onnx_node = SyntheticNode(self.builder, "", name, (), {}, 1)
+        onnx_node = SyntheticNode(self.builder, op_type="", name=name, inputs=(), attrs={})
         return Value(self.builder, onnx_node.emit("where", (active or self.active, new, name))[0])
 
     def _input(self, tensor: Tensor, hint: str) -> str:
+        """Adds a state of a tensor's type, which keeps its value until a next value is stored, and returns its name."""
         if tensor.dtype not in ORDINARY or any(number(extent) < 1 for extent in tensor.shape):
             raise Unsupported(f"a state of {tensor.dtype}{list(tensor.shape)} is not supported")
         type_ = TensorType(tensor.dtype, tensor.shape)
@@ -101,12 +106,12 @@ class States:
             raise ShapeError(f"keeps {type_}, and no tensor may reach 2 GB")
         name = self.builder.unique(hint)
         self.builder.add_input(name, type_)
-        self.pairs[name] = Value(self.builder, name)
+        self.next_values[name] = Value(self.builder, name)
         return name
 
-    def _set_initial_value(self, name: str, first: np.ndarray) -> None:
-        if first.any():
-            self.initial_states[name] = first
+    def _set_initial_value(self, name: str, value: np.ndarray) -> None:
+        if value.any():
+            self.initial_states[name] = value
 
     # --- variables ---------------------------------------------------------------------------------------------------
 
@@ -132,7 +137,7 @@ class States:
             self.inputs[variable] = self._input(tensor, variable)
             if (first := self.initial_tensors.get(variable)) is not None:
                 self._set_initial_value(self.inputs[variable], _constant(first, tensor, variable))
-            self.current[variable] = self.pairs[self.inputs[variable]]
+            self.current[variable] = self.next_values[self.inputs[variable]]
         return [self.current[variable]]
 
     def _record_initial_values(self, index: int) -> None:

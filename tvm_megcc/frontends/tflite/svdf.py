@@ -32,11 +32,11 @@ def _append_features(node: Node, features: str) -> tuple[str, int]:
     before = node.as_value(node.emit("reshape", name, shape=(batch, filters, memory)))
     newest = node.emit("reshape", features, shape=(batch, filters, 1))
     if memory > 1:
-        from_then = node.builder.shape_constant([1], f"{node.name}.then")
-        to_end = node.builder.shape_constant([memory], f"{node.name}.end")
+        start = node.builder.shape_constant([1], f"{node.name}.then")
+        end = node.builder.shape_constant([memory], f"{node.name}.end")
         axis = node.builder.shape_constant([2], f"{node.name}.axis")
-        (rest,) = node.onnx("Slice", before.name, from_then, to_end, axis)
-        newest = node.emit("concat", rest, newest, axis=2)
+        (all_but_oldest,) = node.onnx("Slice", before.name, start, end, axis)
+        newest = node.emit("concat", all_but_oldest, newest, axis=2)
     node.states.keep(name, node.as_value(node.emit("reshape", newest, shape=node.type_of(name).shape)))
     return newest, rank
 
@@ -84,7 +84,7 @@ def quantised_svdf(node: Node) -> Results:
         raise Unsupported(f"{node.type(0)} with results of {node.results[0].dtype}, or weights with a zero point, is "
                           "not supported")
     if node.tensors[_STATE].dtype != state_dtype:
-        raise ShapeError(f"keeps {node.tensors[_STATE].dtype}, and weighs it by {state_dtype}")
+        raise ShapeError(f"has a state of {node.tensors[_STATE].dtype}, and time weights of {state_dtype}")
     sums = node.emit("matmul_integer", node.plain(0), node.plain(_FEATURES), trans_a=0, trans_b=1, a_zero=zero(x),
                      b_zero=0)
     feature_factor = fixed_point.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))

@@ -28,7 +28,8 @@ RESERVE, STACK, UPDATE = ("CUSTOM FlexTensorListReserve", "CUSTOM FlexTensorList
 LIST = "variant"
 _ADVICE = "convert the model without select_tf_ops, or its recurrent layers with unroll=True"
 
-Graph = TypeVar("Graph", bound=Subgraph)
+#: A subgraph, or the whole file as one.
+AnySubgraph = TypeVar("AnySubgraph", bound=Subgraph)
 
 
 def rewrite_item_writes(graph: Subgraph) -> Subgraph:
@@ -38,7 +39,7 @@ def rewrite_item_writes(graph: Subgraph) -> Subgraph:
                                           for operator in graph.operators))
 
 
-def infer_list_types(graph: Graph) -> Graph:
+def infer_list_types(graph: AnySubgraph) -> AnySubgraph:
     """Gives list tensors the shape and type of the tensor that they are stacked into."""
     if not any(operator.kind == RESERVE for operator in graph.operators):
         return graph
@@ -63,28 +64,30 @@ def _with_list_type(graph: Subgraph, reserve: Operator) -> Operator | None:
     return None
 
 
-def _as_set_item(graph: Subgraph, makers: Mapping[int, Operator], join: Operator) -> Operator | None:
+def _as_set_item(graph: Subgraph, makers: Mapping[int, Operator], concat: Operator) -> Operator | None:
     """Returns the `SET_ITEM` that a concat stands for; None for another operator.
 
     Such a concat is concat(list[:index], item, list[index + 1:]) along axis 0, with SLICE for both slices.
 
     Args:
         makers: tensor -> the operator that computes it.
-        join: the operator.
+        concat: the operator.
     """
-    if join.kind != "CONCATENATION" or len(join.inputs) != 3 or join.options.get("Axis") != 0 \
-            or join.options.get("FusedActivationFunction", 0):
+    if concat.kind != "CONCATENATION" or len(concat.inputs) != 3 or concat.options.get("Axis") != 0 \
+            or concat.options.get("FusedActivationFunction", 0):
         return None
-    before, after = (makers.get(index) for index in (join.inputs[0], join.inputs[2]))
+    before, after = (makers.get(index) for index in (concat.inputs[0], concat.inputs[2]))
     if any(part is None or part.kind != "SLICE" or len(part.inputs) != 3 for part in (before, after)):
         return None
     assert before is not None and after is not None
+    # SLICE has the operands tensor, begin, size. The first has begin 0 and size (index, -1, …), where -1 is "to the
+    # end"; the second has begin (index + 1, 0, …) and size -1.
     (list_, begin, size), (other, start, rest) = before.inputs, after.inputs
     index, following = _leading_number(graph, makers, size, -1), _leading_number(graph, makers, start, 0)
     if list_ != other or index is None or following is None or not _is_filled_with(graph, begin, 0) \
             or not _is_filled_with(graph, rest, -1) or not _is_next(graph, makers, index, following):
         return None
-    return Operator(SET_ITEM, (list_, join.inputs[1], index), join.outputs)
+    return Operator(SET_ITEM, (list_, concat.inputs[1], index), concat.outputs)
 
 
 def _constant(graph: Subgraph, index: int) -> np.ndarray | None:
@@ -100,13 +103,13 @@ def _is_filled_with(graph: Subgraph, index: int, number: int) -> bool:
 
 
 def _leading_number(graph: Subgraph, makers: Mapping[int, Operator], index: int, number: int) -> int | None:
-    """Returns the tensor with the first number of a vector whose other numbers are all `number`; None for any other
-    vector."""
-    join = makers.get(index)
-    if join is None or join.kind not in ("CONCATENATION", "PACK") or not join.inputs \
-            or any(input_ < 0 or not _is_filled_with(graph, input_, number) for input_ in join.inputs[1:]):
+    """Returns the tensor that is the first element of a vector, if its other elements are constants equal to `number`;
+    None for any other vector."""
+    vector = makers.get(index)
+    if vector is None or vector.kind not in ("CONCATENATION", "PACK") or not vector.inputs \
+            or any(input_ < 0 or not _is_filled_with(graph, input_, number) for input_ in vector.inputs[1:]):
         return None
-    first = join.inputs[0]
+    first = vector.inputs[0]
     while (maker := makers.get(first)) is not None and maker.kind in ("RESHAPE", "EXPAND_DIMS", "SQUEEZE") \
             and maker.inputs:
         first = maker.inputs[0]
@@ -127,17 +130,18 @@ def _is_next(graph: Subgraph, makers: Mapping[int, Operator], index: int, follow
 
 
 class ItemShapeDiffers(ShapeError):
-    """Raised for an item with other extents than those of the list's items.
+    """Raised for an item with other extents than those of the list's items. The importer of a WHILE (control.py) then
+    repeats the import with a list of such items.
 
     items: the name of the list's value.
     shape: the item's.
     """
 
     def __init__(self, node: Node, shape: Sequence[Dim]):
-        list_ = node.type(0)
-        super().__init__(f"puts an item of {[*map(str, shape)]} into a list of {list_}, whose extents the file states: "
-                         "compile it with the shapes of the file, or convert the model with unroll=True in its "
-                         "recurrent layers, or with the batch that is wanted".replace("'", ""))
+        list_, item = node.type(0), ", ".join(map(str, shape))
+        super().__init__(f"puts an item of [{item}] into a list of {list_}, whose extents the file states: compile "
+                         "it with the shapes of the file, or convert the model with unroll=True in its recurrent "
+                         "layers, or with the batch that is wanted")
         self.items, self.shape = node.value(0).name, tuple(shape)
 
 

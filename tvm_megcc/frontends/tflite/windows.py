@@ -48,8 +48,9 @@ def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple
     groups = group_count(node, node.type_of(image).shape[1], node.type_of(w).shape, depthwise)
     conv = node.onnx_node("Conv", (image, w), windows(node))
     image, attrs = pad_for_windows(conv, image, node.type_of(w).shape[2:], fill)
-    attrs.pop("kernel"), attrs.pop("ceil")
-    return image, w, {**attrs, "groups": groups}
+    # Convolutions take the kernel's extents from the weights, and round down.
+    return image, w, {**{name: value for name, value in attrs.items() if name not in ("kernel", "ceil")},
+                      "groups": groups}
 
 
 def group_count(node: Node, inputs: Dim, weights: Sequence[Dim], depthwise: bool) -> int:
@@ -63,10 +64,14 @@ def group_count(node: Node, inputs: Dim, weights: Sequence[Dim], depthwise: bool
         ShapeError: if the weights' channels contradict the image's.
     """
     outputs, group_inputs = weights[:2]
-    if not isinstance(inputs, int) or not inputs or not group_inputs or (
-            outputs % inputs or group_inputs != 1 if depthwise else inputs % group_inputs):
-        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
-    return inputs // group_inputs
+    if isinstance(inputs, int) and inputs and group_inputs:
+        if depthwise:
+            fits = outputs % inputs == 0 and group_inputs == 1
+        else:
+            fits = inputs % group_inputs == 0
+        if fits:
+            return inputs // group_inputs
+    raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
 
 
 @imports("CONV_2D", fused=True)
@@ -100,16 +105,17 @@ def conv3d(node: Node) -> Results:
 
 
 def transposed_shape(node: Node) -> Sequence[Dim]:
-    """Returns the shape of a transposed convolution's result: its first operand or, if that is computed at run time,
-    the shape that the file declares. The operand is then not read."""
+    """Returns the shape of a transposed convolution's result: the value of its first operand or, if that is computed at
+    run time, the shape that the file states for the result."""
     stated = node.results[0]
-    known = node.onnx_node("", (node.plain(0),)).is_known(0)
-    if known or len(stated.shape) != 4 or any(extent < 0 for extent in stated.signature[1:3]):
+    is_known = node.onnx_node("", (node.plain(0),)).is_known(0)
+    is_stated = len(stated.shape) == 4 and all(extent >= 0 for extent in stated.signature[1:3])
+    if is_known or not is_stated:
         return node.dims(0, "output_shape")
     attrs = windows(node)
-    window_starts = [extent if attrs["auto_pad"] == "SAME_UPPER" else extent - kernel + 1
-                     for extent, kernel in zip(stated.shape[1:3], node.type(1).shape[1:3], strict=True)]
-    convolved = [ceildiv(count, stride) for count, stride in zip(window_starts, attrs["strides"], strict=True)]
+    positions = [extent if attrs["auto_pad"] == "SAME_UPPER" else extent - kernel + 1
+                 for extent, kernel in zip(stated.shape[1:3], node.type(1).shape[1:3], strict=True)]
+    convolved = [ceildiv(count, stride) for count, stride in zip(positions, attrs["strides"], strict=True)]
     if convolved != list(node.type(2).shape[1:3]):  # a convolution of the result has to have the operand's extents
         raise ShapeError(f"its shape is computed at run time, and the file states {list(stated.shape)} for the result, "
                          f"which a convolution does not shrink to the operand {node.type(2)}")
@@ -158,6 +164,7 @@ def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int]
                                               strict=True):
         if not (isinstance(extent, int) and isinstance(result, int) and isinstance(kernel, int)) or stride < 1:
             raise MegccError(f"an extent of {node.type_of(x)}, {shape} or {node.type(1)} is not known")
+        # The pads are those of the convolution from the result to the operand (ComputePadding in TFLite's padding.h).
         total = max((ceildiv(result, stride) - 1) * stride + kernel - result, 0)
         before = total // 2 if same else 0
         after = (extent - 1) * stride + kernel - before - result
@@ -199,6 +206,7 @@ def resize(node: Node) -> Results:
         return [node.as_value(_resize_by_tables(node, x, sizes, mode, corners, half_pixel), CHANNELS_FIRST[4])]
     wanted = node.builder.shape_constant((*before[:2], *sizes), f"{node.name}.sizes")
     coordinates = "align_corners" if corners else "half_pixel" if half_pixel else "asymmetric"
+    # For half pixels TFLite rounds (i + 0.5) * scale down. ONNX's coordinate is 0.5 less, and rounded to the nearest.
     rounding = "round_prefer_ceil" if corners or half_pixel else "floor"
     (y,) = node.onnx("Resize", x, "", "", wanted, mode=mode, coordinate_transformation_mode=coordinates,
                      nearest_mode=rounding)
@@ -222,8 +230,9 @@ def _resize_by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, cor
             coordinates = "align_corners" if corners else "half_pixel" if half_pixel else "asymmetric"
             operands += axis_tables(source_coordinates(extent, result, result / extent, coordinates), extent, mode, "")
             continue
-        aligned = corners and result > 1
-        scale = np.float32(extent - 1 if aligned else extent) / np.float32(result - 1 if aligned else result)
+        are_aligned = corners and result > 1  # the first elements coincide, and so do the last ones
+        lengths = (extent - 1, result - 1) if are_aligned else (extent, result)
+        scale = np.float32(lengths[0]) / np.float32(lengths[1])
         position = (np.arange(result, dtype=np.float32) + np.float32(0.5 if half_pixel else 0)) * scale
         rounding = "round_prefer_ceil" if corners else "floor"
         operands.append(nearest_indices(position, extent, rounding).astype(np.int32))

@@ -43,13 +43,15 @@ class Addresses:
         self.variables: dict[Var, Value] = {}
         self.buffers: dict[Var, Memory] = {}
         self.helpers: dict[str, None] = {}
-        #: Elements that a variable holds for the time being: (buffer, offset in C, variable).
+        #: Elements that are in a local variable inside the loops being printed, such as the sum of a reduction:
+        #: (buffer, offset in C, variable).
         self.elements_in_variables: list[tuple[Var, str, Value]] = []
-        #: Those of the statement that is printed; None where nothing is extracted.
+        #: The subexpressions of the statement being printed; None where common ones get no names.
         self.subexpressions: Subexpressions | None = None
 
     def use(self, name: str) -> str:
-        """Records that a helper is used, so that it will be printed, and returns its name."""
+        """Records that a helper is used, so that it will be printed, and returns its name. Raises MegccError if there
+        is none of this name."""
         helpers.helper(name)
         self.helpers[name] = None
         return name
@@ -70,8 +72,8 @@ class Addresses:
         return minimum <= smallest and largest <= maximum
 
     def simplified(self, expr):
-        """Returns an integer expression simplified, with the variables of blocks replaced by their bindings; any other
-        expression unchanged."""
+        """Returns an integer expression simplified, with the variables of blocks replaced by their bindings. An
+        expression with floats is returned unchanged, so that it is rounded as in TVM."""
         return self.analyzer.simplify(expr) if is_integer(expr) and not any_subexpression(expr, is_float) else expr
 
     def value(self, expr) -> Value:
@@ -98,6 +100,7 @@ class Addresses:
         shape = memory.stored(memory.shape)
         indices = [self.simplified(index) for index in memory.stored(indices)]
         within_bounds = [self.inside(index, extent) for index, extent in zip(indices, shape, strict=True)]
+        # An index into all elements is often shorter: the indices i / 8 and i % 8 of a reshape merge to i.
         merged = self.simplified(_flattened(indices, shape))
         if len(indices) > 1 and count_nodes(merged) < sum(map(count_nodes, indices)):
             size = self.simplified(_product(shape))

@@ -40,11 +40,11 @@ class Calls(Addresses):
         return self.cast(self.value(expr.value), dtype_of(expr.value), dtype_of(expr))
 
     def cast(self, value: Value, source: str, result: str) -> Value:
-        """Converts a value to another dtype."""
+        """Converts a value from the dtype `source` to the dtype `result`."""
         if source == result:
             return value
-        real = result.startswith("float")
-        if source == "float16":
+        to_float = result.startswith("float")
+        if source == "float16":  # in C it is a float already
             value, source = Value(value.text, value.level, "float32"), "float32"
         if source.startswith("float"):
             if result == "bool":
@@ -52,7 +52,7 @@ class Calls(Addresses):
             if result == "float16":
                 narrow = value.text if source == "float32" else f"(float){value.operand(UNARY)}"
                 return Value(f"{self.use(helpers.ROUND_FLOAT16)}({narrow})", ATOM, result)
-            if real:
+            if to_float:
                 if source == result:
                     return Value(value.text, value.level, result)
                 return Value(f"({DTYPES[result].c_type}){value.operand(UNARY)}", UNARY, result)
@@ -62,21 +62,19 @@ class Calls(Addresses):
             return Value(f"{self.use(helpers.ROUND_FLOAT16)}((float){value.operand(UNARY)})", ATOM, result)
         if result == "bool":
             return Value(f"{value.operand(EQUAL + 1)} != 0", EQUAL, "bool")
-        if real:
+        if to_float:
             return Value(f"({DTYPES[result].c_type}){value.operand(UNARY)}", UNARY, result)
         if source == "bool":
             return Value(value.text, value.level, "int32" if result in ("int32", "int64") else result)
-        if result in ("int32", "int64"):
-            narrow = value.dtype in ("int32", "int8", "int16", "uint8", "uint16")
-            if narrow:  # promoted to int
-                return Value(value.text, value.level, "int32")
-            if result == "int64" and value.dtype in ("int64", "uint32"):
-                return Value(value.text if value.dtype == "int64" else f"(int64_t){value.operand(UNARY)}",
-                             value.level if value.dtype == "int64" else UNARY, "int64")
+        # `value.dtype` rather than `source`: an int64 that provably fits is an int32 in C.
+        if result in ("int32", "int64") and value.dtype in ("int32", "int8", "int16", "uint8", "uint16"):
+            return Value(value.text, value.level, "int32")  # C promotes narrower types to int
+        if result == "int64" and value.dtype == "int64":
+            return value
         return Value(f"({DTYPES[result].c_type}){value.operand(UNARY)}", UNARY, result)
 
     def _call(self, call) -> Value:
-        name = getattr(call.op, "name", str(call.op))
+        name = getattr(call.op, "name", str(call.op))  # such as "tirx.exp"
         short, dtype = name.rpartition(".")[2], dtype_of(call)
         if short == "if_then_else":
             return self._conditional(*call.args, dtype)
@@ -96,12 +94,14 @@ class Calls(Addresses):
             return Value(f"{x.operand(SUM)} - {x.operand(SUM + 1)} == 0", EQUAL, "bool")  # inf - inf is NaN
         if short in _FUNCTIONS and name.startswith(("tirx.", "prim.")):
             return self._function(_RENAMED.get(short, short), dtype, call.args)
-        what = ""
-        if "call_" in short and call.args and hasattr(call.args[0], "value"):
-            what = f" of {call.args[0].value}"
-        raise MegccError(f"TIR's {name}{what} is not supported")
+        of_function = ""
+        if "call_" in short and call.args and hasattr(call.args[0], "value"):  # such as call_extern("name", …)
+            of_function = f" of {call.args[0].value}"
+        raise MegccError(f"TIR's {name}{of_function} is not supported")
 
     def _function(self, name: str, dtype: str, arguments: Iterable) -> Value:
+        """Returns a call of an elementary function. float16 is computed in float32 and rounded; rounding an integer
+        changes nothing."""
         values = [self._value(argument) for argument in arguments]
         if dtype == "float16":
             result = self.call(name, "float32", *values)

@@ -18,9 +18,10 @@ from . import helpers
 
 #: The shortest subexpression, in characters, that gets a name.
 _MIN_LENGTH = 12
-#: A placeholder in a text is the number of a subexpression between these characters. It has parentheses around it where
-#: an expression needs them.
+#: A placeholder in a text is the number of a subexpression between these characters.
 _OPEN, _CLOSE = "\x01", "\x02"
+#: A placeholder. If it is the only thing in parentheses that are not those of a call, they are matched too, with the
+#: number in group 1: a name in place of the subexpression needs no parentheses.
 _PLACEHOLDER = re.compile(r"(?<!\w)\(\x01(\d+)\x02\)|\x01(\d+)\x02")
 
 
@@ -113,7 +114,10 @@ class Subexpressions:
         """
         uses = Counter(number for text in strings for number in _placeholder_numbers(text))
         chosen: list[int] = []
-        for number, part in reversed(list(enumerate(self._all))):  # inner subexpressions have smaller numbers
+        # Inner subexpressions have smaller numbers, so the uses of each are complete when it is reached. One with a
+        # name is printed once, so it counts as one use of those in it; one without a name counts as often as it is
+        # used.
+        for number, part in reversed(list(enumerate(self._all))):
             is_named = uses[number] > 1 and part.length >= _MIN_LENGTH and part.loads <= self._always_read
             if is_named:
                 chosen.append(number)
@@ -136,6 +140,10 @@ def _placeholder_numbers(text: str) -> Iterator[int]:
 
 
 def _name(part: _Subexpression) -> str:
-    """Suggests the name of a variable: after the function that is called."""
+    """Suggests the name of a variable: after the function that is called, such as "exp" for exp_f32(…)."""
+    if not part.is_call:
+        return "part"
     called = part.text.partition("(")[0]
-    return "part" if not part.is_call else "whole" if "_of_" in called else called.rpartition("_")[0] or called
+    if "_of_" in called:  # a conversion from a float to an integer
+        return "whole"
+    return called.rpartition("_")[0] or called

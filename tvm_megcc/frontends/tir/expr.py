@@ -35,7 +35,7 @@ class Expressions(Calls):
         """Returns an expression in C.
 
         Raises:
-            MegccError: naming what of it we cannot print.
+            MegccError: naming what in it cannot be printed.
         """
         return self._value(self.simplified(expr))
 
@@ -100,9 +100,9 @@ class Expressions(Calls):
     def _load(self, expr) -> Value:
         memory = self.memory(buffer_of(expr))
         offset = self.offset(buffer_of(expr), expr.indices)
-        expanded = self.subexpressions.expand(offset) if self.subexpressions else offset
+        offset_without_placeholders = self.subexpressions.expand(offset) if self.subexpressions else offset
         for buffer, offset_in_variable, value in self.elements_in_variables:
-            if buffer.same_as(buffer_of(expr)) and offset_in_variable == expanded:
+            if buffer.same_as(buffer_of(expr)) and offset_in_variable == offset_without_placeholders:
                 return value
         text = memory.name if memory.single else f"{memory.name}[{offset}]"
         if self.subexpressions is not None and not memory.single:
@@ -157,6 +157,7 @@ class Expressions(Calls):
         return self.call(helper, dtype, a, b)
 
     def _comparison(self, expr, symbol: str, level: int) -> Value:
+        # Compilers warn about comparisons of comparisons without parentheses.
         strings = [value.operand(UNARY if value.dtype == "bool" else level + 1)
                  for value in (self.value(expr.a), self.value(expr.b))]
         return Value(f"{strings[0]} {symbol} {strings[1]}", level, "bool")

@@ -28,6 +28,7 @@ static MGC_INLINE int32_t index_in(int64_t i, int64_t extent, int *outside)
     *outside = 1;
     return 0;
 }"""
+#: The rounding of a C float to the numbers of float16.
 ROUND_FLOAT16 = "half"
 _ROUND_FLOAT16 = """\
 /* Rounded to float16. */
@@ -36,8 +37,9 @@ static MGC_INLINE float half(float x)
     return mgc_from_float16(mgc_to_float16((double)x));
 }"""
 
-#: Operation -> its C for operands a and b of one type T. U is the unsigned type of the same width, whose arithmetic
-#: wraps; BITS is its width. Division by zero gives 0, and shifts by BITS or more shift everything out.
+#: Operation -> its C for operands a and b of one type T. U is uint64_t for types of 64 bits and uint32_t for others;
+#: its arithmetic wraps, and results are converted to T. BITS is the width of T. Division by zero gives 0, and shifts by
+#: BITS or more shift everything out.
 _INTEGER_BINARY = {
     "add": "(T)((U)a + (U)b)", "sub": "(T)((U)a - (U)b)", "mul": "(T)((U)a * (U)b)",
     "min": "a < b ? a : b", "max": "a > b ? a : b",
@@ -69,7 +71,8 @@ _FLOAT_UNARY = {
     "round_away": "mgd_with_sign(mgd_floor(mgd_abs(x) + 0.5), x)",
 }
 #: Rounding functions of float32 x -> their C, in which `whole` is x truncated. Numbers from 2^23 (8388608) on are
-#: integers already; smaller ones fit int32_t.
+#: integers already; smaller ones fit int32_t. Adding 2^23 to a positive number rounds it, because the sum has no
+#: fraction.
 _ROUNDING = {
     "floor": "whole > x ? whole - 1.0f : whole", "ceil": "whole < x ? whole + 1.0f : whole", "trunc": "whole",
     "round": "x < 0 ? 8388608.0f - (8388608.0f - x) : (x + 8388608.0f) - 8388608.0f"}
@@ -106,6 +109,8 @@ def helper(name: str) -> tuple[str, ...]:
     if name == ROUND_FLOAT16:
         return (_ROUND_FLOAT16,)
     operation, _, short = name.rpartition("_")
+    if short == DTYPES["bool"].short:
+        raise MegccError(f"there is no {operation} of bool")
     dtype = _DTYPES[short]
     if "_of_" in name:
         return (_conversion(name, *(_DTYPES[part] for part in name.split("_of_"))),)
@@ -140,7 +145,7 @@ def _integer_helper(name: str, operation: str, dtype: str) -> str:
 
 def _float_helpers(name: str, operation: str, dtype: str) -> tuple[str, ...]:
     c_type = DTYPES[dtype].c_type
-    if operation in ("min", "max"):
+    if operation in ("min", "max"):  # as TVM's own: a comparison, so that with a NaN the result is b
         return (_function(name, c_type, f"{c_type} a, {c_type} b", _INTEGER_BINARY[operation]),)
     if dtype == "float32" and operation in _VECTOR_UNARY:
         return (f"static MGC_INLINE float {name}(float x)\n{{\n    float y[MGC_LANES];\n"

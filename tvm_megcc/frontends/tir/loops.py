@@ -138,10 +138,10 @@ class Loops(FunctionText):
         then."""
         head = len(self.lines)
         condition = self.value(statement.condition)
-        with self.block("while (@)"):
+        with self.block("while (@)"):  # @ is replaced when it is known whether the body checks indices
             self.statement(statement.body)
-        checked = any(f"{helpers.INDEX}(" in line for line in (condition.text, *self.lines[head:]))
-        text = f"!outside && {condition.operand(AND)}" if checked else condition.text
+        has_checks = any(f"{helpers.INDEX}(" in line for line in (condition.text, *self.lines[head:]))
+        text = f"!outside && {condition.operand(AND)}" if has_checks else condition.text
         self.lines[head] = self.lines[head].replace("@", text)
 
     def _For(self, loop) -> None:
@@ -170,6 +170,7 @@ class Loops(FunctionText):
                     or len(block.match_buffers):
                 return None
             statement = block.body
+        # At most 2^30 iterations, so that adding the lanes of a vector to the int32_t loop variable does not overflow.
         if type(statement).__name__ != "BufferStore" or not self.fits(loop.extent, 1, 2**30):
             return None
         _require_shallow(statement)
@@ -179,7 +180,7 @@ class Loops(FunctionText):
         if realize is not None:
             self._bind_axes(realize)
             lane_variables += [axis.var for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
-                       if any(variable.same_as(loop.loop_var) for variable in _variables(value))]
+                               if any(variable.same_as(loop.loop_var) for variable in _variables(value))]
         return statement, lane_variables
 
     @contextmanager
@@ -225,7 +226,7 @@ class Loops(FunctionText):
         if memory.single:
             self.lines.append(f"{memory.name} = {value};")
             return
-        if helpers.INDEX in offset and f"[{offset}]" in value:
+        if helpers.INDEX in offset and f"[{offset}]" in value:  # the element is read and written: one check is enough
             name = self.name("at")
             self.lines.append(f"const int32_t {name} = {offset};")
             offset, value = name, value.replace(f"[{offset}]", f"[{name}]")
@@ -280,15 +281,16 @@ class Loops(FunctionText):
         if type(statement).__name__ != "SBlockRealize" or statement.block.init is None \
                 or int_value(statement.predicate) != 1 or len(statement.block.alloc_buffers):
             return None
-        over: list = []
+        reduction_variables: list = []
         for axis, value in zip(statement.block.iter_vars, statement.iter_values, strict=True):
             found = _variables(value)
             if axis.iter_type == REDUCTION:
-                over += found
+                reduction_variables += found
             elif any(_contains(variable, loops) for variable in found):
                 return None
-        complete = all(_contains(variable, over) for variable in loops) and all(_contains(v, loops) for v in over)
-        return statement if complete else None
+        are_the_same = all(_contains(variable, reduction_variables) for variable in loops) \
+            and all(_contains(variable, loops) for variable in reduction_variables)
+        return statement if are_the_same else None
 
     def _reduce(self, loop, realize) -> None:
         """Prints a reduction that `_reduction` found. One into a single element accumulates in a local variable."""

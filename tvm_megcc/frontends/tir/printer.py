@@ -13,7 +13,7 @@ from tvm import ir, tirx
 
 from ...errors import MegccError
 from ...ir.c_text import ATOM
-from ...ir.dims import Dim, Symbol, floordiv, product, to_c
+from ...ir.dims import Dim, FloorDiv, Sum, Symbol, floordiv, product, to_c
 from ...ir.types import DTYPES, TensorType
 from ...ops.control.tir import Program
 from ..tvm_versions import Analyzer, Var, element_type, is_buffer, parameters_of
@@ -70,10 +70,11 @@ class _Printer:
         parallel = tasks != 1
         slots = assign_slots(list(loops.temporaries.values()))
         memory = "scratch" if parallel else "call->shared"
-        pointers, workspace_size = pointer_definitions(slots, memory, self.count_text)
+        pointers, workspace_size = pointer_definitions(slots, memory, to_c_ptrdiff)
         may_fail = helpers.INDEX in loops.helpers
         sizes = [type_.bytes for _, type_ in operands]
         sizes += [product((slot.size, DTYPES[slot.dtype].bytes)) for slot in slots]
+        # Without a parallel loop there is one task, of all statements, which do not read `begin` and `end`.
         head = [] if parallel else ["if (begin >= end) {", "return 0;", "}"]
         head += size_guard(sizes)
         head += pointers + ["int outside = 0;"] * may_fail
@@ -149,19 +150,16 @@ class _Printer:
         value = int_value(expr)
         if value is not None:
             return value
-        if isinstance(expr, Var) and (expr in self.symbols or expr not in self.loops.variables):
-            return self.extent(expr)
+        if isinstance(expr, Var):
+            is_local = expr in self.loops.variables and expr not in self.symbols  # such as a loop variable
+            if not is_local:
+                return self.extent(expr)
         kind = type(expr).__name__
         if kind == "Cast":
             return self.dim(expr.value)
         if kind not in _ARITHMETIC:
             raise MegccError(f"the extent {expr} is no arithmetic that we have")
         return _ARITHMETIC[kind](self.dim(expr.a), self.dim(expr.b))
-
-    @staticmethod
-    def count_text(size: Dim) -> str:
-        """Returns a number of elements in C."""
-        return to_c_ptrdiff(size)
 
 
 def size_guard(sizes: Iterable[Dim]) -> list[str]:
@@ -176,13 +174,13 @@ def to_c_ptrdiff(dim: Dim) -> str:
         return str(dim)
     if isinstance(dim, Symbol):
         return f"(ptrdiff_t){dim.name}"
-    if hasattr(dim, "terms"):
+    if isinstance(dim, Sum):
         parts = []
         for factors, coefficient in dim.terms:
             strings = [*([str(coefficient)] if coefficient != 1 else []), *map(to_c_ptrdiff, factors)]
             parts.append(" * ".join(strings))
         return "(" + " + ".join(parts + ([str(dim.constant)] if dim.constant else [])) + ")"
-    if hasattr(dim, "numerator"):
+    if isinstance(dim, FloorDiv):
         return f"({to_c_ptrdiff(dim.numerator)} / {to_c_ptrdiff(dim.denominator)})"
     raise MegccError(f"the extent {dim} is no arithmetic that we have")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir, tirx
 
-from .values import any_subexpression
+from .values import any_subexpression, int_value
 
 #: Functions of a few instructions; all others are expensive.
 _CHEAP = ("if_then_else", "likely", "fabs", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",
@@ -48,9 +48,9 @@ def _worth_inlining(schedule, block) -> bool:
 
 
 def _loop_extents(schedule, block) -> list[str]:
-    """Returns the extents of the loops around a block, sorted."""
+    """Returns the extents of the loops around a block with more than one iteration, sorted."""
     return sorted(str(schedule.get(loop).extent) for loop in schedule.get_loops(block)
-                  if str(schedule.get(loop).extent) != "T.int64(1)")
+                  if int_value(schedule.get(loop).extent) != 1)
 
 
 def _is_expensive(expr) -> bool:

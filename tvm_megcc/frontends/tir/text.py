@@ -45,6 +45,7 @@ class FunctionText(Vectors):
         """Returns an identifier that is unused in the current scope."""
         base = re.sub(r"\W+", "_", hint, flags=re.ASCII)
         base = re.sub(r"^_*(mg[cd]_+)*", "", base).rstrip("_")  # prefixes of the runtime's headers
+        # A name may not be empty, begin with a digit, or have a prefix of the runtime.
         base = f"v{base}" if re.match(r"\d|megcc|MG|$", base) else base
         name, count = base, 1
         while name in self.names or name in RESERVED or name in self.helpers:

@@ -79,7 +79,7 @@ def require_dtype(dtype: str) -> str:
 
 
 def is_integer(expr) -> bool:
-    """Whether the analyzer may rewrite an expression."""
+    """Whether an expression is an integer or truth value of TIR's index arithmetic, which the analyzer simplifies."""
     return element_type(expr) in ("int32", "int64", "bool")
 
 

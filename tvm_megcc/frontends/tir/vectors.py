@@ -33,7 +33,7 @@ class Vectors(Expressions):
     """
 
     lane_variables: tuple[Var, ...] = ()
-    load_names: dict[str, str] = {}
+    load_names: dict[str, str]
 
     def vector_store(self, store, lane_variables) -> list[str] | None:
         """Returns the C that stores `lanes` neighbours along the loop of the first of `lane_variables`; None if the

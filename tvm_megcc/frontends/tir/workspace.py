@@ -45,30 +45,30 @@ class Slot:
 
 def assign_slots(temporaries: Sequence[Temporary]) -> list[Slot]:
     """Assigns temporaries to slots. Slots of wide dtypes come first, so that each is aligned after the one before."""
-    found: list[Slot] = []
+    slots: list[Slot] = []
     for temporary in sorted(temporaries, key=lambda t: t.first):
-        free = [slot for slot in found if slot.can_hold(temporary)]
+        free = [slot for slot in slots if slot.can_hold(temporary)]
         if free:
             slot = min(free, key=lambda slot: abs(slot.size - temporary.size) if isinstance(slot.size, int) else 0)
             slot.size = max(slot.size, temporary.size) if isinstance(slot.size, int) else slot.size
             slot.users.append(temporary)
         else:
-            found.append(Slot(temporary.dtype, temporary.size, [temporary]))
-    return sorted(found, key=lambda slot: -DTYPES[slot.dtype].bytes)
+            slots.append(Slot(temporary.dtype, temporary.size, [temporary]))
+    return sorted(slots, key=lambda slot: -DTYPES[slot.dtype].bytes)
 
 
-def pointer_definitions(found: Sequence[Slot], memory: str, size_text) -> tuple[list[str], Dim]:
+def pointer_definitions(slots: Sequence[Slot], memory: str, size_text) -> tuple[list[str], Dim]:
     """Returns the definitions of the temporaries' pointers into a workspace in C, and its size in bytes.
 
     Args:
-        found: the slots, which lie in the workspace one after another.
+        slots: they lie in the workspace one after another.
         memory: the pointer to the workspace in C.
         size_text: prints a number of elements in C.
     """
     lines: list[str] = []
     total: Dim = 0
     before: Slot | None = None
-    for slot in found:
+    for slot in slots:
         c_type = DTYPES[slot.dtype].c_type
         first = slot.users[0].name
         if before is None:

@@ -31,8 +31,8 @@ def intersect(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tupl
 
 def segments(buckets: Sequence[Bucket], symbol: str) -> list[tuple[int | None, tuple[Bucket, ...]]]:
     """Splits the values of a symbol into segments where a bucket begins or ends. Returns (last value, the buckets that
-    contain the segment), ascending; the last value of the last segment is None. Values begin at 0 if a bucket does,
-    else at 1: the regions themselves refuse 0 then."""
+    contain the segment), ascending; the last value of the last segment is None. The values begin at 0 if a bucket does,
+    else at 1: then dispatch does not need to refuse 0, because the regions do."""
     ranges = [bucket.limits[symbol] for bucket in buckets]
     smallest = _smallest_value(buckets, symbol)
     ends = sorted({end for lower, upper in ranges for end in (lower - 1, upper)

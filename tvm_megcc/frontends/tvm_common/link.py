@@ -13,7 +13,8 @@ from ...runtime.toolchain import find_compiler, is_local
 from ...target import TARGETS, Target
 from . import target as tvm_target
 
-#: The prefix of a name in an object's list of functions. No function has it; it tells which CPU the object is for.
+#: An object that we give to TVM lists the names of its functions. One more name, this prefix and our target, says which
+#: CPU the object is for.
 TARGET_SYMBOL = "megcc.target."
 
 

@@ -90,7 +90,9 @@ def pads_of(padding, axes: int) -> tuple[int, ...]:
         axes: the number of spatial axes.
     """
     pads = ints(padding)
-    return {1: pads * 2 * axes, axes: pads * 2}.get(len(pads), pads)
+    if len(pads) == 1:
+        return pads * (2 * axes)
+    return pads * 2 if len(pads) == axes else pads
 
 
 @imports(*(f"nn.conv{axes}d{suffix}" for axes in (1, 2, 3) for suffix in ("", "_transpose")))
@@ -158,7 +160,7 @@ def resize(node: TvmNode) -> Values:
     coordinates = a.coordinate_transformation_mode
     if coordinates in ("tf_half_pixel_for_nn", "tf_crop_and_resize"):
         raise MegccError(f"coordinate_transformation_mode {coordinates} is not supported")
-    rounding = {"round": "round_prefer_ceil"}.get(rounding_of(a), rounding_of(a))
+    rounding = "round_prefer_ceil" if rounding_of(a) == "round" else rounding_of(a)
     (y,) = node.onnx("Resize", x, "", "", sizes, mode=_RESIZE_METHODS.get(a.method, a.method),
                      coordinate_transformation_mode=coordinates, nearest_mode=rounding,
                      cubic_coeff_a=float(a.cubic_alpha), exclude_outside=int(a.cubic_exclude and a.method == "cubic"))
@@ -292,7 +294,8 @@ def arg_extreme(node: TvmNode) -> Values:
 
 
 def extreme_index(node: TvmNode, value: str, axis: int, keepdims: bool, last: bool = False) -> str:
-    """Returns the index of the minimum or maximum as TVM computes it; it differs from ONNX's if there are NaNs."""
+    """Returns the index of the minimum or maximum as TVM computes it; it differs from ONNX's if there are NaNs. last:
+    of several equal ones, the last, not the first."""
     return node.emit({"argmax": "arg_max", "argmin": "arg_min"}[node.op], value,
                      axis=axis_of(axis, node.builder.types[value].rank), keepdims=keepdims, last=last, nan_yields=True)
 
@@ -346,6 +349,7 @@ def take(node: TvmNode) -> Values:
     axis = node.attrs.axis
     if axis is None:
         x = node.reshaped(x, (-1,))
+    # Other modes than "fast" clip or wrap indices that are out of bounds. The importer of Gather checks constant ones.
     if node.attrs.mode != "fast" and not node.is_constant(indices):
         raise MegccError(f"indices of mode '{node.attrs.mode}' that are computed at run time")
     return node.onnx("Gather", x, indices, axis=0 if axis is None else int(axis))

@@ -15,7 +15,8 @@ PREFIX = "megcc-"
 _ABI = {"arm": {"mfloat-abi": "hard"}, "riscv64": {"mabi": "lp64d"}}
 #: The CPU for LLVM where its default is not one of the machine; some versions abort the process then.
 _CPU = {"riscv64": "generic-rv64"}
-#: Linker flags, since TVM's object with the module's data, which has no functions, is marked with another ABI.
+#: Linker flags for the same machines. TVM's object with the module's data has no functions, and is marked with another
+#: ABI; without the flag, linkers refuse it.
 LINK_FLAGS = dict.fromkeys(_ABI, ("-Wl,--no-warn-mismatch",))
 
 
@@ -28,7 +29,7 @@ def config(target: Target) -> dict:
     if target.machine in ("aarch64", "arm"):
         found["keys"].insert(1, "arm_cpu")
     if not is_local(target):
-        found["mtriple"] = target.triples[0].removesuffix("-")
+        found["mtriple"] = target.triples[0].removesuffix("-")  # from the name of the cross compiler
     if target.machine in _CPU or target.machine == "x86_64":
         # LLVM has no name for our level with 8-bit dot products; only our kernels use them.
         found["mcpu"] = _CPU.get(target.machine, target.name.removesuffix("-vnni"))

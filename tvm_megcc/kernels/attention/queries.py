@@ -18,7 +18,7 @@ from .tiles import AttentionTiles, ColumnsTiles, FewQueriesTiles
 
 #: The most queries whose scores are summed across lanes, in rows, rather than with a query in each lane.
 FEW = 4
-#: The most keys whose scores are in workspace at a time. It is the same on all CPUs, since it decides how sums are split.
+#: The most keys whose scores are in workspace at a time, on all CPUs: it decides how sums are split.
 MAX_KEYS = 256
 
 

@@ -40,35 +40,37 @@ def average_pool(node: Node) -> Results:
     if kernel[0] * kernel[1] > _MAX_WINDOW_SIZE[dtype]:
         raise Unsupported(f"windows of {kernel[0]} x {kernel[1]} are not supported")
     pads, extents = symbolic_pads(pool, kernel), node.type_of(image).shape[2:]
-    image, attrs = pad_for_windows(pool, image, kernel, 0)
-    if pads or any(attrs["pads"][axis] + attrs["pads"][axis + 2] and not isinstance(extent, int)
-                   for axis, extent in enumerate(extents)):
+    image, attrs = pad_for_windows(pool, image, kernel, fill=0)  # pads add nothing to sums
+    counts_at_run_time = ""
+    if pads or any(not isinstance(extent, int) and any(attrs["pads"][axis::2]) for axis, extent in enumerate(extents)):
+        # Which windows reach into the pads depends on an extent that is not known.
         rows, columns = count_window_elements(pool, kernel, pads or attrs["pads"])
-        counted, count = node.emit("cast", node.emit("mul", rows, columns), dtype="int32"), None
-        possible = np.arange(kernel[0] * kernel[1] + 1)
+        counts_at_run_time = node.emit("cast", node.emit("mul", rows, columns), dtype="int32")
+        counts = np.arange(kernel[0] * kernel[1] + 1)  # all possible ones
     else:
-        counted, count = "", np.outer(*(_window_sizes(node, extent, attrs["kernel"][axis], attrs["strides"][axis],
-                                                      attrs["pads"][axis::2]) for axis, extent in enumerate(extents)))
-        possible = count
+        counts = np.outer(*(_window_sizes(node, extent, attrs["kernel"][axis], attrs["strides"][axis],
+                                          attrs["pads"][axis::2]) for axis, extent in enumerate(extents)))
     if dtype == "int16":
         real = node.emit("elementwise", image, expr=call("real", X), dtype="float32")
         sums, total = node.emit("sum_pool", real, **attrs), call("nearest", X)
     else:
         sums, total = node.emit("sum_pool_integer", image, **attrs, x_zero=0), X
-    several = np.unique(possible).size > 1
-    factors = [_factor(max(int(taps), 1)) for taps in (possible.flat if several else possible.flat[:1])]
-    parts = [node.onnx_node().constant(np.array(part, np.int32)) for part in zip(*factors, strict=True)] \
-        if several else []
-    if count is None:
-        parts = [node.onnx("Gather", part, counted, axis=0)[0] for part in parts]
-    elif several:
-        parts = [node.emit("reshape", part, shape=(1, 1, *count.shape)) for part in parts]
-    factor = (arg(1), arg(2)) if several else factors[0]
+    # The operands of the mean besides the sums: the multiplier and the shift of each window, if windows differ.
+    operands: list[str] = []
+    if np.unique(counts).size > 1:
+        multipliers_and_shifts = zip(*(_factor(max(int(count), 1)) for count in counts.flat), strict=True)
+        operands = [node.onnx_node().constant(np.array(column, np.int32)) for column in multipliers_and_shifts]
+        if counts_at_run_time:
+            operands = [node.onnx("Gather", operand, counts_at_run_time, axis=0)[0] for operand in operands]
+        else:
+            operands = [node.emit("reshape", operand, shape=(1, 1, *counts.shape)) for operand in operands]
+    factor = (arg(1), arg(2)) if operands else _factor(max(int(counts.flat[0]), 1))
     mean = call("rescale_once", total, *factor)
-    if dtype != "uint8" and not (possible % 2).all():  # negative means may be ties
+    if dtype != "uint8" and not (counts % 2).all():
+        # A negative mean may be a tie, which rescale_once rounds up, towards zero: its absolute value is rounded.
         mean = call("rescale_once", maximum(total, 0), *factor) - call("rescale_once", maximum(0 - total, 0), *factor)
     expr = clip(mean, *activation(node))
-    return [node.as_value(emit_as_result(node, expr, sums, *parts), CHANNELS_FIRST[4])]
+    return [node.as_value(emit_as_result(node, expr, sums, *operands), CHANNELS_FIRST[4])]
 
 
 def _factor(count: int) -> Multiplier:
@@ -80,8 +82,9 @@ def _factor(count: int) -> Multiplier:
 
 
 def _window_sizes(node: Node, extent, kernel: int, stride: int, pads: tuple[int, int]) -> np.ndarray:
-    """Returns the number of elements along an axis in each window."""
-    if not isinstance(extent, int):  # without pads
+    """Returns the number of elements along an axis in each window; one number for a symbolic extent, which has no pads
+    here, so that all windows are full."""
+    if not isinstance(extent, int):
         return np.array([kernel])
     positions = output_extent(extent, kernel, stride, 1, *pads)
     node.require_budget(positions)

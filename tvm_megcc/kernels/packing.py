@@ -57,6 +57,7 @@ def pack_conv(array: np.ndarray, lanes: int, groups: int = 1, block: int = BLOCK
 
 
 def _pack_group(array: np.ndarray, lanes: int, block: int = BLOCK, step: int = BLOCK) -> np.ndarray:
+    """Packs the weights [O, I, KH, KW] of one group."""
     outputs, inputs = array.shape[:2]
     blocks = [np.moveaxis(array[:, i:i + BLOCK], 1, -1).reshape(outputs, -1) for i in range(0, inputs, BLOCK)]
     return pack_columns(np.concatenate(blocks, axis=1).T, lanes, block=block, step=step)
@@ -79,8 +80,8 @@ def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block:
                  step: int = BLOCK) -> np.ndarray:
     """Packs a matrix [K, N], or [N, K] if transposed, as [N/block][K][block].
 
-    N is padded with zeros to a multiple of `lanes`. step: columns of a tile; the columns after its last multiple are
-    one block, as wide as there are columns.
+    N is padded with zeros to a multiple of `lanes`. step: columns of a tile. The columns after the last whole tile are
+    one block of their own width, because one narrower tile reads them all.
     """
     if transposed:
         array = array.T

@@ -53,7 +53,8 @@ class TaskGrid:
             known_pixels = pixels if isinstance(pixels, int) else None
             step = tiling.best_vectors(known_pixels, channels) * tiling.lanes
             return TaskGrid(rows, pixels, tiling, chunk_count(depth, channels, step, images * rows, pixels, target))
-        # At -O size there is one tile for all layers. In assembler, tiles differ by more than load imbalance costs.
+        # At -O size there is one tile for all layers. Tiles in assembler differ by more cycles than a better balance of
+        # threads gains.
         threads_matter = isinstance(images, int) and not context.compact and not tiling.assembler and target.l2 > 0
         return _cheapest_grid(tiling, depth, channels, images, rows, pixels, any_rows, threads_matter, target)
 
@@ -96,7 +97,8 @@ def is_large(macs: Dim) -> bool:
 
 def _row_splits(height: int, width: int) -> list[tuple[int, int]]:
     """Returns each (rows, pixels of a row) for an image whose shape does not matter: those with at most 256 pixels a
-    row; without any, the one with the shortest rows."""
+    row, because a tile has at most 28, so longer rows hardly waste fewer; without any, the one with the shortest
+    rows."""
     options = [(rows, height // rows * width) for rows in range(1, height + 1) if height % rows == 0]
     return [option for option in options if option[1] <= 256] or options[-1:]
 
@@ -121,15 +123,15 @@ def chunk_count(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, ta
 def load_imbalance(channels: int, step: int, chunks: int, rows: int, pixels: float = math.inf) -> float:
     """Returns the factor on the cost, 1 to 1.25, for the time that one of two workers waits for the other.
 
-    The cost with one worker counts 0.75 times. The cost with two workers counts 0.5 times, and it is that of the larger
-    share. Equal shares give 0.75 + 0.5 / 2 = 1.
+    It is 0.75 + 0.5 * s, where s is the share of the work that the busier worker does: 1 for equal shares (s = 0.5).
+    The constant part is for runs with one worker, which never waits.
 
     Args:
         step: output channels of a tile. chunks: parts of whole steps, as equal as possible. rows: tasks of a part.
         pixels: pixels of a row; by default, stealing a task costs nothing.
     """
     if rows * chunks > 8 * MIN_TASKS:
-        return 1.0
+        return 1.0  # with so many tasks a worker waits for a small part of the time
     steps = -(-channels // step)
     ends = [min(channels, chunk * steps // chunks * step) for chunk in range(chunks + 1)]
     tasks = [(start, end - start) for start, end in pairwise(ends) for _ in range(rows)]

@@ -21,6 +21,9 @@ ANY_ROW = 64
 ANY_PIXELS = 1024
 """Pixels of a row in plain layout that tiles are chosen for if its length is known at run time only."""
 
+WITHOUT_FMA = ("c", "sse2", "wasm32", "simd128")
+"""ISAs for which a multiply-add is two instructions."""
+
 
 @dataclass(frozen=True)
 class ChannelRange:
@@ -98,14 +101,16 @@ class Tiling:
     @staticmethod
     def of(isa: Isa, lane_fma: bool = False, vectors: int = 0, assembler: bool = False) -> Tiling:
         """Returns the tiling of an ISA. The arguments are as the fields; `assembler` counts only if the ISA has it."""
-        return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2", "wasm32", "simd128"), vectors,
-                      assembler and isa.assembler, isa.helium, isa.hoists_loads, isa.registers // 8 if isa.wide else 0)
+        return Tiling(lanes=isa.lanes, registers=isa.registers, lane_fma=lane_fma, fused=isa.name not in WITHOUT_FMA,
+                      vectors=vectors, assembler=assembler and isa.assembler, scalar_inputs=isa.helium,
+                      hoists_loads=isa.hoists_loads, lmul_vectors=isa.registers // 8 if isa.wide else 0)
 
     def widths(self, pixels: int = 0) -> tuple[int, ...]:
         """Returns the numbers of vectors that a tile may have. A tile covers whole blocks of channels or divides one.
 
         pixels: of a row; 0: any. A single pixel has wider tiles, because nothing else fills the registers.
         """
+        # Vectors of 4 and 8 lanes cover at most one block of channels; with 32 registers those of 16 lanes cover four.
         widest = 8 if pixels == 1 and self.lanes > 1 else {16: 4, 8: 2}.get(self.lanes, 4)
         widest = min(widest, self.registers - 2)
         if self.lmul_vectors:
@@ -121,6 +126,7 @@ class Tiling:
     def _max_pixels_in_registers(self, vectors: int) -> int:
         """Compilers load some inputs early, so a tile in C leaves more registers free than it needs."""
         if self.lane_fma:
+            # NEON, by the number of vectors.
             return {1: 12, 2: 10 if self.assembler else 9, 4: 5}.get(vectors, 1)
         if self.hoists_loads:
             # Sums and the operands of a step: V8 manages one more than `registers` without spilling.
@@ -254,7 +260,8 @@ class Tiling:
         sizes = [size for width, tiles in self.pixel_blocks(channels, max_channels)
                  for size, _ in tiles for _ in range(channels // BLOCK if width == BLOCK else 1)]
         if self.assembler:
-            # The pixels are one load and the weights another; in C, each weight is a load.
+            # Tiles of 4 or 8 channels: the pixels are one load and the weights another, and eight steps share a
+            # decrement and a branch (0.25). Other tiles are in C, where each weight is a load.
             return sum(count * (p * o + (2.25 if o % 4 == 0 else o + 3))
                        for p, count in self.pixel_runs(pixels, vectors) for o in sizes)
         return sum(count * (p * o + 0.5 * (p + o) + 1) for p, count in self.pixel_runs(pixels, vectors) for o in sizes)
@@ -325,6 +332,7 @@ def _pixel_tile(tiling: Tiling, pixels: int, channels: int) -> tuple[int, int]:
 def _channel_ranges(tiling: Tiling, pixels: int | None, channels: int, vectors: int,
                     block: int) -> tuple[ChannelRange, ...]:
     lanes, step = tiling.lanes, vectors * tiling.lanes
+    # The channels in full blocks of weights: they are padded to whole vectors, and to a block if a vector is one.
     in_full_blocks = -(-channels // lanes) * lanes // BLOCK * BLOCK if lanes < BLOCK else -(-channels // BLOCK) * BLOCK
     ranges: list[ChannelRange] = []
 

@@ -19,7 +19,7 @@ class LrnParameters(Parameters):
     """Parameters of `lrn.c.j2`.
 
     size: the number of channels whose squares are summed.
-    before: the number of these channels that precede the channel itself.
+    before: the number of these channels that precede the channel itself: floor((size - 1) / 2), as ONNX's LRN says.
     exponent: -beta, the exponent of the divisor, as a C literal.
     bias: ONNX's attribute, the summand of the divisor, as a C literal.
     scale: alpha / size, as a C literal.
@@ -60,5 +60,5 @@ class LrnPixels(Kernel):
                        scratch=4 * (round_up(C, lanes) + size - 1), in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
-        # 20: the power; one multiply-add for each channel whose square is summed.
+        # For each vector: 20 for the power, and one multiply-add for each channel whose square is summed.
         return CALL + site.x.stored * (20.0 + site.attrs.size) / site.isa.lanes

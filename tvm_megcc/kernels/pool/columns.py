@@ -15,7 +15,10 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ColumnsParameters(UnitParameters):
-    """Parameters of `columns.c.j2`. windows: (letter of the axis, stride and dilation of the window) for each axis."""
+    """Parameters of `columns.c.j2`.
+
+    windows: (letter of the axis, stride and dilation of the window) for each axis; the last axis is W.
+    """
 
     windows: tuple[tuple[str, int, int], ...]
 
@@ -30,6 +33,7 @@ class ColumnsRows(Kernel):
         attrs = site.attrs
         axes = "DHW"[-len(attrs.kernel):]
         extents: dict[str, Dim] = {"R": product(site.y.shape[:2])}
+        # For each axis, I: the image, B: the positions of the window, K: its taps, P: the pad before.
         for axis, *dims in zip(axes, attrs.image, attrs.blocks, attrs.kernel, attrs.pads, strict=True):
             extents.update({f"{letter}{axis}": dim for letter, dim in zip("IBKP", dims, strict=True)})
         rows, image = Symbol("R"), [Symbol(f"I{axis}") for axis in axes]
@@ -42,7 +46,7 @@ class ColumnsRows(Kernel):
                        f"col2im_{len(axes)}d{steps_name(attrs.strides, attrs.dilations)}", self.name)
 
     def cost(self, site: Site) -> float:
-        # 2: an element is added to a pixel.
+        # For each element 2, to add it to a pixel.
         return copy_cost(site.x, per_element=2.0)
 
 
@@ -61,5 +65,5 @@ class ScatterMaxima(Kernel):
                        "max_unpool", self.name)
 
     def cost(self, site: Site) -> float:
-        # 1: a zero is stored; 3: an element is stored at its index.
+        # For each element of y 1, to store a zero; for each of x 3, to store it at its index.
         return copy_cost(site.y, per_element=1.0) + copy_cost(site.x, per_element=3.0)

@@ -50,7 +50,7 @@ class PlainPoolParameters(ModeParameters):
     """Parameters of `plain.c.j2`.
 
     count_pads: whether an average divides by the taps in the pads, too.
-    windows: (letter of the axis, extent, stride and dilation of the window) for each axis.
+    windows: (letter of the axis, extent, stride and dilation of the window) for each axis; the last axis is W.
     order: order in which the indices of maxima count elements, "row" or "column"; "" if indices are not a result.
     unit: C type of an element.
     lowest: C constant of the lowest value of the element type.
@@ -64,7 +64,7 @@ class PlainPoolParameters(ModeParameters):
 
 
 def _mode(op) -> str:
-    """Returns max, avg or sum."""
+    """Returns how a pool combines elements: "max", "avg" or "sum"."""
     return next(mode for mode in ("max", "avg", "sum") if mode in op.kind)
 
 
@@ -104,7 +104,7 @@ class WindowPool(Kernel):
             N * blocks * OH, _name(site.op) + "_x_nhwc" * channels_last, "window", channels=channels)
 
     def cost(self, site):
-        # 1.5: a tap is loaded and combined; 2: the store.
+        # For each vector of y: 1.5 to load and combine a tap; 2 for the store.
         return CALL + _vectors(site.y, site.isa.lanes) * (product(site.attrs.kernel) * 1.5 + 2)
 
 
@@ -119,7 +119,7 @@ class PlainPool(Kernel):
         yield (PLAIN,), (PLAIN,) * len(site.outputs)
 
     def refuse(self, site):
-        return None if _mode(site.op) == "max" or site.x.dtype == "float32" else "averages of float32 only"
+        return None if _mode(site.op) == "max" or site.x.dtype == "float32" else "averages and sums of float32 only"
 
     def lower(self, site):
         attrs, spatial = site.attrs, site.x.shape[2:]
@@ -141,7 +141,7 @@ class PlainPool(Kernel):
                        R * product(outputs[:-1]), _name(site.op) + (f"_{order}_major" if order else ""), "plain")
 
     def cost(self, site):
-        # 4: a tap of an output is tested to lie inside x, loaded and combined.
+        # For each tap of an output 4, to test whether it lies inside x, load and combine it.
         return LARGE_CALL + 4.0 * site.y.size * product(site.attrs.kernel)
 
 
@@ -161,16 +161,19 @@ class GlobalPool(Kernel):
     fuses_epilogue = True
 
     def layouts(self, site):
+        # Without vectors, `blocked` is the plain layout, which a tensor of any rank may have.
         if site.x.rank == 4 or site.isa.lanes == 1:
             yield (blocked(site.target),), (blocked(site.target),)
         if site.x.rank == 4:
             yield (NHWC,), (NHWC,)
 
     def refuse(self, site):
-        return _not_global(site)
+        return _global_refusal(site)
 
     def reorders_sums(self, site):
-        return site.x.rank != 4 or "kernel" in site.attrs  # the window kernels add row by row
+        # Sums of all CPUs are those of this kernel for four axes and of `PlainGlobalPool` for others; for pools with a
+        # window they are those of the window kernels, which add row by row.
+        return site.x.rank != 4 or "kernel" in site.attrs
 
     def lower(self, site):
         lanes = site.isa.lanes
@@ -195,15 +198,11 @@ class PlainGlobalPool(Kernel):
     name = "global_plain"
     dtypes = (FLOAT32,)
 
-    def layouts(self, site):
-        # One value per channel has the same memory in both layouts, except for pad lanes.
-        yield (PLAIN,), (PLAIN,)
-
     def refuse(self, site):
-        return _not_global(site)
+        return _global_refusal(site)
 
     def reorders_sums(self, site):
-        return site.x.rank == 4 or "kernel" in site.attrs
+        return site.x.rank == 4 or "kernel" in site.attrs  # see GlobalPool
 
     def lower(self, site):
         R, S = extent_symbols("R", "S")
@@ -218,10 +217,10 @@ class PlainGlobalPool(Kernel):
 
 def _vectors(type_: TensorType, lanes: int) -> float:
     """Returns the vectors of channels in a tensor."""
-    return product(type_.shape) / type_.shape[1] * -(-type_.shape[1] // lanes)
+    return product(type_.shape) / type_.shape[1] * ceildiv(type_.shape[1], lanes)
 
 
-def _not_global(site: Site) -> str | None:
+def _global_refusal(site: Site) -> str | None:
     """Returns why a pool has other windows than one that is the image; None if it has only that one."""
     if "kernel" not in site.attrs:
         return None

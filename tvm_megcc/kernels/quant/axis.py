@@ -49,7 +49,7 @@ class PerAxisKernel(Kernel):
     for each index of an axis."""
 
     name = "per_axis"
-    lanes = "i"
+    lanes = "i"  # int32
     integers: tuple[str, ...]
 
     def layouts(self, site: Site):
@@ -70,6 +70,7 @@ class PerAxisKernel(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         if site.inputs[1].size == 1:
+            # One scale for all: a task computes the elements along the last axis in memory.
             *sizes, last = [1, *(extent for _, _, extent in memory_axes(site.x))]
             values = product(sizes), 1, last
         else:

@@ -13,7 +13,7 @@ class DynamicQuantizeKernel(Kernel):
 
     name = "per_tensor"
     dtypes = (FLOAT32,)
-    lanes = "i"
+    lanes = "i"  # int32
 
     def lower(self, site: Site) -> Lowered:
         (n,) = extent_symbols("N")

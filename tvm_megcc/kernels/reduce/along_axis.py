@@ -18,6 +18,7 @@ class AlongAxis(Kernel):
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
+            # A result without the axis has three axes, so no layout nhwc.
             if layout == PLAIN or (layout.kind == "nhwc" and site.y.rank == 4):
                 yield layout_pair(site, layout)
 
@@ -45,8 +46,8 @@ class ArgExtremeParameters(UnitParameters):
 
     better: the C operator by which an element replaces the best one so far.
     is_float: whether elements may be NaN.
-    keeps: the C operator by which the best element so far remains, as in TVM; it is false for NaN. "": as in numpy,
-        where NaN is the best element.
+    keeps: the C operator by which the best element so far remains, if NaNs are compared as by TVM: the comparison is
+        false for NaN, so NaN replaces any element and any element replaces it. "": as in numpy, where NaN is the best.
     """
 
     better: str = field(repr=False)
@@ -61,10 +62,11 @@ class ArgExtremeScalars(AlongAxis):
     dtypes = ((*NUMBERS, "bool"),)
 
     def lower(self, site: Site) -> Lowered:
-        better = ("<" if site.kind == "arg_min" else ">") + ("=" if site.attrs.last else "")
+        strictly_better = "<" if site.kind == "arg_min" else ">"
+        better = strictly_better + ("=" if site.attrs.last else "")
         is_float = site.x.dtype.startswith("float")
         nan_yields = is_float and site.attrs.get("nan_yields", False)
-        keeps = better[0] + ("" if site.attrs.last else "=")
+        keeps = strictly_better + ("" if site.attrs.last else "=")
         params = ArgExtremeParameters(site.x.c_type, better, is_float, keeps if nan_yields else "")
         return self.call(site, "reduce/arg_extreme", params,
                          site.kind + "_last" * site.attrs.last + "_tvm" * nan_yields, is_reduction=True)

@@ -33,7 +33,7 @@ class ProductParameters(Parameters):
 
 
 class FixedProducts(Kernel):
-    """Computes one product in a task, factor by factor, for a few factors."""
+    """Computes one product in a task, factor by factor, as the requantization after each factor requires."""
 
     name = "scalar"
     dtypes = (DTYPES,)
@@ -50,5 +50,5 @@ class FixedProducts(Kernel):
                        (Operand("x", 0, M * K),), (Operand("y", 0, M),), M, name, self.name)
 
     def cost(self, site: Site) -> float:
-        # 10: a product and its requantization.
+        # For each element 10, for a product and its requantization.
         return 10.0 * site.likely.x.size

@@ -110,6 +110,7 @@ def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]
             merged[-1] = (merged[-1][0] * extent, reduced)
         else:
             merged.append((extent, reduced))
+    # Templates have at least one reduced axis. Reduced axes of extent 1 alone become a last one.
     return merged if any(reduced for _, reduced in merged) else [*merged, (1, True)]
 
 
@@ -118,7 +119,8 @@ class Reduce(Kernel):
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
-            # In a blocked layout, reducing the channels would include the pad lanes.
+            # A result without the reduced axes can only be plain. In a blocked layout, reducing the channels would
+            # include the pad lanes.
             blocked = layout.kind == "nchwc"
             if layout == PLAIN or (site.attrs.keepdims and not (blocked and 1 in site.attrs.axes)):
                 yield (layout,), (layout,)
@@ -129,6 +131,7 @@ class Reduce(Kernel):
         d = [Symbol(name) for name in extents]
         remaining = [symbol for symbol, (_, reduced) in zip(d, axes, strict=True) if not reduced]
         reduced = tuple(flag for _, flag in axes)
+        # Each axis by a letter: r is reduced, k is kept.
         pattern = "".join("r" if flag else "k" for flag in reduced)
         return Lowered(
             f"reduce/{self.name}", self.parameters(site.op, site.x, reduced), extents,
@@ -172,7 +175,7 @@ class ReduceVectors(Reduce):
             combine_lanes=reducer.combine_lanes)
 
     def cost(self, site: Site) -> float:
-        # 2: a vector is loaded and combined.
+        # For each vector 2, to load and combine it.
         return site.x.stored * 2 / site.isa.lanes
 
 

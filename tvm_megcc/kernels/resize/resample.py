@@ -19,6 +19,7 @@ class ResampleRuns(Kernel):
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
+            # Neighbours along channels do not follow one another in a blocked layout.
             if layout.kind != "nchwc" or site.attrs.axis != 1:
                 yield layout_pair(site, layout)
 

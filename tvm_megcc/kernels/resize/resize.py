@@ -57,18 +57,20 @@ class TablesKernel(Kernel):
     name = "doubles"
 
     def lower(self, site: Site) -> Lowered:
-        attrs, windows = site.attrs, not interpolation_of(site.attrs).by_tables
-        names = ("index",) if attrs.mode == "nearest" else ("first", "weight") if windows else ("lower", "weight")
-        names += ("outside",) if attrs.coordinates == CROP else ()
+        attrs, has_taps = site.attrs, not interpolation_of(site.attrs).by_tables
+        names = ["index"] if attrs.mode == "nearest" else ["first" if has_taps else "lower", "weight"]
+        if attrs.coordinates == CROP:
+            names.append("outside")
         out, taps = extent_symbols("OUT", "TAPS")
         params = TablesParameters(
             mode=attrs.mode, coordinates=attrs.coordinates, rounding=attrs.rounding if attrs.mode == "nearest" else "",
-            cubic_a=attrs.cubic_a if attrs.mode == "cubic" else 0.0, exclude_outside=attrs.excludes and windows,
-            antialias=attrs.antialias, has_taps=windows)
-        return Lowered("resize/resize_tables", params, {"OUT": attrs.size, **({"TAPS": attrs.taps} if windows else {})},
+            cubic_a=attrs.cubic_a if attrs.mode == "cubic" else 0.0, exclude_outside=attrs.excludes and has_taps,
+            antialias=attrs.antialias, has_taps=has_taps)
+        extents = {"OUT": attrs.size, **({"TAPS": attrs.taps} if has_taps else {})}
+        return Lowered("resize/resize_tables", params, extents,
                        (Operand("scale", 0, 1), Operand("extent", 1, 1), *(
                            (Operand("region", 2, 2),) if attrs.coordinates == CROP else ())),
-                       tuple(Operand(name, i, out * taps if windows and name == "weight" else out)
+                       tuple(Operand(name, i, out * taps if has_taps and name == "weight" else out)
                              for i, name in enumerate(names)), out, _tables_name(params), self.name)
 
 
@@ -96,6 +98,7 @@ class ResizeNearest(Kernel):
     def _position(op: Op, x: TensorType) -> int | None:
         """Returns the position in memory of the first resized axis; None if the resized axes are not neighbours
         there."""
+        # -1 stands for each part of a channel axis in blocks, which cannot be resized.
         order = [axis if part == "" else -1 for axis, part, _ in memory_axes(x)]
         first = op.attrs.axes[0]
         if first not in order:
@@ -109,7 +112,7 @@ class ResizeNearest(Kernel):
     def lower(self, site: Site) -> Lowered:
         source, result = ([extent for _, _, extent in memory_axes(t)] for t in (site.x, site.y))
         position, is_2d = self._position(site.op, site.x), len(site.attrs.axes) == 2
-        last = position + is_2d
+        last = position + 1 if is_2d else position
         extents: dict[str, Dim] = {"OUTER": product(source[:position]), "W": source[last], "OW": result[last],
                                    "INNER": product(source[last + 1:])}
         if is_2d:

@@ -57,6 +57,8 @@ class FixedSteps(Kernel):
     """Computes all steps of one sequence in a task, unit by unit, with the same bits on every CPU."""
 
     name = "fixed"
+    # The operands are x, r, bias, factors, peepholes, norms, norm_bias, projection, projection_bias, initial_h and
+    # initial_c.
     dtypes = (("int16",), ("int8",), ("int32",), ("int32",), ("int16",), ("int16",), ("int32",), ("int8",), ("int32",),
               ("int8",), ("int16",))
 
@@ -91,6 +93,7 @@ class FixedSteps(Kernel):
 
 def _operation(params: FixedLstmParameters) -> str:
     """Returns the left part of the symbol, which names all that kernels differ in."""
+    # The first four operands always exist, and a bias exists with what it belongs to.
     words = [f"lstm_fixed_q{params.cell_bits}", "coupled" if params.coupled else "",
              "batch_major" if params.batch_major else "",
              *(name for name in params.operands[4:] if not name.endswith("bias")), *params.results[1:],

@@ -22,8 +22,8 @@ class HybridParameters(Parameters):
     weight: the C type of the recurrent weights, int8_t or float.
     activation: the function of the cell's new value and of its output: "tanh", "relu" or "affine".
     cell_clip, projection_clip: bounds of the cell state and of the projection, as C literals; "" for none.
-    asymmetric: whether states are quantised with a zero point.
-    epsilon: what is added to the variance of a normalised gate, as a C literal.
+    asymmetric: whether states are quantized with a zero point.
+    epsilon: what is added to the variance of a normalized gate, as a C literal.
     """
 
     operands: tuple[str, ...]
@@ -41,6 +41,7 @@ class HybridSteps(Kernel):
     """Computes all steps of one sequence in a task, with the same bits on every CPU (functions of megcc_double.h)."""
 
     name = "hybrid"
+    # The operands are x, r, scales, peepholes, norms, projection, projection_bias, initial_h and initial_c.
     dtypes = (("float32",), ("int8", "float32"), ("float32",), ("float32",), ("float32",), ("int8", "float32"),
               ("float32",), ("float32",), ("float32",))
 

@@ -166,12 +166,13 @@ class Steps(Kernel):
         attrs = site.attrs
         clip = attrs.get("cell_clip", 0.0)
         params = StepsParameters(
-            site.kind, gates, cell.products, cell.vectors, self.packed, weights.c_type,
-            DTYPES[weights.dtype].short if scale else "", attrs.get("r_zero", 0) if scale else None, scale, widened,
-            sequences, vectors, self.parts(site, sequences, vectors), attrs.direction,
-            attrs.get("input_forget", False), present, tuple(result.name for result in results),
-            *(to_c(activation, ["x"]) for activation in attrs.activations),
-            cell_clip=c_float(clip) if clip else "",
+            cell=site.kind, gates=gates, products=cell.products, scratch_vectors=cell.vectors, packed=self.packed,
+            weight=weights.c_type, weight_short=DTYPES[weights.dtype].short if scale else "",
+            weight_zero=attrs.get("r_zero", 0) if scale else None, scale=scale, widened=widened, sequences=sequences,
+            vectors=vectors, parts=self.parts(site, sequences, vectors), direction=attrs.direction,
+            input_forget=attrs.get("input_forget", False), operands=present,
+            results=tuple(result.name for result in results), cell_clip=c_float(clip) if clip else "",
+            **{name: to_c(activation, ["x"]) for name, activation in zip("fgh", attrs.activations, strict=False)},
             **{name.lower(): StoredResult.of(site.op, name) for name in attrs.results})
         # Scratch, float32: for each sequence `cell.vectors` arrays of units; then the widened weights of a task.
         scratch = sequences * scratch_of_one + (4 * gates * H * packed_units if widened else 0)
@@ -191,10 +192,10 @@ class Steps(Kernel):
 
 
 def _widens(site: Site, gates: int) -> bool:
-    """Returns whether a task converts all its weights to floats once, not in each step: if L2 holds them and there are
-    enough steps."""
+    """Returns whether a task converts all its weights to floats once, not in each step: if half of L2 holds them, of 4
+    bytes each, and there are enough steps."""
     steps, units = site.x.shape[0], site.inputs[1].shape[-1]
-    return not site.compact and isinstance(units, int) and 8 * gates * units * units <= site.target.l2 \
+    return not site.compact and isinstance(units, int) and 4 * gates * units * units <= site.target.l2 // 2 \
         and not (isinstance(steps, int) and steps < 4)
 
 
@@ -205,14 +206,13 @@ def _operation(op: Op, params: StepsParameters) -> str:
     clip = f" {params.cell_clip}" if params.cell_clip else ""
     formulas = sha256(f"{params.f} {params.g} {params.h}{clip}".encode()).hexdigest()[:4]
     stored = [getattr(params, name) for name in params.results]
-    # Types alone would read like those of the operands.
     if params.scale:
         how = f"{params.weight_short}w_{params.scale}{'_widened' * params.widened}"
         optional.append(how + zero_name(params.weight_zero or 0))
     if any(result.formula for result in stored):
+        # "to" tells the types of results from those of operands.
         optional.append("to" + "".join(result.short or "f32" for result in stored) + digest(repr(stored), 4))
     return "_".join([op.kind, flags, *optional, formulas])
-
 
 
 class PackedSteps(Steps):

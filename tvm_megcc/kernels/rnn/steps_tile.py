@@ -101,6 +101,7 @@ class StepsTile:
     def begin(self, c: Printer, gates: int, S: int, V: int, x: str) -> None:
         """Declares the pointers to weights and operands, and sums of 0. x: the field of a sequence to multiply by."""
         L = self.lanes
+        # block: the first unit of the block of packed weights; width: its units, 16 or those that the last one has.
         if L == 16:
             c("const ptrdiff_t width = 16, block = unit;")
         else:
@@ -126,9 +127,10 @@ class StepsTile:
                 self.multiply(c, gates, S, V, self.letters)
         with c.block(f"for ({'' if count > 1 else 'int32_t k = 0'}; k < H; k++)"):
             self.multiply(c, gates, S, V, [""])
-        for half in (2, 1)[count == 2:] if count > 1 else ():
-            for to, gate, v in product(range(half), range(gates), range(V)):
-                total, other = (f"s0_{v}_{gate}{self.letters[part]}" for part in (to, to + half))
+        while count > 1:
+            count //= 2
+            for to, gate, v in product(range(count), range(gates), range(V)):
+                total, other = (f"s0_{v}_{gate}{self.letters[part]}" for part in (to, to + count))
                 c(f"{total} = {total} + {other};")
 
     def multiply(self, c: Printer, gates: int, S: int, V: int, letters: list[str]) -> None:
@@ -137,8 +139,8 @@ class StepsTile:
             c(*(f"const mgc_v v{s}{letter} = mgc_set1(x{s}[{offset('k', part)}]);" for s in range(S)))
             for v, gate in product(range(V), range(gates)):
                 row, w = part * gates + gate, f"w{v}_{gate}{letter}"
-                place = f"w{v}" if self.lanes == 16 else offset("w0", v * self.lanes)
-                c(f"const mgc_v {w} = {self.weights(f'{place} + {row} * width' if row else place)};")
+                address = f"w{v}" if self.lanes == 16 else offset("w0", v * self.lanes)
+                c(f"const mgc_v {w} = {self.weights(f'{address} + {row} * width' if row else address)};")
                 c(*(f"s{s}_{v}_{gate}{letter} = mgc_fma({w}, v{s}{letter}, s{s}_{v}_{gate}{letter});"
                     for s in range(S)))
         c(*(f"w{v} += {gates * len(letters)} * width;" for v in self.blocks(V)))
@@ -156,6 +158,7 @@ class StepsTile:
         """Returns sums times the scale of their weights. row: index of the gate. unit: C, the first unit."""
         if self.scale != "each":
             return sums + " * mgc_set1(r_scale[0])" * bool(self.scale)
+        # The units from `unit` on: H - (unit + 8) is printed as H - unit - 8.
         rest = f"H - {unit.replace('+', '-')}"
         n = f"{rest} < {self.lanes} ? {rest} : {self.lanes}"
         return f"{sums} * mgc_load_n(r_scale + {row} * (ptrdiff_t)H + {unit}, {n})"

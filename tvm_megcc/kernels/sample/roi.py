@@ -54,7 +54,7 @@ class _RoiBins(Kernel):
                        R * OH * OW, operation + constant_name(params.scale), self.name)
 
     def cost(self, site: Site) -> float:
-        # 20: a vector of a bin, with the samples that it is made of.
+        # For each vector of a bin 20, with the samples that it is made of.
         return 20.0 * site.y.stored / site.isa.lanes
 
 
@@ -67,7 +67,7 @@ class RoiAlignBins(_RoiBins):
         operation = f"roi_align_{a.mode}" + f"_{a.samples}" * (a.samples > 0) + "_half" * bool(a.half_pixel)
         return self._lowered("sample/roi_align", params, site,
                              lambda regions: (Operand("rois", 1, regions * 4), Operand("image", 2, regions)),
-                             f"{operation}_{site.inputs[2].dtype[3:]}")
+                             f"{operation}_{site.inputs[2].dtype.removeprefix('int')}")
 
 
 class RoiPoolBins(_RoiBins):

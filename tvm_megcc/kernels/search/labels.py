@@ -34,4 +34,3 @@ class LabelsCopies(Kernel):
                        (Operand("tokens", 0, N * L), Operand("numbers", 1, N), Operand("table", 2, B),
                         Operand("ends", 3, V)), (Operand("strings", 0, N * M), Operand("sizes", 1, N)), N,
                        "labels" + "_strip" * bool(site.attrs.strip), self.name)
-

@@ -29,5 +29,5 @@ class DimsKernel(Kernel):
                        (Operand("y", 0, len(values)),), 1, f"dims_{len(values)}", "store")
 
     def cost(self, site: Site) -> float:
-        # 1: an extent is stored.
+        # For each extent 1, to store it.
         return float(len(site.attrs.extents))

@@ -57,7 +57,7 @@ class SoftmaxFixedRows(AlongAxis):
                          (Operand("table", 1, length),))
 
     def cost(self, site: Site) -> float:
-        # 6: an element is looked up for the sum, again for the result, and divided in fixed point.
+        # For each element 6, to look it up for the sum and again for the result, and to divide it in fixed point.
         return 6.0 * site.likely.x.size
 
 
@@ -89,5 +89,5 @@ class SoftmaxInt16Rows(AlongAxis):
                          f"{site.kind}_{significand:x}r{31 - shift}", (Operand("tables", 1, 2 * POINTS),))
 
     def cost(self, site: Site) -> float:
-        # 20: an element is interpolated in the table, and multiplied by the interpolated reciprocal.
+        # For each element 20, to interpolate in the table and multiply by the interpolated reciprocal.
         return 20.0 * site.likely.x.size

@@ -54,5 +54,5 @@ class LogSoftmaxFixedRows(AlongAxis):
                          f"{site.kind}_{site.x.dtype}", (Operand("tables", 1, log_softmax.TABLES_LENGTH),))
 
     def cost(self, site: Site) -> float:
-        # 8: an element is looked up for the sum, and subtracted and rescaled for the result.
+        # For each element 8, to look it up for the sum, and to subtract and requantize for the result.
         return 8.0 * site.likely.x.size

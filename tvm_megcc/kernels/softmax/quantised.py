@@ -46,5 +46,5 @@ class SoftmaxQuantisedRows(Kernel):
                        scratch=4 * N)
 
     def cost(self, site: Site) -> float:
-        # 4: an element is looked up, summed, divided and rounded.
+        # For each element 4, to look it up, sum, divide and round it.
         return 4.0 * site.y.size

@@ -58,7 +58,7 @@ class SoftmaxRows(AlongAxis):
     def cost(self, site: Site) -> float:
         extents = self.extents(site)
         vectorised = extents["N"] if extents["INNER"] == 1 else extents["INNER"]
-        # 20: a vector is compared for the maximum, its exponential is computed and summed, and it is divided.
+        # For each vector 20, to compare it for the maximum, compute and sum its exponential, and divide it.
         return 20 * site.x.size // vectorised * ceildiv(vectorised, site.isa.lanes)
 
 
@@ -66,6 +66,7 @@ class SoftmaxShortRows(SoftmaxRows):
     """Softmax of rows with few elements. A task transposes as many rows as a vector has lanes."""
 
     name = "short"
+    #: The maximum of elements in a row. Longer rows fill vectors of their own.
     MAX_LENGTH = 8
 
     def reorders_sums(self, site: Site) -> bool:
@@ -74,7 +75,7 @@ class SoftmaxShortRows(SoftmaxRows):
     def refuse(self, site: Site):
         n = self.extents(site)["N"]
         if site.isa.lanes == 1 or not isinstance(n, int) or n > self.MAX_LENGTH:
-            return f"only vectors of rows of at most {self.MAX_LENGTH}"
+            return f"only vectors of rows of at most {self.MAX_LENGTH} elements"
         return super().refuse(site)
 
     def lower(self, site: Site) -> Lowered:

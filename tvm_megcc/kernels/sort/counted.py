@@ -25,6 +25,7 @@ class NonZeroCount(Kernel):
     name = "scan"
 
     def refuse(self, site: Site):
+        # The elements of a storage-only dtype (which has a carrier) cannot be compared in C.
         return f"not on {site.x.dtype}" if DTYPES[site.x.dtype].carrier else None
 
     def lower(self, site: Site) -> Lowered:
@@ -85,5 +86,5 @@ class NonMaxSearch(Kernel):
                        scratch=24 * N + (20 * (N + lanes) if is_vectorised else 0))
 
     def cost(self, site: Site) -> float:
-        # 8: a box is compared with an accepted one; 32: a guess at how many of these there are.
+        # 8 to compare a box with an accepted one, of which there may be 32: a guess.
         return 8.0 * site.likely.inputs[1].size * 32

@@ -53,6 +53,6 @@ class DetectionsSearch(Kernel):
                        scratch=4 * B + B)
 
     def cost(self, site: Site) -> float:
-        # 8: a score is compared, or its box with a result. At most 32 results are counted, since most boxes are soon
-        # removed.
+        # For each score and result 8, to compare the score, or its box with the result. At most 32 results are counted,
+        # since most boxes are soon removed.
         return 8.0 * site.likely.inputs[1].size * min(site.attrs.count, 32)

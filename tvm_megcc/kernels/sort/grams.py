@@ -31,7 +31,8 @@ class GramSearch(Kernel):
         rows, length, columns, words, grams = extent_symbols("N", "C", "COLUMNS", "WORDS", "GRAMS")
         sizes, first, word = [], 0, 0
         for size, count in site.attrs.sizes:
-            sizes.append((size, first, word, count, 1 if size == 1 else site.attrs.skips + 1))
+            max_step = 1 if size == 1 else site.attrs.skips + 1
+            sizes.append((size, first, word, count, max_step))
             first, word = first + count, word + size * count
         extents = {"N": site.x.shape[0], "C": site.x.shape[1], "COLUMNS": site.attrs.columns, "WORDS": word,
                    "GRAMS": first}

@@ -51,5 +51,5 @@ class TopKHeap(AlongAxis):
                        outer * inner, "top_k" if site.attrs.largest else "bottom_k", self.name, scratch=4 * k)
 
     def cost(self, site: Site) -> float:
-        # 8: an element is compared with the worst of the heap, which it sometimes replaces.
+        # For each element 8, to compare it with the worst of the heap, which it sometimes replaces.
         return 8.0 * site.x.size

@@ -41,5 +41,5 @@ class UniqueSort(Kernel):
                         Operand("found", 3, 1)), 1, "unique" + "_sorted" * params.sorted, self.name, scratch=8 * n)
 
     def cost(self, site: Site) -> float:
-        # 64: an element takes part in that many cycles of comparisons of a heap sort.
+        # For each element 64, for its comparisons in a heap sort.
         return 64.0 * site.x.size

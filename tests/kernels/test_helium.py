@@ -47,6 +47,8 @@ CASES: dict[str, Case] = {
     "rows without bias": _case((1, 8, 4, 5), (8, 1, 3, 3), groups=8, pads=_SAME, bias=False, ends=True),
     "rows of 1": _case((1, 1, 7, 70), (1, 1, 3, 3), groups=1, pads=(2, 0, 1, 3), x_zero=-1, ends=True),
     "rows of 32": _case((1, 32, 8, 8), (32, 1, 3, 3), groups=32, dilations=(2, 2), x_zero=3, ends=True),
+    "nine taps in a row": _case((1, 8, 3, 12), (8, 1, 1, 9), groups=8, pads=(0, 4, 0, 4), x_zero=8, ends=True),
+    "nine taps in a column": _case((1, 8, 12, 3), (8, 1, 9, 1), groups=8, pads=(4, 0, 4, 0), x_zero=8, ends=True),
     "nine taps": _case((2, 70, 4, 5), (70, 1, 3, 3), groups=70, pads=_SAME, strides=(2, 2), x_zero=8, ends=True),
     "few channels": _case((2, 5, 4, 5), (5, 1, 3, 3), groups=5, pads=_SAME, x_zero=8, ends=True),
     "fewer bytes than sixteen": _case((1, 3, 1, 2), (3, 1, 3, 3), groups=3, pads=_SAME, x_zero=8, ends=True),
@@ -76,6 +78,13 @@ def test_every_kernel_is_among_them():
     either = {"", "_single", "_flat", "_single_flat", "_direct"}
     kinds = (*either, "_rows", "_zero_paired", *(f"_unsigned{kind}" for kind in either))
     assert names == {f"helium{kind}" for kind in kinds}
+
+
+@pytest.mark.parametrize("title", ["nine taps in a row", "nine taps in a column"])
+def test_rows_are_for_windows_of_three_rows_and_columns(title: str):
+    """helium_rows.c.j2 reads three rows and three columns."""
+    made = list(jobs_of("conv2d_integer", CASES[title], 0, TARGETS["cortex-m55"], "speed", TAILS["fixed"]))
+    assert made and not any("helium_rows" in job.bound.spec.algorithm for job in made)
 
 
 @pytest.mark.slow

@@ -189,7 +189,7 @@ class HeliumDepthwise(OneFilterAChannel):
         outputs_first = True  # weights are [C, 1, KH, KW]
         operands = with_sums(site, operands, (outputs_first, zeros[1]), zeros[0], C)
         epilogue = _epilogue(site, zeros, outputs_first)
-        by_rows = nine_taps and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0 and epilogue.kind != ""
+        by_rows = not zero_paired and _fits_rows(s) and epilogue.kind != ""
         # By rows: the weights of nine taps, each repeated to 64 elements of int16 or int8; then three padded rows of
         # bytes, each with 16 more that the last load may read. Otherwise: `padding` [channels], then `tail` [2 *
         # channels], the last elements of x and what a vector that begins in them reads.
@@ -208,8 +208,14 @@ class HeliumDepthwise(OneFilterAChannel):
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
         pixels = product((s.n, s.oh, s.ow))
-        if s.taps == 9 and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0:
+        if _fits_rows(s):
             # By rows (helium_rows.c.j2): 2000 to repeat the weights in vectors, and 10 for an output.
             return 2000 + pixels * s.g * 10
         # For each pixel: 4 for the address of a tap; for each channel 0.65 for a tap, 4 to requantize and store.
         return CALL + pixels * (s.taps * 4 + 20 + round_up(s.g, 16) * (s.taps * 0.65 + 4))
+
+
+def _fits_rows(s: Geometry) -> bool:
+    """Returns whether helium_rows.c.j2 may compute this depthwise convolution: 3x3 windows of stride 1, and channels that
+    divide the 64 elements whose sums are computed together."""
+    return (s.kh, s.kw, *s.strides) == (3, 3, 1, 1) and s.g < 64 and 64 % s.g == 0

@@ -50,10 +50,10 @@ class Lowered:
     in_place: (output, input) operand positions that may be the same memory.
     takes_over: (output, input) positions where the output may begin at the input's address, whichever is larger.
     no_takeover: takes_over is not allowed in this call, though it is in others that share the kernel.
-    epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False if partial results are
-        stored to the output before the epilogue.
-    channels: the minimum of elements in a per-channel operand of the epilogue, over the extents; None: the output's
-        channels, as an extent of its own that the kernel's other extents do not bound.
+    epilogue_in_place: an operand of the epilogue with the shape of output 0 may be the same memory; False if partial
+        results are stored to the output before the epilogue.
+    channels: how many elements a per-channel operand of the epilogue must have at least, over the extents; None: the
+        output's channels, which become one more extent of the call.
     operation: left part of the symbol, such as "conv2d_3x3_s2"; algorithm: right part, such as "packed_4v".
     """
 

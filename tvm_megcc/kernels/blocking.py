@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..ir.dims import ceildiv, round_up
 from ..target import Target
 from .tiling import BLOCK
 
@@ -46,16 +47,19 @@ class CacheBlock:
         Args:
             depth: input channels. step: output channels of a tile. pixels: pixels of a row.
         """
-        budget, step = target.l1 // 8, -(-step // BLOCK) * BLOCK  # the floats of half of L1
+        budget, step = target.l1 // 8, round_up(step, BLOCK)  # budget: the floats of half of L1
         if depth * step <= budget:
             return CacheBlock(budget // depth // step * step, depth)
-        channels = -(-SPLIT_CHANNELS // step) * step
-        parts = -(-depth // max(ASSEMBLER_STEPS, budget // channels // ASSEMBLER_STEPS * ASSEMBLER_STEPS))
-        part_depth = -(-depth // parts // ASSEMBLER_STEPS) * ASSEMBLER_STEPS
+        # All input channels do not fit: as few and as equal parts of them as possible.
+        channels = round_up(SPLIT_CHANNELS, step)
+        max_depth = max(ASSEMBLER_STEPS, budget // channels // ASSEMBLER_STEPS * ASSEMBLER_STEPS)
+        part_depth = round_up(ceildiv(depth, ceildiv(depth, max_depth)), ASSEMBLER_STEPS)
+        # The last part must not have fewer channels than the loop in assembler works on.
         while 0 < depth % part_depth < ASSEMBLER_STEPS:
             part_depth -= ASSEMBLER_STEPS
         block = CacheBlock(channels, part_depth)
-        return block if 4 * block.partial_sum_bytes(depth, pixels) <= target.l2 else None
+        # Partial sums may take a quarter of L2.
+        return block if block.partial_sum_bytes(depth, pixels) <= target.l2 / 4 else None
 
 
 def chunks_first(inputs: int, weights: int, rows: int, chunks: int, target: Target) -> bool:
@@ -65,7 +69,9 @@ def chunks_first(inputs: int, weights: int, rows: int, chunks: int, target: Targ
     Args:
         inputs, weights: bytes of all pixels and of all weights. rows, chunks: the parts that they are divided into.
     """
-    budget = target.l2 * 3 // 4
-    bytes_chunks_inside = inputs + weights * (1 if weights + inputs // rows <= budget else rows)
-    bytes_rows_inside = weights + inputs * (1 if inputs + weights // chunks <= budget else chunks)
-    return bytes_chunks_inside < bytes_rows_inside
+    budget = target.l2 * 3 // 4  # not all of it, because results pass through L2 as well
+    # The loop inside reads all of its bytes for each iteration of the loop outside; only for the first one if they stay
+    # in L2 beside those of an iteration outside.
+    times_weights_are_read = 1 if weights + inputs // rows <= budget else rows
+    times_inputs_are_read = 1 if inputs + weights // chunks <= budget else chunks
+    return inputs + weights * times_weights_are_read < weights + inputs * times_inputs_are_read

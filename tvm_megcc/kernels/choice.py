@@ -70,7 +70,7 @@ def options(site: Site, here: bool = False) -> tuple[list[Option], Refused]:
             if reason is not None:
                 refused.setdefault(kernel.name, {})[placed.layouts] = reason
                 continue
-            variant, cost = min(variant_costs(placed, kernel), key=lambda option: option[1])
+            variant, cost = min(variant_costs(placed, kernel), key=lambda variant_and_cost: variant_and_cost[1])
             found.append(Option(placed, variant, cost))
     return found, refused
 

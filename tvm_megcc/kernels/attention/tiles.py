@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MIN_KEYS = 64
 #: A mask that adds at most this number to a score hides the key: exp(score - maximum) is 0.
 HIDDEN = "-1e30f"
+#: C, the least finite float32, with which a maximum of scores begins.
+LEAST_FLOAT = "-3.402823466e38f"
 
 
 class AttentionTiles:
@@ -67,7 +69,8 @@ class AttentionTiles:
         self.factor = "T == 0 ? 1.0f : " * open_keys + "sum[r] == 0.0f ? 0.0f : " * params.blind + "1.0f / sum[r]"
 
     def panel(self, vectors: int) -> PanelTile:
-        return PanelTile(vectors, self.scope, Multiply(self.scope.float * self.scope.isa.helium))
+        multiply = Multiply(number=self.scope.float if self.scope.isa.helium else "")
+        return PanelTile(vectors, self.scope, multiply)
 
     def stride(self, axes: str, axis: str) -> str:
         """Returns C: elements between neighbours of an operand along an axis, the product of the extents of the axes
@@ -130,7 +133,7 @@ class AttentionTiles:
             batch = f" + batch * (ptrdiff_t){'N * ' * p.mask_n}{p.mask_row}" * p.mask_b
             c(f"const float *mask_head = mask{batch}{f' + head * (ptrdiff_t){p.mask_row}' * p.mask_n};")
         with c.block(f"for (int32_t r = 0; r < {rows}; r++)"):
-            c("maximum[r] = -3.402823466e38f;", "sum[r] = 0.0f;")
+            c(f"maximum[r] = {LEAST_FLOAT};", "sum[r] = 0.0f;")
         return c.text
 
     def visible_keys(self) -> str:
@@ -166,12 +169,14 @@ class AttentionTiles:
         return c.text
 
     def parts(self) -> str:
-        """Opens the loop over parts of the keys that a task sees: `part` keys from `key` on."""
+        """Opens the loop over parts of the keys that a task sees: `part` keys from `key` on. If it sees none, the loop
+        runs once with a part of 0 keys, which sets the results."""
         seen = f"const int32_t seen = {'first + n + T - S' if self.p.causal else 'T'};\n"
         if self.skips_keys:
-            rows = {"shared": "0, 1, 1", "rows": "first, n, S", "repeated": "first, n, P"}[self.p.mask]
+            # The arguments first, n, P of `visible_keys`: the mask of query i is row i % P.
+            rows_of_mask = {"shared": "0, 1, 1", "rows": "first, n, S", "repeated": "first, n, P"}[self.p.mask]
             result = "const int32_t first_key =" if self.has_parts else "(void)"
-            seen = f"int32_t seen;\n{result} visible_keys(mask_head, {rows}, T, &seen);\n"
+            seen = f"int32_t seen;\n{result} visible_keys(mask_head, {rows_of_mask}, T, &seen);\n"
         if not self.has_parts:
             return seen + "{\nconst int32_t key = 0, part = seen;"
         keys, first = self.p.keys, self.first_key
@@ -211,6 +216,7 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
                                        " * mgc_set1(rescale[{p}]);"))
             with c.block(f"for (int32_t t = 0; t < keys; t++, s += {self.key_stride}, v += v_row)"):
                 c(tile.for_each(1, f"const mgc_v b{{v}} = {self.load('v + {at}', 'n' * bool(n))};"))
+                # The scores of four neighbouring queries are one vector, whose lanes are operands of multiply-adds.
                 if self.scope.isa.lane_fma and self.query_stride == 1 and P % 4 == 0:
                     c(*(f"const mgc_v x{p} = mgc_load(s + {p});" for p in range(0, P, 4)),
                       *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, b{v}, x{p // 4 * 4}, {p % 4});"
@@ -320,6 +326,8 @@ class FewQueriesTiles(AttentionTiles):
         return c.text
 
     def add(self, c: Printer, P: int, U: int, n: str = "") -> None:
+        """Prints the products of a vector of P queries and of U keys, from element h on. n: C, the valid lanes; empty:
+        all."""
         c(*(f"const mgc_v b{u} = {self.load(f'k + {u} * k_row + h', n)};" for u in range(U)))
         load, lanes = ("mgc_load_n", f", {n}") if n else ("mgc_load", "")
         for p in range(P):

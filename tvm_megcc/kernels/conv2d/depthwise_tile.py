@@ -16,6 +16,8 @@ MAX_UNROLLED_TAPS = 25
 MAX_ASSEMBLER_ROWS = 9
 #: The maximum of columns in a window whose tiles in nhwc have as many pixels as there are registers for.
 MAX_WIDE_COLUMNS = 7
+#: The maximum of pixels in a tile that loops over the rows of the window, unless the length of a row is known.
+MAX_LOOP_PIXELS = 4
 #: Bytes of an input that stays in a small L1 cache.
 L1_BYTES = 16384
 
@@ -30,29 +32,31 @@ class DepthwiseTile(RvvWindows):
     def __init__(self, params, scope: Scope):
         self.params, self.scope, self.bias, self.lanes = params, scope, params.bias, scope.isa.lanes
         self.kh, self.kw = params.kh, params.kw
-        #: The window along rows and along columns (`Taps`).
-        self.rows, self.columns = params.taps.rows, params.taps.columns
+        #: The window along a column of x: its rows (`Taps`).
+        self.rows = params.taps.rows
+        #: The window along a row of x: its columns (`Taps`).
+        self.columns = params.taps.columns
         known, tiling = scope.known, params.tiling
         #: The number of taps of the window.
         self.taps = self.kh * self.kw
         self.channels_last, channels = params.channels_last, known.C
         #: Elements from one pixel to the next.
         self.pixel: Count = (channels or "pixel") if self.channels_last else self.lanes
-        #: Whether vectors are whole, and whether the last one has only `n` channels.
-        self.has_whole, self.has_tail = True, False
-        if self.channels_last:
-            self.has_whole = channels is None or channels >= self.lanes
-            self.has_tail = self.lanes > 1 and (channels is None or channels % self.lanes > 0)
+        #: Whether there are vectors of channels whose lanes are all valid.
+        self.has_whole = not self.channels_last or channels is None or channels >= self.lanes
+        #: Whether the last vector of channels has only `n` valid lanes; never in nchwc, which has pad lanes.
+        self.has_tail = self.channels_last and self.lanes > 1 and (channels is None or channels % self.lanes > 0)
         #: Whether all weights of a tile stay in registers, not only those of one row of the window.
         self.keeps_weights = tiling.keeps_weights(self.taps)
         self.weight_registers = self.taps if self.keeps_weights else self.kw
-        #: Registers of a register group (LMUL).
+        #: Registers of a register group (LMUL): `isa.registers` counts the groups among RISC-V's 32 registers.
         self.group = 32 // scope.isa.registers
         #: Whether the rows of the window are unrolled, and sums and weights lie in registers.
         self.in_registers = self.taps <= MAX_UNROLLED_TAPS and known.C is not None and not self.channels_last
         #: Whether the length of a row is known at run time only.
         self.any_row = self.in_registers and None in (known.OW, known.IW)
         # After the assembler, the epilogue updates the sums in place: no full operand of it may lie in that memory.
+        # At least a sum and an element of x have registers beside the weights of a row of the window.
         row_fits_registers = self.keeps_weights or self.kw + 2 <= tiling.registers
         epilogue_in_place = all(operand.kind != "full" for operand in scope.ep.operands)
         #: Whether the tiles are in assembler for RISC-V. Each row of the window needs an address in a general register.
@@ -69,7 +73,8 @@ class DepthwiseTile(RvvWindows):
         self.down = self.in_assembler and not self.any_row and (len(self.runs) == 1 or (
             known.IH is not None and 4 * self.lanes * known.IH * known.IW <= L1_BYTES))
         #: The tiles that loop over the rows of the window: the widest, and that of one pixel.
-        self.row_tiles = Run(min(tiling.max_window_pixels(self.kw), 4), 0, ()), Run(1, 0, ())
+        self.row_tiles = tuple(Run(pixels, count=0, missing=()) for pixels in (
+            min(tiling.max_window_pixels(self.kw), MAX_LOOP_PIXELS), 1))
         #: These tiles along a row of known length, in which no tap outside the row is left; none: the row is not known.
         self.row_runs: tuple[Run, ...] = ()
         if self.channels_last and not scope.compact and None not in (known.C, known.OW, known.IW):
@@ -106,7 +111,7 @@ class DepthwiseTile(RvvWindows):
             x_offset = f" {'-' if column < 0 else '+'} {abs(column) * self.lanes}" if column else ""
             c(self.call(run, x_offset, str(run.count)), f"y_index += {run.count * run.pixels * self.lanes};")
             column += run.count * run.pixels * self.params.sw
-        return "\n".join(c.lines[:-1])
+        return "\n".join(c.lines[:-1])  # after the last run, nothing reads y_index
 
     def tile(self, run: Run) -> str:
         """Prints the function of `count` tiles of a run."""
@@ -190,13 +195,13 @@ class DepthwiseTile(RvvWindows):
 
     def products(self, c: Printer, run: Run, row: int | None = None, n: str = "") -> None:
         """Prints the products with a row of the window. row: its number; None: that of the loop. n: valid lanes."""
-        i = "" if row is None else f"{row}_"
+        x, v = ("x", "v") if row is None else (f"x{row}", f"v{row}_")
         for column, uses in self.columns.reads(run.pixels, run.missing):
-            c(f"const mgc_v v{i}{column} = {self.load(f'x{i[:-1]} + {times(column, self.pixel)}', n)};")
+            c(f"const mgc_v {v}{column} = {self.load(f'{x} + {times(column, self.pixel)}', n)};")
             for p, j in uses:
                 tap = (row or 0) * self.kw + j
                 weight = f"w{tap}" if self.keeps_weights or row is None else f"mgc_load(w + {tap} * width)"
-                c(f"a{p} = mgc_fma({weight}, v{i}{column}, a{p});")
+                c(f"a{p} = mgc_fma({weight}, {v}{column}, a{p});")
 
     def store(self, c: Printer, P: int, n: str = "") -> None:
         """Prints the epilogue and the stores of P pixels. n: valid lanes; empty: all."""

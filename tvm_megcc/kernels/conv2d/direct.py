@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import NHWC, PLAIN
-from ..base import FLOAT32, Lowered, Operand, Tiled, extent_symbols, layout_pair, present
+from ..base import CALL, FLOAT32, Lowered, Operand, Tiled, extent_symbols, layout_pair, present
 from ..blocking import CacheBlock, chunks_first
 from ..parameters import Scope
 from ..sharing import TaskGrid
@@ -76,7 +76,8 @@ class DirectConv(Tiled):
         tiling = Tiling.of(
             site.isa, lane_fma=site.isa.lane_fma and x != PLAIN, vectors=self.vectors, assembler=by_assembler)
         if x == NHWC and not site.compact:
-            tiling = tiling.for_rows(4 * s.ic * s.window[3], site.target)
+            # A tile loads its pixels from lines that are this many bytes apart.
+            tiling = tiling.for_rows(4 * s.ic * s.strides[1], site.target)
         return TaskGrid.of(tiling, depth=s.ic * s.taps, channels=s.oc, images=s.n * s.g, rows=s.oh, pixels=s.ow,
                            any_rows=s.is_pointwise, context=site.context)
 
@@ -92,6 +93,7 @@ class DirectConv(Tiled):
         pixels = max(p for part in tiling.channel_ranges(row, s.oc, vectors, block) for p, _ in part.tiles)
 
         cache_block, chunks_inside = None, False
+        # Only 1x1 convolutions have cache blocks: those in assembler, and those in WebAssembly (`hoists_loads`).
         blocks_weights = tiling.assembler or (
             tiling.hoists_loads and s.is_pointwise and x_layout != "plain" and not site.compact)
         if blocks_weights and row is not None and pixels < row:
@@ -126,14 +128,14 @@ class DirectConv(Tiled):
     def other_tiles(self, site):
         s = Geometry.of(site)
         if s.is_static:
-            grid = DirectConv()._task_grid(site)
+            grid = DirectConv()._task_grid(site)  # of the default tile, whatever that of self is
             yield from map(type(self), grid.tiling.other_widths(grid.pixels, s.oc))
 
     def cost(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes
         products = -(-s.oc // lanes)  # multiply-adds of vectors for each input of a pixel
-        # load: cycles to load an input of a pixel, for all multiply-adds by it in a tile. AVX-512 multiplies by a pixel
-        # in memory, NEON by a lane of a vector of four channels.
+        # load: cycles to load an input of a pixel, for all multiply-adds by it in a tile, which has up to 4 vectors of
+        # channels. AVX-512 multiplies by a pixel in memory, NEON by a lane of a vector of four channels.
         load = 0.5 if lanes == 16 else 0.8
         if site.x.layout != PLAIN and (lanes == 16 or site.isa.lane_fma):
             load = 0.25
@@ -144,6 +146,6 @@ class DirectConv(Tiled):
         # For each vector of results: 1 if x is not blocked, and 2 if y is not, for loads and stores of parts of
         # vectors.
         scattered = (site.x.layout != blocked(site.target)) + 2 * (site.y.layout != blocked(site.target))
-        # Pad lanes of a blocked input are read as well: 2 for a vector. 200: the call.
+        # Pad lanes of a blocked input are read as well: 2 for a vector.
         pad_lanes = s.n * s.g * s.ih * s.iw * (-s.ic % lanes) if site.x.layout == blocked(site.target) else 0
-        return sums + (scattered * site.y.size + 2 * pad_lanes) / lanes + 200
+        return CALL + sums + (scattered * site.y.size + 2 * pad_lanes) / lanes

@@ -47,7 +47,7 @@ class NeonLanes:
         for p in range(P):
             _set_sums(asm, p, V, bool(start))
             if stride and p + 1 < P:
-                asm("add %[start], %[start], %[apart]")
+                asm("add %[start], %[start], %[stride]")
         asm(f"1: .rept {unroll}")
         for p in range(0, P, 4):
             asm(f"ld1 {neighbours(p, min(4, P - p))}, [%[x]], {'#64' if p + 4 < P else '%[step]'}")
@@ -62,7 +62,7 @@ class NeonLanes:
             outputs = [*map(asm_output, sums), asm_inout("x", "xk"), asm_inout("w"), asm_inout("left"),
                        *[asm_inout("start", "from")] * bool(stride)]
             inputs = [asm_input("step", f"({plane} - {16 * ((P - 1) // 4)}) * 4"),
-                      *([asm_input("apart", stride)] if stride else [asm_input("start", start)] if start else [])]
+                      *([asm_input("stride", stride)] if stride else [asm_input("start", start)] if start else [])]
             c(*asm.statement(outputs, inputs, ["cc", "memory", *registers("v", P + sets * V)]))
         return c.text
 
@@ -101,7 +101,11 @@ def _set_sums(asm: Assembler, p: int, V: int, is_loaded: bool) -> None:
 def _multiply(asm: Assembler, P: int, V: int, width: int, k: int, sets: int) -> None:
     """Prints the products of channel k of four. sets: rows of weights that registers hold, 1 or 2. With two, it loads
     the next row of weights before the products."""
-    for row in ([k] if sets == 1 or k == 0 else []) + ([k + 1] if sets == 2 and k < 3 else []):
+    if sets == 1:
+        rows_to_load = [k]
+    else:
+        rows_to_load = [row for row in ((0, 1) if k == 0 else (k + 1,)) if row < 4]
+    for row in rows_to_load:
         to = P + row % sets * V
         asm(f"ldr q{to}, [%[w]], #{4 * width}" if V == 1 else
             f"ldp q{to}, q{to + 1}, [%[w]], #{4 * width}" if V == 2 else

@@ -14,6 +14,9 @@ from .neon_lanes import NeonLanes
 if TYPE_CHECKING:
     from .pixels import PixelParameters
 
+#: The least and the most taps of a window for which depthwise tiles compute two output rows at once.
+MIN_ROW_TAPS, MAX_ROW_TAPS = 4, 25
+
 
 class PixelTile:
     """Prints the functions of the tiles of `pixels.c.j2`, and their calls.
@@ -47,15 +50,15 @@ class PixelTile:
         if self.speed:
             self.runs = tiling.any_length_pixel_runs(self.max_tile[0]) if self.any_row else \
                 tiling.pixel_runs(known.OW, self.max_tile[0])
-        #: Stride phases whose columns the copy of x holds apart.
+        #: The number of stride phases (column % sw) in the copy of x, which has the columns of each side by side.
         self.phases = min(params.sw, self.window.columns.extent(1))
         #: Elements of y from one channel to the next.
         self.y_plane: Count = "y_plane" if self.is_open else known.OH * known.OW
         #: Whether depthwise tiles compute two output rows at once, which share rows of x. The weights of the window are
-        #: lanes of at most seven vectors.
+        #: lanes of at most seven vectors: at least one whole vector of four, at most 5x5 taps.
         self.by_rows = scope.isa.lane_fma and not self.is_open and (known.OC, known.IC) == (1, 1) \
-            and 4 <= self.taps <= 25
-        self.multiply = Multiply(scope.float * scope.isa.helium)
+            and MIN_ROW_TAPS <= self.taps <= MAX_ROW_TAPS
+        self.multiply = Multiply(number=scope.float if scope.isa.helium else "")
         self.start = "b + c" * params.bias
 
     def tiles(self) -> list[str]:
@@ -63,8 +66,10 @@ class PixelTile:
         P, C = self.max_tile
         if self.by_rows:
             return [self.rows(P, R) for P, _ in self.runs for R in (2, 1)]
-        shapes = [(P, C, W) for P, _ in self.runs for W, sizes in self.blocks for C, _ in sizes] if self.speed else \
-            [(P, C, "width"), (1, C, "width"), (P, 1, "width"), (1, 1, "width")]
+        if not self.speed:
+            # One large tile, and tiles of a single vector or channel for what is left over.
+            return [self.tile(*shape, "width") for shape in dict.fromkeys([(P, C), (1, C), (P, 1), (1, 1)])]
+        shapes = [(P, C, W) for P, _ in self.runs for W, tiles in self.blocks for C, _ in tiles]
         return [self.tile(*shape) for shape in dict.fromkeys(shapes)]
 
     @property
@@ -104,8 +109,7 @@ class PixelTile:
         declarations = joined(declaration for declaration, _ in self.parameters())
         with c.function(f"static MGC_NOINLINE void {self.name(P, C, W)}({declarations}{self.scope.ep.params})"):
             c(*["(void)y_plane;"] * (self.is_open and C == 1))
-            if params.tiling.assembler and self.speed and self.taps == 1 and P <= 4 and C in (4, 8) and ic >= 4 \
-                    and W % 4 == 0:
+            if self.is_in_assembler(P, C, W):
                 c("const float *xk = x;", NeonLanes.pixel_sums(P, C, W, ic // 4, self.start))
                 if ic % 4:
                     with c.block(f"for (int32_t k = 0; k < {ic % 4}; k++, xk += plane, w += {W})"):
@@ -120,6 +124,12 @@ class PixelTile:
                 self.store(c, stores, offset("c", o))
             c("(void)c, (void)plane;")
         return c.text
+
+    def is_in_assembler(self, P: int, C: int, W: Count) -> bool:
+        """Returns whether the loop over input channels is that of `NeonLanes.pixel_sums`, which loads up to four
+        vectors of pixels and one or two whole vectors of weights at once."""
+        return self.params.tiling.assembler and self.speed and self.taps == 1 and P <= 4 and C in (4, 8) \
+            and self.ic >= 4 and W % 4 == 0
 
     def sums(self, c: Printer, P: int, C: int, W: Count) -> None:
         """Prints the sums over all input channels, 16 at a time. x moves on from block to block."""
@@ -142,6 +152,7 @@ class PixelTile:
     def block(self, c: Printer, P: int, C: int, W: Count, n: Count) -> None:
         """Prints the sums over all taps of `n` input channels."""
         kh, kw, dw, sw = self.params.kh, self.params.kw, self.params.dw, self.params.sw
+        # In the copy, column j * dw of the window is in phase j * dw % sw, of which it is column j * dw / sw.
         column = f" + j * {dw}" if sw == 1 else f" + j * {dw} % {sw} * phase + j * {dw} / {sw}"
         with c.loop("i", kh), c.block(f"for (int32_t j = 0; j < {kw}; j++)" if kw > 1 else ""):
             c(f"const float *xk = x{' + i * row' * (kh > 1)}{column * (kw > 1)};")
@@ -168,6 +179,7 @@ class PixelTile:
         with c.function(f"static MGC_NOINLINE void rows_{P}x{R}(const float *x, const float *w"
                         f"{', const float *b' * params.bias}, float *y, ptrdiff_t y_index, int32_t c, int32_t n"
                         f"{self.scope.ep.params})"):
+            # Vectors w0, w4, … of four weights. The last one ends with the last weight, so it may repeat others.
             c(*(f"const mgc_v w{t} = mgc_load({offset('w', min(t, taps - 4))});" for t in range(0, taps, 4)))
             sums = [f"a{r}_{p}" for r in range(R) for p in range(P)]
             c("mgc_v " + joined([f"a0_0 = {'mgc_set1(b[c])' if params.bias else 'mgc_zero()'}",
@@ -181,8 +193,8 @@ class PixelTile:
                         for r, i in uses:
                             tap = i * params.kw + j
                             first = tap // 4 * 4
-                            c(*(f"a{r}_{p} = mgc_fma_lane(a{r}_{p}, x{p}, w{first}, {tap - min(first, taps - 4)});"
-                                for p in range(P)))
+                            lane = tap - min(first, taps - 4)
+                            c(*(f"a{r}_{p} = mgc_fma_lane(a{r}_{p}, x{p}, w{first}, {lane});" for p in range(P)))
             for r in range(R):
                 self.store(c, [(f"a{r}_{p}", f"y_index + {r * known.OW + p * L}") for p in range(P)], "c")
             c("(void)c;")

@@ -18,7 +18,7 @@ from ..sharing import is_large, load_imbalance
 from ..site import Site
 from ..tiling import Tiling
 from .geometry import ConvParameters, Geometry
-from .pixel_tile import PixelTile
+from .pixel_tile import MAX_ROW_TAPS, MIN_ROW_TAPS, PixelTile
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,10 @@ class PixelConv(Kernel):
     dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
-    #: The maximum of bytes that a task copies: for several output rows, and for one.
-    COPY_BYTES, MAX_COPY_BYTES = 32 << 10, 128 << 10
+    #: A task has as many output rows as need a copy of at most this many bytes, and at least one.
+    COPY_BYTES = 32 << 10
+    #: The maximum of bytes that a task copies for a single output row.
+    MAX_COPY_BYTES = 128 << 10
 
     def refuse(self, site):
         if site.isa.lanes == 1:
@@ -85,9 +87,10 @@ class PixelConv(Kernel):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
         if s.is_pointwise:
             return *_pixel_rows(self._tiling(site), s.oh * s.ow, s.oc, s.ic, site.target), 1
-        rows = max(rows for rows in range(1, s.oh + 1)
-                   if rows == 1 or number(self._copied(s, site.target, rows)) <= self.COPY_BYTES)
-        return s.oh, s.ow, -(-s.oh // -(-s.oh // rows))
+        max_rows = max(rows for rows in range(1, s.oh + 1)
+                       if rows == 1 or number(self._copied(s, site.target, rows)) <= self.COPY_BYTES)
+        tasks = ceildiv(s.oh, max_rows)
+        return s.oh, s.ow, ceildiv(s.oh, tasks)  # as equal tasks as possible
 
     def lower(self, site):
         s = Geometry.of(site)
@@ -119,8 +122,9 @@ class PixelConv(Kernel):
         if not site.isa.lane_fma and not s.is_pointwise:
             steps *= 0.86  # measured on AVX-512: loads hide after multiply-adds (benchmarks/cost_model.py)
         tiles = sum(count for _, count in tiling.pixel_runs(pixels, tile[0]))
-        if site.isa.lane_fma and (s.ic, s.oc) == (1, 1) and 4 <= s.taps <= 25:
-            steps, tiles = -(-pixels // lanes) * s.taps * 1.2, tiles / 2  # two rows at once share their inputs
+        if site.isa.lane_fma and (s.ic, s.oc) == (1, 1) and MIN_ROW_TAPS <= s.taps <= MAX_ROW_TAPS:
+            # Two rows at once share their inputs; 1.2 for the multiply-add of a vector, with its part of the loads.
+            steps, tiles = ceildiv(pixels, lanes) * s.taps * 1.2, tiles / 2
         copied = 0.0
         if not s.is_pointwise:
             # For each input row: 10 for the loop, and vector_copy for each vector of pixels. Columns of stride 2 are
@@ -132,17 +136,22 @@ class PixelConv(Kernel):
         return CALL + s.n * s.g * height * (steps + copied + 30 * tiles)
 
 
+#: The most pixels of a row of a 1x1 convolution, so that rows are short enough to share.
+_MAX_ROW = 1024
+
+
 @lru_cache(maxsize=1024)
 def _pixel_rows(tiling: Tiling, pixels: int, channels: int, depth: int, target: Target) -> tuple[int, int]:
     """Returns (rows, pixels of a row) of least cost for an image of `pixels` pixels whose shape does not matter.
     channels: output channels. depth: input channels."""
     options = [(rows, pixels // rows) for rows in range(1, pixels + 1) if pixels % rows == 0]
-    short = [option for option in options if option[1] <= 1024] or options[-1:]
+    short = [option for option in options if option[1] <= _MAX_ROW] or options[-1:]
+    # In assembler, tiles differ by more than load imbalance costs. Targets without L2 are microcontrollers of one core.
+    is_shared = target.l2 and not tiling.assembler and is_large(pixels * channels * depth)
 
     def cost(rows: int, row: int) -> float:
-        shared = target.l2 and not tiling.assembler and is_large(pixels * channels * depth)
         # For each row: 8 besides its tiles.
-        return (rows * (8 + tiling.pixel_cost(row, channels, *tiling.pixel_tile(row, channels)))
-                * (load_imbalance(1, 1, 1, rows) if shared else 1))
+        cycles = rows * (8 + tiling.pixel_cost(row, channels, *tiling.pixel_tile(row, channels)))
+        return cycles * load_imbalance(channels=1, step=1, chunks=1, rows=rows) if is_shared else cycles
 
     return min(short, key=lambda option: (cost(*option), option[1]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..microkernel.printer import Printer, joined, offset
 from ..microkernel.tile import Count, Multiply, Tile, per, rest_of, times
 from ..microkernel.window import Window
+from ..packing import BLOCK
 from ..parameters import Scope
 from ..tiling import Tiling
 from .neon_lanes import NeonLanes
@@ -17,8 +18,10 @@ from .neon_lanes import NeonLanes
 if TYPE_CHECKING:
     from .direct import DirectParameters
 
-#: The maximum of terms in a float16 sum before it is added to a float32 sum.
+#: The maximum of terms in a float16 sum before it is added to a float32 sum: 16 input channels (a block) by 3x3 taps.
 MAX_FLOAT16_TERMS = 144
+#: Input channels of a 1x1 convolution whose products are one float16 sum.
+MAX_FLOAT16_CHANNELS = 64
 
 
 class Reduction:
@@ -55,7 +58,8 @@ class Reduction:
             x_layout == "nhwc" and (self.by_lanes or (isa.helium and not scope.compact)))
         #: Whether sums are float16, which lose precision. After some terms they are added to the float32 sums `totals`.
         self.folds = isa.is_half and (ic is None or self.depth > MAX_FLOAT16_TERMS)
-        self.multiply = Multiply(scope.float * (isa.helium or isa.wide))
+        self.multiply = Multiply(number=scope.float if isa.helium or isa.wide else "")
+        #: C, the beginning of a loop over channels, which the compiler must not unroll if it hoists loads.
         self.loop = "MGC_STEP_BY_STEP for" if tiling.hoists_loads else "for"
 
     def tile(self, P: int, V: int, width: int | None) -> Tile:
@@ -69,19 +73,22 @@ class Reduction:
         stride: C, floats from the initial vectors of a pixel to those of the next; empty: all pixels share them.
         """
         c, V, width = Printer(), tile.vectors, tile.width
-        known_n = n if isinstance(n, int) else self.ic
+        # The values that n may have: in C, it is `part` or, after the last whole part, the channels that are left.
+        counts = [n] if isinstance(n, int) else [self.part, self.ic % self.part]
         if self.tiling.assembler and self.x_layout == "nchwc" and self.stride == 1 and width \
-                and (known_n != n or n >= 4) and NeonLanes.covers(V, width):
-            even = known_n % 8 < 4 and (known_n == n or self.part % 8 == 0)
-            c(NeonLanes.sums(tile.pixels, V, width, per(n, 4), even, "plane", start, stride and f"4 * ({stride})"))
-            if known_n % 4:
+                and all(count >= 4 for count in counts) and NeonLanes.covers(V, width):
+            even = all(count // 4 % 2 == 0 for count in counts)
+            c(NeonLanes.sums(tile.pixels, V, width, steps=per(n, 4), even=even, plane="plane", start=start,
+                             stride=stride and f"4 * ({stride})"))
+            if any(count % 4 for count in counts):
                 with c.block(f"for (int32_t k = 0; k < {rest_of(n, 4)}; k++, w += {width})"):
                     self.step(c, tile, 0, "(xk + k)")
             return c.text
         self.begin(c, tile, start, stride)
         if self.folds:
-            with c.block(f"for (int32_t done = 0; done < {n}; done += 64)"):
-                c(f"const int32_t some = {n} - done < 64 ? {n} - done : 64;")
+            size = MAX_FLOAT16_CHANNELS
+            with c.block(f"for (int32_t done = 0; done < {n}; done += {size})"):
+                c(f"const int32_t some = {n} - done < {size} ? {n} - done : {size};")
                 self.channels(c, tile, "some")
                 self.fold(c, tile)
         else:
@@ -100,6 +107,7 @@ class Reduction:
     def channels(self, c: Printer, tile: Tile, n: Count) -> None:
         """Prints the sums over `n` input channels of one tap, which advance w past their weights."""
         if not self.by_vectors or (self.isa.helium and not tile.width and self.x_layout == "nhwc"):
+            # One input channel in each iteration.
             x = "xk += plane" if self.x_layout == "plain" else "xk++"
             with c.block(f"{self.loop} (int32_t k = 0; k < {n}; k++, {x}, w += {tile.rows()})"):
                 self.step(c, tile, 0, "xk")
@@ -124,6 +132,7 @@ class Reduction:
                       *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, w{k}_{v}, x{p}, {k});" for p, v in tile.accumulators))
             c(f"w += {tile.rows(L)};")
             return
+        # Tiles of few sums take several channels in an iteration, so that its decrement and branch weigh less.
         single = size > 8 or not tile.width or self.scope.compact or self.tiling.hoists_loads
         unroll = 1 if single else 2 if size > 4 else 4
         with c.block(f"{self.loop} (int32_t k = 0; k < {L}; k += {unroll}, w += {tile.rows(unroll)})"):
@@ -165,9 +174,9 @@ class Reduction:
         pixel = times(p * self.stride, self.pixel)
         return pixel + k if isinstance(pixel, int) else f"{pixel} + {k}"
 
-    def total(self, tile: Tile, p: int, v: int) -> str:
-        """Returns the address of a float32 sum in `totals`."""
-        return offset("totals", (p * tile.vectors + v) * self.isa.lanes)
+    def total(self, tile: Tile, p: int, v: int, array: str = "totals") -> str:
+        """Returns the address of a sum in an array of all sums of a tile; by default, that of the float32 sums."""
+        return offset(array, (p * tile.vectors + v) * self.isa.lanes)
 
     def fold(self, c: Printer, tile: Tile) -> None:
         """Prints the additions of the float16 sums to `totals`, after which they begin with 0."""
@@ -195,7 +204,7 @@ class DirectTile(Reduction):
         #: Whether y is nhwc, and some vector has lanes after the last channel.
         self.is_partial = self.is_nhwc and lanes > 1 and (oc is None or oc % lanes > 0)
         #: Whether float16 sums are folded after each row of a window, not after all of its taps.
-        self.folds_rows = self.folds and self.taps > 9 and params.kh > 1
+        self.folds_rows = self.folds and BLOCK * self.taps > MAX_FLOAT16_TERMS and params.kh > 1
 
     def parameters(self, tile: Tile) -> list[tuple[str, str]]:
         """Returns the declarations and arguments of those parameters that only some tiles have."""
@@ -260,20 +269,22 @@ class DirectTile(Reduction):
           f"const {self.float} *start = ic > 0 ? partial : {'b + oc' if bias else 'zeros'};",
           self.sums(tile, "n" if ic % n else n, "start", f"(ptrdiff_t)(ic > 0 ? {size} : 0)"))
         with c.block(f"if (ic < {(ic - 1) // n * n})"):
-            c(*(f"mgc_store({self.total(tile, p, v).replace('totals', 'partial')}, a{p}_{v});"
+            c(*(f"mgc_store({self.total(tile, p, v, 'partial')}, a{p}_{v});"
                 for p, v in tile.accumulators),
               "return;")
 
     def window_sums(self, c: Printer, tile: Tile) -> None:
         """Prints the sums over all input channels, a block of weights at a time."""
-        ic = self.ic
-        # The weights of a 1x1 convolution are one block; float16 sums are folded after 64 of its channels.
-        size, channels = (64 if self.folds else 0, self.depth) if self.taps == 1 else (16, "IC" if ic is None else ic)
-        move = f"x += {self.next_block};" if size == 16 else f"x += 4 * {self.next_block};"
-        if not size:
+        ic, channels = self.ic, "IC" if self.ic is None else self.ic
+        # The weights of a 1x1 convolution are one block; float16 sums are folded after some of its channels.
+        if self.taps == 1 and not self.folds:
             with c.block(""):
                 self.block(c, tile, channels)
-        elif size == 64 or ic is None or (self.scope.compact and ic > 16 and ic % 16):
+            return
+        size, move = (BLOCK, f"x += {self.next_block};") if self.taps > 1 else \
+            (MAX_FLOAT16_CHANNELS, f"x += {MAX_FLOAT16_CHANNELS // BLOCK} * {self.next_block};")
+        if size > BLOCK or ic is None or (self.scope.compact and ic > 16 and ic % 16):
+            # The code of all blocks is the same, although the last may have fewer channels.
             with c.block(f"for (int32_t c = 0; c < {channels}; c += {size})"):
                 c(f"const int32_t n = {channels} - c < {size} ? {channels} - c : {size};")
                 self.block(c, tile, "n")

@@ -76,7 +76,8 @@ class RvvWindows:
 
     @staticmethod
     def move(asm: Assembler, pointer: str, distance: int) -> None:
-        """Prints the advance of a pointer, in bytes. One addi adds at most 2047."""
+        """Prints the advance of a pointer, in bytes. One addi adds -2048 to 2047, so a step is at most 2032, a multiple
+        of 16."""
         while distance:
             step = max(-2032, min(2032, distance))
             asm(f"addi %[{pointer}], %[{pointer}], {step}")

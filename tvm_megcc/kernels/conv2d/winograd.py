@@ -99,6 +99,7 @@ class WinogradConv(Kernel):
     #: In assembler: tasks that an image is divided into, and the minimum of output channels in a chunk, because each
     #: chunk transforms the input again.
     ASSEMBLER_TASKS, MIN_CHUNK_CHANNELS = 4, 128
+    #: With fewer input channels, the transforms cost more than the products that they save.
     MIN_INPUT_CHANNELS = 8
 
     def __init__(self, raw: bool = False):

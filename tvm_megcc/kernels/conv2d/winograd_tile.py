@@ -55,8 +55,9 @@ class WinogradTile(Reduction):
         # A position is a tap. Raw weights are transformed for one row of six positions at a time, in scratch, where
         # each position has one row more than `depth`, so that positions lie in different cache sets.
         window = Window(Taps(1 if p.raw else WINDOW, 1, 1), Taps(WINDOW, 1, 1))
-        super().__init__(scope, p.tiling, window, p.depth + 1 if p.raw else p.ic, "nchwc" if L > 1 else "plain",
-                         weights_in_l1=p.raw)
+        #: Rows of the transformed weights of a position.
+        self.weight_rows = p.depth + 1 if p.raw else p.ic
+        super().__init__(scope, p.tiling, window, self.weight_rows, "nchwc" if L > 1 else "plain", weights_in_l1=p.raw)
         self.p, self.lanes = params, L
         #: The ranges of output channels that register tiles of one width cover (`ChannelRange`).
         self.channel_ranges = p.tiling.channel_ranges(p.pixels, p.oc, p.vectors)
@@ -69,13 +70,18 @@ class WinogradTile(Reduction):
         #: Chunks begin at multiples of this number of output channels, so that they have whole blocks of packed weights
         #: (`BLOCK` = 16 channels) and whole register tiles.
         self.chunk_step = max(BLOCK, p.vectors * L)
-        #: The number of such multiples in all output channels.
+        #: The number of steps of `chunk_step` channels in all output channels; the last may have fewer.
         self.chunk_steps = -(-p.oc // self.chunk_step)
 
     def position_stride(self, vectors: int) -> int:
         """Returns the floats from one position of a transformed tile to the next. vectors: those of one position, of
         inputs or products. The distance is an odd number of vectors, so that positions lie in different cache sets."""
         return (vectors * self.p.pixels // 2 * 2 + 1) * self.lanes
+
+    def weights_stride(self, width: int) -> int:
+        """Returns the floats from the transformed weights of one position to those of the next. width: channels in a
+        block of weights."""
+        return self.weight_rows * width
 
     def forward(self, c: Printer, x: str) -> list[str]:
         """Transforms six inputs, {x}0 to {x}5, along one axis. Results are for the points 0, near, -near, far, -far and

@@ -216,6 +216,6 @@ class HeliumDepthwise(OneFilterAChannel):
 
 
 def _fits_rows(s: Geometry) -> bool:
-    """Returns whether helium_rows.c.j2 may compute this depthwise convolution: 3x3 windows of stride 1, and channels that
-    divide the 64 elements whose sums are computed together."""
+    """Returns whether helium_rows.c.j2 may compute this depthwise convolution: windows are 3x3 of stride 1, and the
+    channels divide the 64 elements whose sums are computed together."""
     return (s.kh, s.kw, *s.strides) == (3, 3, 1, 1) and s.g < 64 and 64 % s.g == 0

@@ -119,6 +119,19 @@ def test_ranges_that_begin_at_0(tmp_path, options):
                 np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-6, err_msg=f"{name} of {rows} rows")
 
 
+@pytest.mark.parametrize("optimize", ["speed", "size"])
+def test_pads_around_an_axis_without_elements(tmp_path, optimize):
+    """The mirrored axes have elements; the one between them has none, nor pads."""
+    proto = model([node("Pad", "x pads", "y", mode="reflect")], {"x": [3, "n", 4]}, {"y": ("float32", None)},
+                  {"pads": np.array([1, 0, 1, 1, 0, 1])})
+    artifact = tvm_megcc.compile(proto, "native", name="net", dims={"n": "0..4"}, optimize=optimize)
+    with tvm_megcc.load(artifact.save(tmp_path / "net_megcc")) as session:
+        for rows in (2, 0):
+            x = np.arange(12 * rows, dtype=np.float32).reshape(3, rows, 4)
+            wanted = np.pad(x, ((1, 1), (0, 0), (1, 1)), mode="reflect")
+            np.testing.assert_array_equal(session.run({"x": x})["y"], wanted)
+
+
 def test_an_operator_that_needs_elements_says_so(tmp_path):
     proto = model([node("ArgMax", "x", "y", axis=0)], {"x": ["n", 3]}, {"y": ("int64", None)})
     artifact = tvm_megcc.compile(proto, "native", name="net", dispatch="x[0]=0..8")

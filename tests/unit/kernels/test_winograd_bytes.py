@@ -34,9 +34,19 @@ def test_transforms_of_the_largest_numbers():
 @pytest.mark.parametrize(("channels", "bias", "refused"), [(1820, 0, False), (1900, 0, True), (64, 2**29, True)])
 def test_refused_where_four_times_a_sum_may_overflow(channels: int, bias: int, refused: bool):
     w, b = np.full((4, channels, 3, 3), -128, np.int8), np.array([0, 0, -bias, 0], np.int32)
+    assert (WinogradBytes().refuse(convolution(w, b, {1: w, 2: b})) is not None) == refused
+
+
+@pytest.mark.parametrize(("bias", "refused"), [(0, False), (2**29, True)])
+def test_a_bias_counts_if_the_weights_are_unknown(bias: int, refused: bool):
+    w, b = np.zeros((4, 64, 3, 3), np.int8), np.array([0, 0, -bias, 0], np.int32)
+    assert (WinogradBytes().refuse(convolution(w, b, {2: b})) is not None) == refused
+
+
+def convolution(w: np.ndarray, b: np.ndarray, values: dict[int, np.ndarray]) -> Site:
+    channels = w.shape[1]
     types = TensorType("int8", (1, channels, 8, 8)), TensorType("int8", w.shape), TensorType("int32", b.shape)
     attrs = Attrs({"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "groups": 1, "x_zero": -128,
                    "w_zero": 0})
-    site = Site(Op("conv2d_integer", attrs, ("x", "w", "b"), ("y",)), types, (TensorType("int32", (1, 4, 8, 8)),),
-                Context(TARGETS["arm64"]), frozenset({1, 2}), {1: w, 2: b})
-    assert (WinogradBytes().refuse(site) is not None) == refused
+    return Site(Op("conv2d_integer", attrs, ("x", "w", "b"), ("y",)), types, (TensorType("int32", (1, 4, 8, 8)),),
+                Context(TARGETS["arm64"]), frozenset({1, 2}), values)

@@ -42,7 +42,8 @@ POSITIONS = 16
 _INT16X = 8
 #: ISA -> (tiles that are multiplied at a time, vectors of output channels).
 _TILES = {"neon": (4, 4), "neon_armv7": (2, 4), "sse2": (4, 2), "avx2": (4, 2), "avx512": (6, 4)}
-#: Elements that pad each position: with a power of two between the 16 positions, all would share a few cache sets.
+#: Elements that pad each position: with a power of two between the 16 positions, all would share a few cache sets. The
+#: assembler of Arm expects positions without padding.
 _PADDING = 32
 #: ISAs whose kernels multiply weights by a lane of a vector.
 _LANE_PRODUCTS = ("neon", "neon_armv7")
@@ -160,7 +161,8 @@ class WinogradBytes(ChannelsLast):
         transform_cost = (tiles * depth / _INT16X * 85 + tiles * outputs / lanes * 70
                           + tasks * depth * outputs / _INT16X * 75)
         if site.isa.name not in _LANE_PRODUCTS:
-            # Estimates cycles, like `DotProducts.cycles` for multiply-adds of pairs.
+            # Estimates cycles, like `DotProducts.cycles`: an instruction adds `int16_step` products to a lane, and
+            # about two instructions of a transform take one cycle.
             product_cost, transform_cost = product_cost / site.isa.int16_step, transform_cost / 2
         return LARGE_CALL + s.n * (product_cost + transform_cost)
 
@@ -172,10 +174,12 @@ def _max_sum(site: Site, s: Geometry) -> int:
     weights, bias = site.values.get(1), site.values.get(2)
     if bias is None and site.has(2):
         return 2**31
+    bias_magnitudes = np.zeros(1, np.int64) if bias is None else np.abs(bias.astype(np.int64))
     if weights is None:
-        return x * 255 * s.taps * s.ic
+        # A weight minus its zero point is at most 255.
+        return x * 255 * s.taps * s.ic + int(bias_magnitudes.max(initial=0))
     sums = x * np.abs(weights.astype(np.int64) - site.attrs.w_zero).reshape(s.oc, -1).sum(axis=1)
-    return int((sums + (0 if bias is None else np.abs(bias.astype(np.int64)))).max(initial=0))
+    return int((sums + bias_magnitudes).max(initial=0))
 
 
 def _tile(site: Site, s: Geometry) -> tuple[int, int, int]:
@@ -190,6 +194,7 @@ def _rows(site: Site, s: Geometry) -> int:
     """Returns the rows of tiles in a task. Their transforms fill most of L2, because each task transforms the
     weights again."""
     tile_rows, tile_columns = -(-likely(s.oh) // 2), -(-likely(s.ow) // 2)
+    # int16: the transformed tiles of a row, and two rows of 2 * tile_columns + 2 columns of x.
     row_bytes = 2 * round_up(s.ic, _INT16X) * (POSITIONS * tile_columns + 4 * (tile_columns + 1))
     max_rows = max(1, min(tile_rows, site.target.l2 * 3 // 4 // row_bytes))
     return -(-tile_rows // -(-tile_rows // max_rows))

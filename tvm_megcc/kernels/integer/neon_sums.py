@@ -4,8 +4,8 @@ others, which takes a fifth more instructions.
 
 The C around it declares `x` and its strides `pixel_stride`, `row_stride` and `tap_stride`, `w`, and the number of
 `steps` of a run of the window. The assembler declares the sums, `a0_0` and so on, whose registers the compiler chooses.
-Other values have fixed registers: from v0 on pixels, then weights; x2 to x17. GCC allows 30 operands, so strides and
-trip counts come in an array, `counts`."""
+Other values have fixed registers: pixels from v0 on, the weights after them; addresses, strides and trip counts in x2
+to x17. GCC allows 30 operands, so strides and trip counts come in an array, `counts`."""
 
 from __future__ import annotations
 
@@ -23,43 +23,61 @@ if TYPE_CHECKING:
 
 class ArmSums:
     """Prints the sums of P pixels by V vectors of four channels. `p` are the parameters of `kernel`, which explains
-    them; `taps` is the number of contiguous runs in a row of the window."""
+    them; `runs` is the number of contiguous runs in a row of the window.
+
+    Labels of the assembler: 1 rows of the window, 2 runs of a row, 3 iterations of 16 bytes of each pixel, 4 their end,
+    5 steps after the last 16 bytes, 6 the end of a run.
+    """
 
     #: Copies of each vector of the bias in `start`.
     copies = 1
     #: Iterations have this many times 16 bytes of a pixel.
     unrolled = 1
-    #: Dot products after the last 16 bytes of a run of the window, if bytes after it may be read.
+    #: Dot products after the last 16 bytes of a run whose length is known. They load 16 bytes, too, some of which lie
+    #: after the run; packed x has enough bytes after its end. 0: a loop computes these dot products one by one.
     tail = 0
-    #: Whether the next row of the window follows the tail directly.
+    #: Whether the load of the tail advances the pixels' addresses to the next row of the window.
     merged = False
 
     def __init__(self, kernel: DotMicrokernel, P: int, V: int):
-        self.P, self.V, self.p, self.kh, self.taps = P, V, kernel.p, kernel.p.kh, kernel.runs
-        self.kernel = kernel
+        self.P, self.V, self.kernel = P, V, kernel
+        self.p, self.kh, self.runs = kernel.p, kernel.p.kh, kernel.runs
         #: C, the address of the initial sums; empty: 0.
         self.start = "" if not kernel.p.bias else "b + channel" if kernel.full_vectors and self.copies == 1 else "start"
 
     def begin(self, c: Printer) -> None:
         """Declares the values that all tiles of a call share."""
+        self.declare_start(c)
+        self.declare_counts(c)
+
+    def declare_start(self, c: Printer) -> None:
+        """Declares `start`, the initial sums, unless they are read from the bias itself or are 0."""
         if self.start == "start":
             lanes = self.kernel.lanes
             c(f"int32_t start[{self.V * lanes * self.copies}];")
             for v in range(self.V):
                 self.kernel.bias_of(c, v)
                 self.store_start(c, v, lanes)
-        step, has_rows = self.p.step, self.kh > 1
-        row = f"{self.taps} * tap_stride" if self.taps > 1 else offset(f"{step} * steps", 4 * self.tail * self.merged)
-        c(f"const int64_t counts[] = {{ {'pixel_stride' if self.P > 1 else 0}, "
-          f"{f'row_stride - {row}' if has_rows else 0}, "
-          f"{f'tap_stride - {step} * steps' if self.taps > 1 else 0}, steps / {16 // step * self.unrolled}, "
-          f"steps % {16 // step} }};")
+
+    def declare_counts(self, c: Printer) -> None:
+        """Declares `counts`, which `addresses` loads: the strides of pixels, rows and runs; the trip counts of the
+        iterations and of the steps after them."""
+        run, steps_of_16_bytes = f"{self.p.step} * steps", 16 // self.p.step
+        # A stride is added to addresses that have already advanced by one run, or by all runs of a row.
+        row = f"row_stride - {f'{self.runs} * tap_stride' if self.runs > 1 else run}"
+        if self.merged:
+            row = offset(row, 4 * self.tail)  # the tail has not advanced them yet
+        c(f"const int64_t counts[] = {{ {'pixel_stride' if self.P > 1 else 0}, {row if self.kh > 1 else 0}, "
+          f"{f'tap_stride - {run}' if self.runs > 1 else 0}, steps / {steps_of_16_bytes * self.unrolled}, "
+          f"steps % {steps_of_16_bytes} }};")
 
     def store_start(self, c: Printer, v: int, lanes: int) -> None:
         c(f"mgc_istore_i32({offset('start', v * lanes)}, b{v});")
 
     def addresses(self, asm: Assembler) -> None:
-        """Loads x9 on: pixels; x5: weights; strides of x: x2 pixel, x3 row, x4 tap; x6, x7: trip counts."""
+        """Loads the registers that loops use. x9 and those after it: the addresses of the pixels; x5: that of the
+        weights; x2, x3, x4: the strides of x from one pixel, row and run to the next; x6: the trip count of iterations;
+        x7: the steps after them."""
         asm("ldp x2, x3, [%[counts]]", "ldp x4, x6, [%[counts], #16]", *self.load_rest, "mov x5, %[w]", "mov x9, %[x]")
         asm(*(f"add x{9 + p}, x{8 + p}, x2" for p in range(1, self.P)))
 
@@ -70,9 +88,9 @@ class ArmSums:
     def window(self, asm: Assembler) -> Iterator[None]:
         """Opens the loops over rows of the window and runs of a row."""
         with asm.loop_of(1, "x17", self.kh):
-            with asm.loop_of(2, "x8", self.taps):
+            with asm.loop_of(2, "x8", self.runs):
                 yield
-                if self.taps > 1:
+                if self.runs > 1:
                     asm(*(f"add x{9 + p}, x{9 + p}, x4" for p in range(self.P)))
             if self.kh > 1 and not self.merged:
                 asm(*(f"add x{9 + p}, x{9 + p}, x3" for p in range(self.P)))
@@ -93,18 +111,20 @@ class Sdot(ArmSums):
 
     def __init__(self, kernel: DotMicrokernel, P: int, V: int):
         super().__init__(kernel, P, V)
-        spare = 32 - P * V - P
-        #: Vectors of weights that are loaded at once, and the registers for weights.
+        spare = 32 - P * V - P  # registers that neither sums nor pixels take
+        #: Vectors of weights that are loaded at once, and the registers for weights: for two loads, if there are so
+        #: many, so that one can run while the weights of the other are multiplied.
         self.at_once = 4 if spare >= 4 else 2 if spare >= 2 else 1
         self.count = min(2 * self.at_once, spare // self.at_once * self.at_once)
         #: For a run of known length: the number of 16-byte blocks, and of dot products of four bytes after them.
         self.blocks: int | None = None
         self.dots: int | None = None
         if kernel.known.IC is not None:
-            self.blocks, self.dots = divmod((kernel.known.IC * (1 if self.taps > 1 else self.p.kw) + 3) // 4, 4)
+            run_bytes = kernel.known.IC * (1 if self.runs > 1 else self.p.kw)
+            self.blocks, self.dots = divmod((run_bytes + 3) // 4, 4)
         self.tail = self.dots if self.dots and self.p.packs_x else 0
         self.unrolled = 2 if self.blocks and self.blocks % 2 == 0 else 1
-        self.merged = bool(self.tail) and self.taps == 1 and self.kh > 1
+        self.merged = bool(self.tail) and self.runs == 1 and self.kh > 1
 
     def print(self, c: Printer) -> None:
         asm = Assembler()
@@ -169,6 +189,7 @@ class Smmla(ArmSums):
     def __init__(self, kernel: DotMicrokernel, P: int, V: int):
         super().__init__(kernel, P, V)
         self.pairs = (P + 1) // 2
+        #: Registers for weights, of which a load takes two: as many as sums and pairs of pixels leave, at most four.
         self.count = min(4, (32 - 2 * self.pairs * V - self.pairs) // 2 * 2)
 
     def store_start(self, c: Printer, v: int, lanes: int) -> None:
@@ -185,6 +206,7 @@ class Smmla(ArmSums):
             with asm.loop(3, "x2", "x6", skip_to=4):
                 self.multiply(asm)
                 self.multiply(asm)
+            # A run has at most one step of eight bytes after the iterations of 16.
             asm("4:", "cbz x7, 6f")
             self.multiply(asm)
             asm("6:")
@@ -213,12 +235,13 @@ class Smull(ArmSums):
 
     def print(self, c: Printer) -> None:
         asm, P, C = Assembler(), self.P, 4 * self.V
+        spare = 32 - P * C - P - 2  # registers besides the sums, the pixels and the weights of two channels
         self.addresses(asm)
         asm(*(f"movi %[s{p}_{i}].4s, #0" for p in range(P) for i in range(C)))
         with self.window(asm), asm.loop(3, "x2", "x6"):
             asm(*(f"ldr q{p}, [x{9 + p}], #16" for p in range(P)))
             for channel in range(0, C, 2):
-                self.multiply(asm, channel, 32 - P * C - P - 2)
+                self.multiply(asm, channel, spare)
         self.statement(c, asm, [f"s{p}_{i}" for p in range(P) for i in range(C)], 32 - P * C)
         self.add_lanes(c)
 
@@ -255,16 +278,14 @@ class SmullInC(Smull):
     cast = "(mgc_i)"
 
     def begin(self, c: Printer) -> None:
-        if self.start == "start":
-            super().begin(c)
-            c.lines.pop()  # `counts`, which only assembler uses
+        self.declare_start(c)
 
     def print(self, c: Printer) -> None:
         P, C = range(self.P), range(4 * self.V)
         c(*(f"int32x4_t s{p}_{i} = vdupq_n_s32(0);" for p in P for i in C), "const int8_t *wk = w;")
-        with c.loop("kh", self.kh), c.loop("kw", self.taps):
+        with c.loop("kh", self.kh), c.loop("kw", self.runs):
             c(f"const int8_t *x0 = x{' + kh * row_stride' if self.kh > 1 else ''}"
-              f"{' + kw * tap_stride' if self.taps > 1 else ''};")
+              f"{' + kw * tap_stride' if self.runs > 1 else ''};")
             c(*(f"const int8_t *x{p} = x{p - 1} + pixel_stride;" for p in P[1:]))
             with c.block("for (int32_t k = 0; k < steps; k++)"):
                 for p in P:

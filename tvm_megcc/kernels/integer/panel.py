@@ -54,13 +54,17 @@ class PanelBytesMatMul(Kernel):
     def lower(self, site: Site) -> Lowered:
         lowered = PanelMatMul().lower(site)
         panel: PanelParameters = lowered.params
-        zeros, rows = (site.attrs.a_zero, site.attrs.b_zero), 8 if site.isa.registers > 16 else 4
+        rows = 8 if site.isa.registers > 16 else 4
         a, b = site.x, site.inputs[1]
+        zeros = site.attrs.a_zero, site.attrs.b_zero
         parameters = BytePanelParameters(
-            panel.trans_a, panel.trans_b, panel.bias, panel.batch, a.c_type, b.c_type, *zeros, DTYPES[a.dtype].short,
-            DTYPES[b.dtype].short, site.y.c_type, panel.vectors, rows, MAX_EXACT_PRODUCTS)
+            trans_a=panel.trans_a, trans_b=panel.trans_b, bias=panel.bias, batch=panel.batch, a_type=a.c_type,
+            b_type=b.c_type, a_zero=zeros[0], b_zero=zeros[1], a_short=DTYPES[a.dtype].short,
+            b_short=DTYPES[b.dtype].short, result=site.y.c_type, vectors=panel.vectors, rows=rows,
+            exact_products=MAX_EXACT_PRODUCTS)
         (K,) = extent_symbols("K")
-        # Scratch, float32: a panel of b [K][columns], and the rows of a tile of a [rows][K].
+        # Scratch, float32: a panel of b [K][columns], and the rows of a tile of a [rows][K]. All of K is summed at
+        # once, so y gets no partial sums before the epilogue (`epilogue_in_place`).
         return replace(lowered, template="integer/panel", params=parameters, algorithm="panel",
                        operation=lowered.operation.replace("matmul", "matmul_integer") + "".join(map(zero_name, zeros)),
                        scratch=4 * K * (panel.vectors * site.isa.lanes + rows), epilogue_in_place=True)

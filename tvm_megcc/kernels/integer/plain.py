@@ -34,7 +34,8 @@ class PlainBytesConv(Kernel):
         N, G, IC, IH, IW, OC, OH, OW, *_ = extent_symbols(*extents)
         operands = present(site, Operand("x", 0, N * G * IC * IH * IW), Operand("w", 1, G * OC * IC * s.taps),
                            Operand("b", 2, G * OC))
-        parameters = PlainConvParameters(*s.window, s.bias, site.x.c_type, site.inputs[1].c_type, *zeros)
+        parameters = PlainConvParameters(*s.window, bias=s.bias, unit=site.x.c_type, weight=site.inputs[1].c_type,
+                                         x_zero=zeros[0], w_zero=zeros[1])
         return Lowered("integer/plain_conv", parameters, extents, operands,
                        (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH,
                        s.name("conv2d_integer") + "".join(map(zero_name, zeros)), "plain")
@@ -69,10 +70,11 @@ class PlainBytesMatMul(Kernel):
         lowered = PanelMatMul().lower(site)
         panel: PanelParameters = lowered.params
         zeros = site.attrs.a_zero, site.attrs.b_zero
-        parameters = PlainMatMulParameters(panel.trans_a, panel.trans_b, panel.bias, panel.batch, site.x.c_type,
-                                           site.inputs[1].c_type, *zeros)
+        parameters = PlainMatMulParameters(
+            trans_a=panel.trans_a, trans_b=panel.trans_b, bias=panel.bias, batch=panel.batch, a_type=site.x.c_type,
+            b_type=site.inputs[1].c_type, a_zero=zeros[0], b_zero=zeros[1])
         rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(panel.batch)))))
-        # The template copies no panel, so it needs no scratch.
+        # The template copies no panel, so it needs no scratch; it has no epilogue, so no operands per channel.
         return replace(lowered, template="integer/plain_matmul", params=parameters, tasks=rows, algorithm="plain",
                        operation=lowered.operation.replace("matmul", "matmul_integer") + "".join(map(zero_name, zeros)),
                        scratch=0, channels=None)

@@ -33,7 +33,8 @@ from .dot import DotConv, DotMatMul, DotProducts, PackedForm, as_outputs, pack_s
 STEP = 4
 #: The largest |w0 ± w1| for which a sum fits in int16: 255 * 128 < 2^15.
 MAX_WEIGHT_SUM = 128
-#: Whether the second byte of the first and of the second pair of weights meets an inverted byte; loads at p, q and P.
+#: For loads at p, q and P: whether the first and the second pair of weights multiply a pair of x whose second byte is
+#: inverted.
 _INVERTED = ((False, False), (True, False), (True, True))
 
 
@@ -43,6 +44,7 @@ def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, run
     packed = []
     for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]
+        # Of each channel, the weights in the order (kh, kw, i): [outputs][runs][groups of 4][pairs][2].
         depth = np.moveaxis(group, 1, -1).reshape(outputs, runs, -1, 2, 2).astype(np.int16)
         padded = np.zeros((round_up(outputs, lanes), *depth.shape[1:]), np.int16)
         padded[:outputs] = depth - packing_offset(array.dtype.name, zero)
@@ -55,7 +57,9 @@ def _choose_loads(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     whether the weights are split into two entries."""
     first, second = grouped[..., 0], grouped[..., 1]
     plain = (np.abs(first + second) > MAX_WEIGHT_SUM).any(axis=3)
+    # A weight of an inverted byte is negated, and int8 does not hold 128.
     inverted = ((np.abs(first - second) > MAX_WEIGHT_SUM) | (second == -128)).any(axis=3)
+    # A load is possible if both pairs fit in all channels of the vector (axis 3).
     fails = np.stack([np.where(kind, inverted, plain).any(axis=-1) for kind in np.array(_INVERTED)])
     return fails.argmin(axis=0), fails.all(axis=0)
 
@@ -139,7 +143,9 @@ class Pmaddubsw(DotProducts):
         return "input channels must be a multiple of four" if s.ic % STEP else None
 
     def form(self, site: Site, zero: int) -> PackedForm:
-        return PackedForm("uint16", STEP, 0, zero - int(np.iinfo(site.x.dtype).min), "twice")
+        # An element is two bytes. mgc_pack_twice makes int8 unsigned, so the zero point is counted from the lowest x.
+        return PackedForm(dtype="uint16", step=STEP, x_offset=0, zero=zero - int(np.iinfo(site.x.dtype).min),
+                          name="twice")
 
     def operands(self, site: Site, s: Geometry, x: Operand, weights: tuple[bool, int], form: PackedForm,
                  vectors: int) -> tuple[tuple[Operand, ...], dict]:
@@ -155,7 +161,8 @@ class Pmaddubsw(DotProducts):
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, (runs, length) = product((s.n, s.oh, s.ow)), runs_of(s)
-        # The end of a tile takes a few cycles more than with two vectors of channels.
+        # For each entry 1.75 a pixel, and 1 in each tile of 13 pixels. For each pixel 3.5 for a vector of results, more
+        # than with two vectors of channels in a tile, and 0.1 for an element that is packed.
         return (PACKING_CALL + _entries(site, s, outputs_first, w_zero) * (1.75 * pixels + ceildiv(pixels, 13))
                 + pixels * s.g * (3.5 * ceildiv(s.oc, site.isa.lanes) + 0.1 * runs * length))
 

@@ -19,6 +19,7 @@ class ConstantWeights(Kernel):
 
     dtypes: tuple[tuple[str, ...], ...] = (INT8_TYPES, INT8_TYPES, ("int32",))
     fuses_epilogue, lanes = True, "i"
+    #: The weights and the bias.
     constants = (1, 2)
 
 
@@ -88,11 +89,11 @@ class IntegerMatMul(IntegerProducts):
         return self.unable(site, _as_convolution(site), site.attrs.b_zero)
 
     def lower(self, site: Site) -> Lowered:
-        return self.call(site, _as_convolution(site), (site.attrs.a_zero, site.attrs.b_zero), bool(site.attrs.trans_b),
-                         "matmul_integer")
+        return self.call(site, _as_convolution(site), (site.attrs.a_zero, site.attrs.b_zero),
+                         outputs_first=bool(site.attrs.trans_b), operation="matmul_integer")
 
     def cost(self, site: Site) -> float:
-        return self.cycles(site, _as_convolution(site), site.attrs.b_zero, bool(site.attrs.trans_b))
+        return self.cycles(site, _as_convolution(site), site.attrs.b_zero, outputs_first=bool(site.attrs.trans_b))
 
 
 def _as_convolution(site: Site) -> Geometry:
@@ -104,7 +105,11 @@ def _as_convolution(site: Site) -> Geometry:
 
 
 def pixel_extents(s: Geometry) -> tuple[Dim, dict[str, Dim], Dim, Dim]:
-    """Returns (pixels of a task, extents of the call, elements of x, elements of y), the latter over the extents."""
+    """Returns (pixels, extents of the call, elements of x, elements of y), the latter two over the extents.
+
+    Tasks divide the pixels of one image of the output. If windows are 1x1 (`is_pointwise`), these are the pixels of all
+    images, which are contiguous, and the extent N is their number.
+    """
     N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")
     if s.is_pointwise:
         pixels = s.n * s.oh * s.ow

@@ -19,9 +19,10 @@ from ..site import Site
 class Requantization(Parameters):
     """The requantization of sums to 8 bits, as an epilogue.
 
-    kind: "fixed" or "once", as in mgc_rescale_fixed and mgc_rescale_once; "" for any other epilogue.
+    kind: "fixed", rounded twice as in TFLite (mgc_rescale_fixed), or "once", rounded once (mgc_rescale_once of
+        megcc_integer.h); "" for any other epilogue.
     multiplier, shift: C expressions for channel `c`.
-    narrow: shifts are int8.
+    narrow: the array of shifts has elements of int8, not int32.
     zero: the zero point that is added.
     lower, upper: limits of the result.
     adds_zero_last: the zero point is added after the shift, as it does not fit in 32 bits with the sum's scale.
@@ -46,6 +47,8 @@ class Requantization(Parameters):
         if not self.kind:
             return ""
         multiplier, shift = (text.replace("[c]", f"[{channel}]") for text in (self.multiplier, self.shift))
+        # k adds a half for rounding, and the zero point, before the shift by r: 2^(r - 1) + zero * 2^r, which is
+        # (2 * zero + 1) * 2^(r - 1). mgc_requantize_sum_once works with half of that (simd/dsp_integer.h).
         factor = f"{2 * self.zero + 1} * " * (self.zero != 0 and not self.adds_zero_last)
         return f"""const int32_t m = {multiplier}, r = -({shift});
 const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
@@ -55,7 +58,8 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
         """Stores a sum.
 
         result: the C type of an element of y. pointer, index: C, where the result lies in y. total: C, the sum. joined:
-        the sum is 256 times as large. exists: C, whether the element exists; requantized sums may be stored anyway.
+        the sum is 256 times as large, as that of joined weights is (simd/dsp_integer.h). exists: C, whether the element
+        exists; a requantization stores without this test, which other epilogues need.
         """
         is_fixed = joined and self.kind == "fixed"
         total = f"mgc_div_256({total})" if joined and not is_fixed else total
@@ -92,6 +96,7 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
 
     def function(self, rows: int, narrow: bool) -> str:
         """Returns the name of the function for `rows` rows of sums. narrow: shifts are int8."""
+        # mgc_rescale_positive is exact for positive results only, which suffices if others become the lower limit.
         kind = "positive" if self.kind == "fixed" and self.lower >= self.zero else self.kind
         multipliers = "all" if not self.multiplier.endswith("[c]") else "bytes" if narrow else "each"
         return f"mgc_requantize_sums_{kind}_{multipliers}_{rows}"
@@ -137,6 +142,7 @@ def requantization(site: Site, zeros: tuple[int, int], outputs_first: bool, any_
     if kind == "fixed" and not any_sum and not _is_small(site, zeros, outputs_first):
         return Requantization()
     c_multiplier, c_shift = (_c_factor(site, argument) for argument in rescale.args[1:])
+    # `Requantization.factors` adds zero * 2^r to a scaled sum in 32 bits.
     adds_zero_last = abs(zero) << -int(shift.min()) > 2**29
     return Requantization(kind=kind, multiplier=c_multiplier, shift=c_shift, narrow=_is_int8(site, rescale.args[2]),
                           zero=zero, lower=lower, upper=upper, adds_zero_last=adds_zero_last)
@@ -182,8 +188,8 @@ def _c_factor(site: Site, argument: Expr) -> str:
         return str(int(argument.value))
     assert isinstance(argument, Arg)
     type_ = site.types[site.op.epilogue_start + argument.index - 1]
-    # With one pixel, a per-channel operand is a full operand. With one channel it has one element, like the operands
-    # that share the kernel at -O size.
+    # An operand of one element is read at index 0, one with an element per channel at index c. With one pixel and one
+    # channel it is both: index c, so that at -O size the call shares the kernel of calls with more channels.
     return f"e{argument.index}[{'c' if type_.size != 1 or type_.size == site.y.size else '0'}]"
 
 

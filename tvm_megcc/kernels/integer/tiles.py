@@ -9,6 +9,8 @@ from ...ir.dims import Dim, likely
 from ...target import Isa, Target
 from ..site import Site
 
+# Cycles are rough estimates, which rank tiles (kernels/base.py, `Kernel.cost`).
+
 #: Latency of a sum in steps: with fewer independent sums the CPU waits.
 _LATENCY = 8
 #: Cycles of a tile in addition to its products.
@@ -39,6 +41,7 @@ class Tile:
 
     @property
     def name(self) -> str:
+        """Returns the tile's part of a kernel's name: vectors x heights _ rest. Balanced heights are joined by "e"."""
         between = "e" if self.balanced else "x"
         return f"{self.vectors}x{between.join(map(str, self.heights))}" + f"_{self.rest}" * bool(self.rest)
 
@@ -48,7 +51,8 @@ class Tile:
         length of the reduction. channels: those of a group. may_balance: whether the tile may be `balanced`."""
         isa, needed = site.isa, -(-channels // site.isa.lanes)
         if site.compact or not isinstance(pixels, int):
-            # At -O size, many calls should share a tile.
+            # At -O size, many calls should share a tile. Four vectors leave registers for several pixels if there are
+            # more than 16, or if vectors are groups of them.
             vectors = min(needed, _MAX_VECTORS.get(sums, 4), 4 if isa.registers > 16 or isa.wide else 2)
             height = _tallest(isa, sums, vectors)
             return Tile(vectors, needed % vectors, tuple(dict.fromkeys((height, max(1, height // 2), 1))))
@@ -96,7 +100,11 @@ class Tile:
 
 
 def block(target: Target, tile: Tile, depth: int, channels: int) -> int:
-    """Returns the channels of a task: their weights stay in L2 from pixel to pixel."""
+    """Returns the channels of a task: their weights stay in L2 from pixel to pixel. All channels, if their weights take
+    up to half of it; otherwise as many as a quarter holds, which leaves space for x and y.
+
+    depth: bytes of weights of a channel. channels: those of a group.
+    """
     width = tile.vectors * target.isa.lanes
     if not target.l2 or depth * channels <= target.l2 // 2:
         return -(-channels // width) * width
@@ -107,31 +115,41 @@ def _budget(target: Target, some_channels: bool) -> int:
     """Returns the bytes of x that a task packs: more if it uses the weights of some channels only, so that weights are
     read from memory less often."""
     if not target.l1:
-        return 4 << 10
+        return 4 << 10  # a CPU without caches, where packed x takes RAM
+    # 24 KB: most of an L1 of 32 KB.
     return target.l2 // 8 if some_channels else 24 << 10
 
 
 def _tallest(isa: Isa, sums: str, vectors: int) -> int:
-    """Returns the most pixels of a tile. Registers hold sums, weights, one pixel, and a product before it is added. In
-    assembler they hold all pixels, two weights, four lanes of each sum, and an address for each pixel."""
+    """Returns the most pixels of a tile, whose sums, pixels and weights are in registers.
+
+    In assembler (neon_sums.py) a register holds each pixel, and x9 to x16 the addresses of at most eight. In C one
+    register holds a pixel at a time.
+    """
     if sums == "smull_in_c":
         return 2
     if sums == "pmaddubsw":
+        # One vector of sums a pixel. Three registers: weights, a pixel, and a product before it is added.
         return min(16, isa.registers - 3)
     if sums == "smull":
+        # Four vectors of sums for each vector of channels. Five registers: weights of two channels, waiting products.
         return (isa.registers - 5) // (4 * vectors + 1)
     if sums == "smmla":
+        # Two pixels share a register and, for each vector of channels, two vectors of sums. Two registers: weights.
         return min(8, (isa.registers - 2) // (2 * vectors + 1) * 2)
     if sums == "sdot":
+        # Two registers: weights.
         return min(8, (isa.registers - 2) // (vectors + 1))
     if isa.wide:
         # int8 weights and their int16 form take three quarters of a sum's registers.
         return max(1, (4 * isa.registers - 3 * vectors) // (4 * vectors))
+    # All vectors of weights. Two registers: a pixel, and a product before it is added.
     return min(16, (isa.registers - vectors - 2) // vectors)
 
 
 def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> list[Tile]:
-    """Returns tiles of this width whose heights divide a row as evenly as possible."""
+    """Returns tiles of this width whose heights divide a row as evenly as possible: the fewest tiles, the last of which
+    may be lower; and, if the sums have such kernels, each pair of heights h and h - 1 that covers the row."""
     tallest, rest = _tallest(isa, sums, vectors), needed % vectors
     count = -(-pixels // tallest)
     height = -(-pixels // count)
@@ -152,10 +170,10 @@ def _are_covered(height: int, pixels: int) -> bool:
 def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: int) -> float:
     """Estimates the cycles of a row of pixels over all channels, or of a part that suffices to compare tiles."""
     widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
-    # A vector of four registers takes twice as long as one of two.
-    long = 2 if isa.wide and isa.registers < 16 else 1
+    # RISC-V with registers of 128 bits: a vector of four registers takes twice as long as one of two.
+    product_cycles = 2 if isa.wide and isa.registers < 16 else 1
     # 3: a vector of results is requantized and stored.
-    return sum(_TILE_CYCLES + steps * max(_LATENCY, long * p * v + _loads(isa, sums, p, v)) + 3 * p * v
+    return sum(_TILE_CYCLES + steps * max(_LATENCY, product_cycles * p * v + _loads(isa, sums, p, v)) + 3 * p * v
                for p in tile.per_row(min(likely(pixels), _MAX_PIXELS)) for v in widths)
 
 
@@ -168,6 +186,6 @@ def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
     if sums != "sdot":
         # 0.3: a load of a pixel or of a vector of weights, which overlaps with products.
         return (pixels + vectors) * 0.3
-    # 0.4: the loop and its addresses.
+    # A vector of weights takes 1/4, 1/2 or 1, as so many are loaded at once (`Sdot`). 0.4: the loop and its addresses.
     spare = _ARM_REGISTERS - pixels * (vectors + 1)
     return pixels / 4 + vectors / (4 if spare >= 4 else 2 if spare >= 2 else 1) + 0.4

@@ -11,9 +11,11 @@ from ..microkernel.printer import joined
 def on_arm64(P: int, V: int, depth: int) -> str:
     """Prints the products of P tiles and V vectors of output channels. From v0 on lie tiles, which must be in the first
     16 registers, then weights, then sums."""
-    asm, spare = Assembler(is_volatile=True), 32 - P - P * V
+    asm, spare = Assembler(is_volatile=True), 32 - P - P * V  # registers that neither tiles nor sums take
+    # Vectors of weights that are loaded at once, and registers for weights: for two loads, if there are so many.
     at_once = 4 if spare >= 4 else 2
     count = min(2 * at_once, spare // at_once * at_once)
+    # The first register of sums; the vectors of eight int16 weights that one input channel has.
     sums, loads = P + count, V // 2
 
     def multiply_8(first: bool) -> None:
@@ -43,7 +45,11 @@ def on_arm64(P: int, V: int, depth: int) -> str:
 
 
 def on_armv7(P: int, V: int, depth: int) -> str:
-    """Prints the same for 32-bit Arm: tiles in the first eight double registers, then weights, sums from q8 on."""
+    """Prints the same for 32-bit Arm: tiles in the first eight double registers, then weights, sums from q8 on.
+
+    Operands of the assembler besides x, w and sums: `more`, the groups of eight input channels after the first; and
+    `others`, the bytes from the end of a tile at one position to its begin at the next.
+    """
     asm = Assembler(is_volatile=True)
 
     def multiply_8(first: bool) -> None:

@@ -177,16 +177,20 @@ class DepthwiseBytes(OneFilterAChannel):
         form = PackedForm.of(isa, site.x.dtype, zero)
         int8_weights, adjacent_rows = weight == "int8", s.dilations[0] == 1
         scalar = self._scalar(site, s, weight)
+        # Cores without vectors that have mgc_requantize_sum_ functions (simd/pairs_integer.h).
         if isa.pairs:
             return self._padded_rows(site, s, scalar, weight)
         if isa.lanes == 1:
             return scalar
+        # `RvvRow` moves by strides and dilations with ADDI, which adds at most 2047 bytes: 31 columns of 64 channels.
         if isa.wide and int8_weights and max(s.strides[1], s.dilations[1]) < 32:
             return self._wide(site, s, scalar)
         if isa.dot_product in _DOTS and int8_weights and form.dtype == isa.dot_dtype:
             return self._dot4(site, s, scalar, form)
+        # Any other NEON.
         if isa.requantizing_stores:
             return self._int16(site, s, scalar)
+        # A lane has two or four neighbouring rows of x, so rows of the window must be neighbours.
         if form.dtype == "uint8" and int8_weights and adjacent_rows:
             return self._quads(site, s, scalar, form)
         if isa.int16_step == 2 and adjacent_rows:
@@ -226,19 +230,19 @@ class DepthwiseBytes(OneFilterAChannel):
         """Returns the call for other vectors: sums in float32."""
         lanes, many_registers = site.isa.lanes, site.isa.registers > 16
         in_registers = s.taps <= (25 if many_registers else 4)
-        at_once = max(1, min(8, site.isa.registers - 4 - s.taps * in_registers))
-        params = DepthwiseParameters(**vars(scalar.params), x_short=DTYPES[site.x.dtype].short,
-                                     in_registers=in_registers, pixels_at_once=at_once)
+        params = DepthwiseParameters(
+            **vars(scalar.params), x_short=DTYPES[site.x.dtype].short, in_registers=in_registers,
+            pixels_at_once=_pixels_at_once(site, s.taps if in_registers else 0))
         OW, ROWS = extent_symbols("OW", "ROWS")
         # Scratch, float32: weights [taps][lanes], then padded rows of x [rows][columns][lanes].
-        return _by_strips(scalar, "depthwise", params, _rows(s, lanes, _l2_bytes(site)), lanes,
+        return _by_strips(scalar, "depthwise", params, _rows(s, 4 * lanes, _l2_bytes(site)), lanes,
                           4 * lanes * (s.taps + s.rows_read(ROWS) * s.columns_read(OW)), "strips")
 
     @staticmethod
     def _wide(site: Site, s: Geometry, scalar: Lowered) -> Lowered:
         """Returns the call for vectors that take several registers, in blocks of channels."""
         lanes, w_zero = site.isa.lanes, site.attrs.w_zero
-        # The sums take the longest group of registers, or half of it.
+        # Sums in int32 take a group of eight registers, the longest there is, or half of it with registers of 512 bits.
         block, flip = min(4, site.isa.registers // 4) * lanes, site.x.dtype == "uint8"
         fill = site.attrs.x_zero - 128 * flip
         C, OW, ROWS = extent_symbols("C", "OW", "ROWS")
@@ -249,24 +253,27 @@ class DepthwiseBytes(OneFilterAChannel):
         # Scratch: initial sums int32 [block]; the sums of a row int32 [OW][block]; weights int8 [taps][block]; padded
         # rows of x int8 [rows][columns][block].
         scratch = block * (4 + 4 * OW + s.taps + s.rows_read(ROWS) * s.columns_read(OW))
-        return replace(_by_strips(scalar, "depthwise_wide", params, _rows(s, lanes, _l2_bytes(site)), block, scratch,
+        rows = _rows(s, 4 * lanes, _l2_bytes(site))
+        return replace(_by_strips(scalar, "depthwise_wide", params, rows, block, scratch,
                                   "wide" + "_unpaired" * (int16_taps == 1), operands),
                        operation=_operation(site, s, has_bias))
 
     @staticmethod
     def _pairs(site: Site, s: Geometry, scalar: Lowered, weight_short: str) -> Lowered:
         """Returns the call for instructions that add two int16 products in a lane, of two rows of a column."""
+        # With an odd stride, windows begin with the first or with the second row of a pair, and have weights for each.
         lanes, parities = site.isa.lanes, 1 + s.strides[0] % 2
-        taps = (s.kh + 2) // 2 * s.kw
+        window_pairs = (s.kh + 2) // 2  # pairs of rows of a window that begins with the second row of a pair
+        taps = window_pairs * s.kw
         in_registers = taps <= site.isa.registers // 2
-        at_once = max(1, min(8, site.isa.registers - 4 - taps * in_registers))
-        params = PairsParameters(**vars(scalar.params), x_short=DTYPES[site.x.dtype].short, in_registers=in_registers,
-                                 pixels_at_once=at_once, weight_short=weight_short)
+        params = PairsParameters(
+            **vars(scalar.params), x_short=DTYPES[site.x.dtype].short, in_registers=in_registers,
+            pixels_at_once=_pixels_at_once(site, taps if in_registers else 0), weight_short=weight_short)
         OW, ROWS = extent_symbols("OW", "ROWS")
         # Scratch, int32 of two int16: weights [parities][taps of pairs of rows][lanes], then pairs of padded rows of x
         # [row_pairs][columns][lanes].
         row_pairs = ceildiv((ROWS - 1) * s.strides[0] + s.kh, 2)
-        return _by_strips(scalar, "depthwise_pairs", params, _rows(s, lanes // 2, _l2_bytes(site)), lanes,
+        return _by_strips(scalar, "depthwise_pairs", params, _rows(s, 2 * lanes, _l2_bytes(site)), lanes,
                           4 * lanes * (parities * taps + row_pairs * s.columns_read(OW)), "pairs")
 
     @staticmethod
@@ -277,17 +284,17 @@ class DepthwiseBytes(OneFilterAChannel):
                                  in_registers=many_registers and s.taps <= 9, pixels_at_once=4 if many_registers else 2)
         OW, ROWS = extent_symbols("OW", "ROWS")
         # Scratch, int16: weights [taps][8], then padded rows of x [rows][columns][8].
-        return _by_strips(scalar, "depthwise_int16", params, _rows(s, 4), 8,
+        return _by_strips(scalar, "depthwise_int16", params, _rows(s, 16), 8,
                           16 * (s.taps + s.rows_read(ROWS) * s.columns_read(OW)), "int16")
 
     @staticmethod
     def _dot4(site: Site, s: Geometry, scalar: Lowered, form: PackedForm) -> Lowered:
         """Returns the call for Arm's instructions that add four 8-bit products in a lane, of four rows of a column."""
-        quads = -(-s.rows_read(1) // 4)
-        rows_at_once = (4 * quads - s.rows_read(1)) // s.strides[0] + 1
-        taps = 2 * quads * s.kw * rows_at_once
+        quads, rows_at_once = _quads(s)
+        taps = 2 * quads * s.kw * rows_at_once  # vectors of packed weights
         C, OW = extent_symbols("C", "OW")
         operands = with_sums(site, scalar.inputs, (_OUTPUTS_FIRST, site.attrs.w_zero), form.zero, C)
+        # At most 12 registers of weights, and 8 of sums: two halves of the channels of each output row and pixel.
         params = Dot4Parameters(
             *s.window, bias=len(operands) > 2, unit=site.x.c_type, fill=form.zero, quads=quads,
             rows_at_once=rows_at_once, in_registers=taps <= 12, pixels_at_once=max(1, min(4, 8 // (2 * rows_at_once))),
@@ -300,11 +307,11 @@ class DepthwiseBytes(OneFilterAChannel):
     @staticmethod
     def _quads(site: Site, s: Geometry, scalar: Lowered, form: PackedForm) -> Lowered:
         """Returns the call for such instructions on other CPUs, a vector of channels at a time."""
-        lanes, quads = site.isa.lanes, -(-s.kh // 4)
-        rows_at_once = (4 * quads - s.kh) // s.strides[0] + 1
+        lanes, (quads, rows_at_once) = site.isa.lanes, _quads(s)
         taps = quads * s.kw
         in_registers = taps <= site.isa.registers // 2
-        at_once = max(1, min(8, site.isa.registers - 4 - taps * in_registers) // 4 * 4)
+        # Four pixels or eight, because a store takes four.
+        at_once = max(1, _pixels_at_once(site, taps if in_registers else 0) // 4 * 4)
         C, OW = extent_symbols("C", "OW")
         operands = with_sums(site, scalar.inputs, (_OUTPUTS_FIRST, site.attrs.w_zero), form.zero, C)
         params = QuadsParameters(
@@ -316,20 +323,22 @@ class DepthwiseBytes(OneFilterAChannel):
                           4 * lanes * (rows_at_once * taps + quads * s.columns_read(OW)), "quads", operands)
 
     def cost(self, site: Site) -> float:
-        s = Geometry.of(site)
-        # For each vector of outputs, or each output: cycles of a tap, and of the requantization and the store.
-        if site.isa.requantizing_stores and site.isa.dot_product not in _DOTS:
-            return PACKING_CALL + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 2.5 + 16)
-        if site.isa.dot_product in _DOTS:
-            return PACKING_CALL + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 0.7 + 10)
-        if site.isa.pairs:
-            return PACKING_CALL + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 3 + 25)
-        slow = site.isa.dsp or site.isa.helium
-        tap = 8.0 if slow else 1.2  # slow: bounds of each tap are checked, or registers are few
-        return CALL + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * tap + 8)
+        s, isa = Geometry.of(site), site.isa
+        # The outputs that are computed together; for each vector of them, the cycles of a tap, and those of the
+        # requantization and the store.
+        call, lanes, tap, store = CALL, isa.lanes, 1.2, 8
+        if isa.dot_product in _DOTS:
+            call, lanes, tap, store = PACKING_CALL, 8, 0.7, 10
+        elif isa.requantizing_stores:
+            call, lanes, tap, store = PACKING_CALL, 8, 2.5, 16
+        elif isa.pairs:
+            call, lanes, tap, store = PACKING_CALL, 1, 3, 25
+        elif isa.dsp or isa.helium:
+            tap = 8.0  # bounds of each tap are checked, or registers are few
+        return call + product((s.n, ceildiv(s.g, lanes), s.oh, s.ow)) * (s.taps * tap + store)
 
 
-#: The pixels of 16 channels in a task.
+#: The pixels of a task that packs its rows anew for each few output rows.
 _TASK_PIXELS = 1024
 
 #: Bytes of packed rows that a task reads repeatedly; more where L2 is large.
@@ -356,10 +365,24 @@ def _l2_bytes(site: Site) -> int:
     return max(_STRIP_BYTES, site.target.l2 // 8)
 
 
-def _rows(s: Geometry, lanes: int, strip_bytes: int = _STRIP_BYTES) -> int:
-    """Returns the output rows of a task: its packed rows stay in a cache, and few rows are packed by two tasks."""
+def _pixels_at_once(site: Site, weight_registers: int) -> int:
+    """Returns the pixels of a tile, at most eight: their sums take the registers besides those of weights, and four for
+    x and operands of the epilogue."""
+    return max(1, min(8, site.isa.registers - 4 - weight_registers))
+
+
+def _quads(s: Geometry) -> tuple[int, int]:
+    """Returns (groups of four packed rows that a window needs, output rows whose windows lie in these groups)."""
+    window_rows = s.rows_read(1)
+    quads = -(-window_rows // 4)
+    return quads, (4 * quads - window_rows) // s.strides[0] + 1
+
+
+def _rows(s: Geometry, column_bytes: int, strip_bytes: int = _STRIP_BYTES) -> int:
+    """Returns the output rows of a task: its packed rows stay in a cache, and few rows are packed by two tasks.
+    column_bytes: those of a packed column of a row."""
     columns = likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]
-    packed_rows = strip_bytes // (4 * lanes * columns)
+    packed_rows = strip_bytes // (column_bytes * columns)
     return max(1, min(likely(s.oh), (packed_rows - s.kh * s.dilations[0]) // s.strides[0]))
 
 

@@ -50,21 +50,28 @@ class VectorTile:
     def weights(self, rows: int) -> str:
         """Declares the weights, if they stay in registers. rows: the number of packed rows that a window reads."""
         c, products = Printer(), self.products
-        c(*(f"const {products.vector} w{k} = {products.load}({self.taps} + {k * self.lanes});"
-            for k in range(rows * self.params.kw * self.params.in_registers)))
+        if self.params.in_registers:
+            c(*(f"const {products.vector} w{k} = {products.load}({self.taps} + {k * self.lanes});"
+                for k in range(rows * self.params.kw)))
         return c.text
 
     def row(self, rows: int, dilation: int = 1) -> str:
-        """Prints the loops over the pixels of a row, from ow on. A vector has `n` channels."""
+        """Prints the loops over the pixels of a row, from ow on. rows: as for `weights`. dilation: packed rows from one
+        of them to the next."""
         c, L, P, known = Printer(), self.lanes, self.params.pixels_at_once, self.scope.known
-        loops = [(P, "", f"for (; n == {L} && ow + {P} <= OW; ow += {P})")] * (known.C is None or known.C >= L)
+        # (pixels of a tile, C for its channels, head of the loop), the widest tiles first. "": a full vector.
+        loops = []
+        if known.C is None or known.C >= L:
+            loops.append((P, "", f"for (; n == {L} && ow + {P} <= OW; ow += {P})"))
+        # A last vector of n channels, if there is known to be one. Quads compute its pixels one by one.
         if known.C is not None and known.C % L and self.products != QUADS:
             loops.append((P, "n", f"for (; ow + {P} <= OW; ow += {P})"))
-        for pixels, n, head in [*loops, (1, "n", "for (; ow < OW; ow++)")]:
+        loops.append((1, "n", "for (; ow < OW; ow++)"))
+        for pixels, n, head in loops:
             with c.block(head):
                 self.pixels(c, pixels, n, rows, dilation)
                 c(f"from += {pixels * self.params.sw * L};",
-                  "y_index += C;" if head.endswith("ow++)") else f"y_index += {pixels} * (ptrdiff_t)C;")
+                  "y_index += C;" if pixels == 1 else f"y_index += {pixels} * (ptrdiff_t)C;")
         return c.text
 
     def pixels(self, c: Printer, P: int, n: str, rows: int, dilation: int) -> None:
@@ -209,6 +216,7 @@ class RvvRow:
 
     def sums(self) -> str:
         """Prints the assembler that computes the sums of a row and stores them."""
+        # Labels: 1 pixels, 2 rows of the window, 3 columns of the window.
         params, asm, B = self.params, Assembler(is_volatile=True), self.params.block
         kw, taps, int16_taps = params.kw, self.taps, params.int16_taps
         right, skip, load = f"addi %[x], %[x], {params.dw * B}", "add %[x], %[x], %[skip]", f"addi %[w], %[w], {B}"

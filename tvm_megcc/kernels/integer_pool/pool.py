@@ -67,7 +67,7 @@ class SumPoolBytes(PoolBytes):
 
     def lower(self, site: Site) -> Lowered:
         x, zero = site.x, site.attrs.x_zero
-        params = WindowPoolBytesParameters(*_window(site), x.c_type, "", DTYPES[x.dtype].short, zero)
+        params = WindowPoolBytesParameters(*_window(site), unit=x.c_type, x_short=DTYPES[x.dtype].short, x_zero=zero)
         return self.call(site, "sum_pool", params, f"_{x.dtype}{zero_name(zero)}")
 
     def cost(self, site: Site) -> float:
@@ -82,12 +82,11 @@ class MaxPoolBytes(PoolBytes):
 
     def lower(self, site: Site) -> Lowered:
         minimum = "INT8_MIN" if site.x.dtype == "int8" else "0"
-        params = WindowPoolBytesParameters(*_window(site), site.x.c_type, minimum)
+        params = WindowPoolBytesParameters(*_window(site), unit=site.x.c_type, minimum=minimum)
         return self.call(site, "max_pool", params, f"_{site.x.dtype}")
 
     def cost(self, site: Site) -> float:
-        # 1 for each tap and 2 for the store of a vector, which has more than twice as many bytes as one of floats has
-        # elements.
+        # For each vector: 1 for each tap, 2 for the store. A vector has bytes, more than twice as many as floats.
         return CALL + site.y.size * (product(site.attrs.kernel) + 2.0) / (2 * site.isa.lanes)
 
 
@@ -128,7 +127,8 @@ class ReduceSumBytes(Kernel):
         assert around_axis is not None
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
         across = around_axis[2] != 1
-        params = ReduceSumParameters(site.x.c_type, DTYPES[site.x.dtype].short, site.attrs.x_zero, across)
+        params = ReduceSumParameters(unit=site.x.c_type, x_short=DTYPES[site.x.dtype].short,
+                                     x_zero=site.attrs.x_zero, across=across)
         return Lowered("integer_pool/reduce_sum", params, dict(zip(("OUTER", "N", "INNER"), around_axis, strict=True)),
                        (Operand("x", 0, outer * n * inner),), (Operand("y", 0, outer * inner),),
                        outer * ceildiv(inner, site.isa.lanes) if across else outer * inner,

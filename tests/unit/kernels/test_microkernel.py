@@ -14,7 +14,7 @@ from tvm_megcc.codegen.c_source.render import render_kernel
 from tvm_megcc.kernels.microkernel.assembler import Assembler, asm_inout, asm_input, asm_output, registers
 from tvm_megcc.kernels.microkernel.panel_tile import PanelTile
 from tvm_megcc.kernels.microkernel.printer import Printer
-from tvm_megcc.kernels.microkernel.tile import Multiply, Tile, per, rest_of
+from tvm_megcc.kernels.microkernel.tile import Multiply, Tile, quotient, remainder
 from tvm_megcc.kernels.microkernel.window import Taps
 from tvm_megcc.kernels.tiling import Tiling
 from tvm_megcc.ops.base import OPERATORS
@@ -84,7 +84,7 @@ def test_the_shape_of_a_tile():
     assert sorted(v for _, vectors in tile.types for v in vectors) == [first for first, _ in tile.parts]
     assert tile.rows() == 16 and tile.rows(3) == 48
     assert [Tile(Tiling.of(TARGETS["c"].isa), 1, 1, None).rows(n) for n in (1, 2)] == ["width", "2 * width"]
-    assert (per(21, 4), rest_of(21, 4), per("n", 4), rest_of("n", 4)) == (5, 1, "n / 4", "n % 4")
+    assert (quotient(21, 4), remainder(21, 4), quotient("n", 4), remainder("n", 4)) == (5, 1, "n / 4", "n % 4")
 
 
 def test_both_branches_of_an_if():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..microkernel.printer import Printer, joined, offset
-from ..microkernel.tile import Count, Multiply, Tile, per, rest_of, times
+from ..microkernel.tile import Count, Multiply, Tile, quotient, remainder, times
 from ..microkernel.window import Window
 from ..packing import BLOCK
 from ..parameters import Scope
@@ -78,10 +78,10 @@ class Reduction:
         if self.tiling.assembler and self.x_layout == "nchwc" and self.stride == 1 and width \
                 and all(count >= 4 for count in counts) and NeonLanes.covers(V, width):
             even = all(count // 4 % 2 == 0 for count in counts)
-            c(NeonLanes.sums(tile.pixels, V, width, steps=per(n, 4), even=even, plane="plane", start=start,
+            c(NeonLanes.sums(tile.pixels, V, width, steps=quotient(n, 4), even=even, plane="plane", start=start,
                              stride=stride and f"4 * ({stride})"))
             if any(count % 4 for count in counts):
-                with c.block(f"for (int32_t k = 0; k < {rest_of(n, 4)}; k++, w += {width})"):
+                with c.block(f"for (int32_t k = 0; k < {remainder(n, 4)}; k++, w += {width})"):
                     self.step(c, tile, 0, "(xk + k)")
             return c.text
         self.begin(c, tile, start, stride)
@@ -112,7 +112,8 @@ class Reduction:
             with c.block(f"{self.loop} (int32_t k = 0; k < {n}; k++, {x}, w += {tile.rows()})"):
                 self.step(c, tile, 0, "xk")
             return
-        vector_steps, rest, move = per(n, self.isa.lanes), rest_of(n, self.isa.lanes), f"xk += {self.next_vector}"
+        vector_steps, rest = quotient(n, self.isa.lanes), remainder(n, self.isa.lanes)
+        move = f"xk += {self.next_vector}"
         if vector_steps:
             with c.block(f"for (int32_t s = 0; s < {vector_steps}; s++, {move})" if vector_steps != 1 else ""):
                 self.vector(c, tile)

@@ -48,7 +48,8 @@ def pack_zeros(offset: np.ndarray, scale: np.ndarray, width: int) -> np.ndarray:
 
 
 def panel_width(isa: Isa, columns: int) -> int:
-    """Returns the columns of a panel of weights for products of floats."""
+    """Returns the columns of a panel of weights for products of floats: two vectors, or four columns without vectors,
+    but no more than hold the columns of the product."""
     return min(2 if isa.lanes > 1 else 4, -(-columns // isa.lanes)) * isa.lanes
 
 
@@ -104,17 +105,19 @@ class NBitsMatMul(Kernel):
     constants = (1, 2, 3, 4)
 
     def lower(self, site: Site) -> Lowered:
-        isa, attrs, (columns, _) = site.isa, site.attrs, site.inputs[1].shape
+        isa, attrs, columns = site.isa, site.attrs, site.inputs[1].shape[0]
         width = panel_width(isa, columns)
         vectors, rows = width // isa.lanes, 4 if isa.registers > 16 else 2
         M, K, N = extent_symbols("M", "K", "N")
         extents = {"M": product(site.y.shape[:-1]), "K": site.x.shape[-1], "N": columns}
-        panels, blocks = ceildiv(N, width) * width, ceildiv(K, attrs.block)
-        offset, bias = offset_kind(site, 2, 3), site.has(4)
-        weights = panel_operands(offset, width, panels * ceildiv(K * attrs.bits, 8), panels * blocks)
+        stored_columns, blocks = ceildiv(N, width) * width, ceildiv(K, attrs.block)
+        offset, bias = offset_kind(site, scale=2, offset=3), site.has(4)
+        weights = panel_operands(offset, width, weight_bytes=stored_columns * ceildiv(K * attrs.bits, 8),
+                                 scales=stored_columns * blocks)
         operands = present(site, Operand("a", 0, M * K), *weights, Operand("bias", 4, N))
-        return Lowered("matmul/nbits", NBitsParameters(attrs.bits, attrs.block, offset, bias, vectors, rows), extents,
-                       operands, (Operand("y", 0, M * N),), ceildiv(N, width),
+        parameters = NBitsParameters(
+            bits=attrs.bits, block=attrs.block, offset=offset, bias=bias, vectors=vectors, rows=rows)
+        return Lowered("matmul/nbits", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
                        f"matmul_{attrs.bits}bits_{attrs.block}" + f"_{offset}" * bool(offset) + "_bias" * bias,
                        f"{self.name}_{vectors}v", channels=N)
 
@@ -185,17 +188,20 @@ class Stream:
     def of(site: Site, w: int) -> Stream:
         """Returns the stream of the operands w, w + 1 (scales) and w + 2 (offsets) of an operator."""
         isa, attrs, columns = site.isa, site.attrs, site.inputs[w].shape[0]
+        # A vector of weights has eight elements of each column for SMMLA, otherwise four (megcc_blocks.h). Without
+        # vectors, a byte holds one element of each half of a part.
         part = min(attrs.block, BLOCK)
         group = part // 2 if isa.lanes == 1 else 8 if isa.dot_product == "smmla" else 4
         # Without vectors, uint8 zero points would misalign the floats after them, which some CPUs cannot load.
-        offset = offset_kind(site, w + 1, w + 2)
+        offset = offset_kind(site, scale=w + 1, offset=w + 2)
         offset = "real" if offset and isa.lanes == 1 else offset
-        floats = [site.values.get(index) for index in ((w + 1, w + 2) if offset == "real" else (w + 1,))]
+        stored_floats = [site.values.get(index) for index in ((w + 1, w + 2) if offset == "real" else (w + 1,))]
         return Stream(
             bits=attrs.bits, block=attrs.block, depth=attrs.depth,
             padded=round_up(attrs.depth, activation_multiple(attrs.block)),
             width=min(_tile(isa)[0], -(-columns // isa.lanes)) * isa.lanes, group=group,
-            float16_scales=all(array is not None and _fits_float16(array) for array in floats), offset=offset,
+            float16_scales=all(array is not None and _fits_float16(array) for array in stored_floats),
+            offset=offset,
             flipped=attrs.bits == 8 and isa.lanes > 1 and isa.dot_dtype != "uint8")
 
     @property

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Dots:
     """Dot products of sixteen elements of x with sixteen elements of each column, which are four vectors `q{v}_0` to
-    `q{v}_3`. rows: rows of x that an instruction multiplies, 1 or 2 (SMMLA). bits: of a weight, 4 or 8."""
+    `q{v}_3`. rows: rows of x that an instruction multiplies, 1 or 2 (SMMLA). bits: of a weight, 4 or 8. The functions
+    mgc_dots_ are those of megcc_blocks.h. Two rows that SMMLA multiplies have one variable for their sums.
+    """
 
     rows: int
     bits: int
@@ -101,6 +103,7 @@ class NBitsInt8Tile(PanelTile):
             if self.reads_sums:
                 c(f"const int32_t sum{row} = x_sum[{f'{row} * (ptrdiff_t)(K / {p.part})' if row else 0}];")
             if not p.block_sums:
+                # If a block is shorter than the 32 elements that share a scale of x, several blocks read the same one.
                 terms = [f"{row} * (ptrdiff_t)(K / 32)"] * (row > 0) + ["k / 32"] * (p.part < 32)
                 c(f"const float scale{row} = x_scale[{' + '.join(terms) or 0}];")
         return c.text
@@ -126,17 +129,25 @@ class NBitsInt8Tile(PanelTile):
         for row in range(P):
             with c.block(""):
                 if not p.block_sums:
+                    # f: the scale of x; t: the sum of x as float, by which offsets are multiplied.
                     t = f", t = mgc_set1(scale{row} * (float)sum{row})" if p.offset else ""
                     c(f"const mgc_v f = mgc_set1(scale{row}){t};")
                 for v in self.vectors:
-                    scale, y, total = f"s{v}" if p.block_sums else f"(f * s{v})", f"y{row}_{v}", dots.total(row, v)
-                    c(f"t{row}_{v} = mgc_iadd(t{row}_{v}, {total});" if self.has_totals else
-                      f"{y} = {y} + mgc_to_float({total}) * {scale};", *[f"{y} = {y} + t * o{v};"] * bool(p.offset))
+                    y, total = f"y{row}_{v}", dots.total(row, v)
+                    scale = f"s{v}" if p.block_sums else f"(f * s{v})"
+                    if self.has_totals:
+                        c(f"t{row}_{v} = mgc_iadd(t{row}_{v}, {total});")
+                    else:
+                        c(f"{y} = {y} + mgc_to_float({total}) * {scale};")
+                    if p.offset:
+                        c(f"{y} = {y} + t * o{v};")
         return c.text
 
     def elements(self, c: Printer, v: int, first: int) -> None:
         """Declares the four 8-bit vectors of sixteen elements of each column of vector v. first: bytes from w to the
         elements of the first column of the panel."""
+        # The stream has groups of elements of all columns of the panel, one after the other: `stride` bytes from one to
+        # the next. A group of eight elements of four columns is two vectors of 16 bytes.
         group = 8 if self.p.pairs else 4
         stride, first = self.width * group, first + v * self.lanes * group
         if self.p.bits == 8:

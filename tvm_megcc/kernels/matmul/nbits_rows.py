@@ -46,19 +46,21 @@ class NBitsRowsGather(Kernel):
         attrs, indices, columns = site.attrs, site.inputs[0], site.inputs[1].shape[0]
         COUNT, D, N = extent_symbols("COUNT", "D", "N")
         extents = {"COUNT": indices.size, "D": attrs.depth, "N": columns}
+        # The weights are packed as for the product that they are tied to, with which they are stored once.
         if attrs.tied == "matmul_nbits_int8":
             stream = Stream.of(site, 1)
             K, extents["K"] = extent_symbols("K")[0], stream.padded
             parameters = NBitsRowsParameters(
-                attrs.bits, attrs.block, stream.offset, stream.width, stream=True, group=stream.group,
-                float16_scales=stream.float16_scales, flipped=stream.flipped)
+                bits=attrs.bits, block=attrs.block, offset=stream.offset, width=stream.width, stream=True,
+                group=stream.group, float16_scales=stream.float16_scales, flipped=stream.flipped)
             weights = (stream.operand(1, N, K),)
         else:
-            offset = offset_kind(site, 2, 3)
+            offset = offset_kind(site, scale=2, offset=3)
             width = panel_width(site.isa, columns) if attrs.tied else 1
-            parameters = NBitsRowsParameters(attrs.bits, attrs.block, offset, width)
-            rows = ceildiv(N, width) * width
-            weights = panel_operands(offset, width, rows * ceildiv(D * attrs.bits, 8), rows * ceildiv(D, attrs.block))
+            parameters = NBitsRowsParameters(bits=attrs.bits, block=attrs.block, offset=offset, width=width)
+            stored_rows = ceildiv(N, width) * width
+            weights = panel_operands(offset, width, weight_bytes=stored_rows * ceildiv(D * attrs.bits, 8),
+                                     scales=stored_rows * ceildiv(D, attrs.block))
         suffix = f"_{parameters.offset}" * bool(parameters.offset) + "_half" * parameters.float16_scales
         return Lowered("matmul/nbits_rows", parameters, extents, present(site, Operand("index", 0, COUNT), *weights),
                        (Operand("y", 0, COUNT * D),), COUNT,

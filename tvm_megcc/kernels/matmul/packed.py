@@ -58,26 +58,31 @@ class PackedMatMul(Tiled):
         vectors = tiling.best_vectors(row, columns)
         block, packer_block = grid.packed_block(columns, site.compact)
         cache_block = None
-        if tiling.hoists_loads and row is not None and row > tiling.max_pixels(vectors) and not site.compact:
+        # A block of weights that stays in L1 gains if several tiles of a row use it. Only the kernels for V8 loop over
+        # such blocks here (docs/web.md).
+        has_several_tiles = row is not None and row > tiling.max_pixels(vectors)
+        if tiling.hoists_loads and has_several_tiles and not site.compact:
             cache_block = CacheBlock.of(depth, vectors * lanes, row, site.target)
         N, IC, IH, IW, OC, OH, OW, CHUNKS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
+        # The kernel addresses x by IH and IW, and reads OH rows of OW pixels; here they are equal.
         operands = present(
             site, Operand("x", 0, N * dim_max(IH, OH) * dim_max(IW, OW) * IC),
             Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packer_block)),
             Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
+        parameters = DirectParameters(
+            *POINT, bias=site.has(2), tiling=tiling, x_layout="nhwc", y_layout="nhwc", block=block,
+            cache_block=cache_block)
         # Scratch, with a cache block of some input channels: the sums of a row between blocks (blocking.py).
         return Lowered(
-            "conv2d/direct", DirectParameters(*POINT, site.has(2), tiling, "nhwc", "nhwc", block,
-                                              cache_block=cache_block),
-            extents, operands, (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
+            "conv2d/direct", parameters, extents, operands, (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
             "matmul" + "_bias" * site.has(2), self.label, channels=round_up(OC, lanes),
             scratch=cache_block.partial_sum_bytes(depth, row) if cache_block else 0)
 
     def other_tiles(self, site):
         rows, _, columns = _sizes(site)
         if isinstance(rows, int):
-            grid = PackedMatMul()._task_grid(site)
+            grid = PackedMatMul()._task_grid(site)  # with the default tile, whatever this one is
             yield from map(type(self), grid.tiling.other_widths(grid.pixels, columns))
 
     def cost(self, site):
@@ -115,7 +120,8 @@ class PanelParameters(ProductParameters):
     depth: int
 
     def microkernel(self, scope: Scope) -> PanelTile:
-        return PanelTile(self.vectors, scope, Multiply(scope.float * scope.isa.helium))
+        # Helium multiplies vectors by an element in a general register.
+        return PanelTile(self.vectors, scope, Multiply(scope.float if scope.isa.helium else ""))
 
 
 class PanelMatMul(Kernel):
@@ -146,6 +152,7 @@ class PanelMatMul(Kernel):
         batch_axes = tuple((has_a, has_b) for _, has_a, has_b in batch)
         operation = "matmul" + "_ta" * trans_a + "_tb" * trans_b + "_bias" * bias
         if batch_axes:
+            # An axis of both operands, of the left one or of the right one.
             operation += "_batch" + "".join({(True, True): "b", (True, False): "l", (False, True): "r"}[axis]
                                             for axis in batch_axes)
         # Scratch: _PANEL_ROWS rows of the panel, float32 [512][columns of the panel].
@@ -246,8 +253,9 @@ class ScalarMatMul(PanelMatMul):
     def lower(self, site):
         lowered = super().lower(site)
         panel: PanelParameters = lowered.params
-        params = ScalarParameters(panel.trans_a, panel.trans_b, panel.bias, panel.batch, site.x.c_type,
-                                  site.x.c_unsigned, site.x.dtype == "float64")
+        params = ScalarParameters(
+            trans_a=panel.trans_a, trans_b=panel.trans_b, bias=panel.bias, batch=panel.batch, unit=site.x.c_type,
+            unsigned=site.x.c_unsigned, is_float=site.x.dtype == "float64")
         rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(panel.batch)))))
         # The template copies no panel, so it needs no scratch.
         return replace(lowered, template="matmul/scalar", params=params, tasks=rows, algorithm="scalar", scratch=0)

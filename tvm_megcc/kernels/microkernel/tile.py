@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
-from ..tiling import Tiling
+from ..tiling import BLOCK, Tiling
 
 #: A number, or C for one that is known at run time only.
 Count = int | str
 
 
-def per(count: Count, size: int) -> Count:
+def quotient(count: Count, size: int) -> Count:
     """Returns the number of whole parts of `size`."""
     return count // size if isinstance(count, int) else f"{count} / {size}"
 
 
-def rest_of(count: Count, size: int) -> Count:
+def remainder(count: Count, size: int) -> Count:
     """Returns the remainder of the division by `size`."""
     return count % size if isinstance(count, int) else f"{count} % {size}"
 
@@ -67,7 +67,7 @@ class Multiply:
 class Tile:
     """The shape of a tile: sums of `pixels` pixels x `vectors` vectors of output channels.
 
-    width: channels in a block of packed weights; None: known at run time.
+    width: channels in a block of packed weights, usually `BLOCK`; None: known at run time.
     parts: (first vector, Vectors) of the groups of vectors that one instruction takes.
     types: each distinct `Vectors` of the parts, with the first vectors of its groups.
     accumulators: (pixel, vector) of each sum.
@@ -75,8 +75,8 @@ class Tile:
 
     def __init__(self, tiling: Tiling, pixels: int, vectors: int, width: int | None):
         self.pixels, self.vectors, self.width = pixels, vectors, width
-        self.name = f"tile_{pixels}x{vectors}" + (f"_w{width}" if width not in (None, 16) else "")
-        self.parts = [(first, Vectors(count)) for first, count in tiling.parts(vectors, width or 16)]
+        self.name = f"tile_{pixels}x{vectors}" + (f"_w{width}" if width not in (None, BLOCK) else "")
+        self.parts = [(first, Vectors(count)) for first, count in tiling.parts(vectors, width or BLOCK)]
         self.types = [(Vectors(count), [first for first, part in self.parts if part.count == count])
                       for count in sorted({part.count for _, part in self.parts})]
         self.accumulators = list(product(range(pixels), range(vectors)))

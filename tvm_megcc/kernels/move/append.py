@@ -17,7 +17,7 @@ from .copies import copy_cost
 class CacheParameters(UnitParameters):
     """Parameters of `append.c.j2` and `widen.c.j2`.
 
-    cache: the dtype of the cache, if rows of float32 are converted to it; "" if elements are only copied.
+    cache: the dtype of the cache, if float32 is converted to it or from it; "" if elements are only copied.
     """
 
     cache: str
@@ -36,14 +36,18 @@ class AppendRows(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         x, rows, _ = site.inputs
-        axis, converted_to = site.attrs.axis, x.dtype if x.dtype != rows.dtype else ""
+        axis = site.attrs.axis
+        converted_to = x.dtype if x.dtype != rows.dtype else ""
         extents = {"OUTER": product(x.shape[:axis]), "CAPACITY": x.shape[axis], "COUNT": rows.shape[axis]}
         if converted_to == "int8":
             extents |= {"GROUPS": product(rows.shape[axis + 1:-1]), "RUN": rows.shape[-1]}
         else:
             extents |= {"RUN": product(rows.shape[axis + 1:])}
         outer, capacity, count, *row = extent_symbols(*extents)
-        stored_row = row[0] * (row[1] + SCALE) if converted_to == "int8" else row[0]
+        stored_row = product(row)
+        if converted_to == "int8":
+            groups, run = row
+            stored_row = groups * (run + SCALE)  # each group of a row has its scale after it
         operands = (Operand("x", 0, outer * capacity * stored_row), Operand("rows", 1, outer * count * product(row)),
                     Operand("start", 2, 1))
         return Lowered("move/append", CacheParameters(x.c_type, converted_to), extents, operands,

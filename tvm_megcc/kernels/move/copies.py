@@ -14,8 +14,8 @@ from ..parameters import UnitParameters
 from ..sharing import MIN_TASKS
 from ..site import Site
 
+#: About how many elements a task copies.
 CHUNK = 2048
-"""About how many elements a task copies."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,10 @@ class ConcatRuns(Kernel):
         extents: dict[str, Dim] = {"OUTER": split_at(site.y, site.attrs.axis)[0]}
         extents.update((f"RUN{index}", product(split_at(type_, site.attrs.axis)[1:]))
                        for index, type_ in enumerate(site.inputs))
-        # A few long rows are split, so that threads can share them.
+        # A few long rows are split, so that threads can share them; at -O size more calls share a kernel without.
         size, rows = site.y.size, extents["OUTER"]
-        parts = max(1, MIN_TASKS // rows) if isinstance(size, int) and size >= self.LARGE and not site.compact else 1
+        is_large = isinstance(size, int) and size >= self.LARGE
+        parts = max(1, MIN_TASKS // rows) if is_large and not site.compact else 1
         outer, *runs = extent_symbols(*extents)
         names = tuple(f"x{index}" for index in range(len(site.inputs)))
         return Lowered("move/concat", ConcatParameters(site.y.c_type, names, parts), extents,
@@ -105,20 +106,24 @@ class PadRows(Kernel):
         return None
 
     def lower(self, site: Site) -> Lowered:
+        # Axes in memory as (extent, elements of padding before it, after it). Neighbours without padding become one.
         axes: list[tuple[Dim, Dim, Dim]] = []
         for axis, part, extent in memory_axes(site.x):
+            # A blocked axis, of which `part` is the blocks or the lanes, has no padding (`layouts`).
             begin, end = (0, 0) if part else (site.attrs.before[axis], site.attrs.after[axis])
             if axes and begin == end == 0 and axes[-1][1:] == (0, 0):
                 axes[-1] = (axes[-1][0] * extent, 0, 0)
             else:
                 axes.append((extent, begin, end))
+        # Without padding, the last axis is the run that is copied for an element.
         inner = axes.pop()[0] if len(axes) > 1 and axes[-1][1:] == (0, 0) else 1
         extents: dict[str, Dim] = {"RUN": inner}
         for index, (extent, begin, end) in enumerate(axes):
             extents[f"X{index}"], extents[f"B{index}"], extents[f"Y{index}"] = extent, begin, begin + extent + end
         run = Symbol("RUN")
         x = [Symbol(f"X{index}") for index in range(len(axes))]
-        y = [Symbol(f"Y{index}") for index in range(len(axes))]  # products of sums would have up to 3^5 terms
+        # Symbols of their own: products of the sums begin + extent + end would have up to 3^5 terms.
+        y = [Symbol(f"Y{index}") for index in range(len(axes))]
         mode, value = site.attrs.mode, ""
         operation = f"pad_{mode}{len(axes)}"
         if mode == "constant":

@@ -51,7 +51,8 @@ def indexed_extents(site: Site) -> tuple[dict[str, Dim], tuple[Dim, ...], tuple[
     """Returns the extents X0, X1, … of the first operand and I0, I1, … of the indices, which have the same rank, the
     symbols of both, and the axis that is indexed.
 
-    Neighbouring axes are merged, except the indexed one, where the inner axis has the same extent in both tensors.
+    Neighbouring axes, neither of which is indexed, become one axis if the inner one has the same extent in both
+    tensors.
     """
     x, indices = site.inputs[:2]
     indexed, axes, merged_axis = site.attrs.axis % x.rank, [], 0

@@ -28,7 +28,7 @@ class CombineParameters(UnitParameters):
     unsigned: the C type in which integers are added, so that they wrap.
     """
 
-    combine: str = field(repr=False)
+    combine: str = field(repr=False)  # its C is in the generated file anyway
     unsigned: str
 
 
@@ -51,17 +51,18 @@ class ScatterKernel(Kernel):
     """The base class. Copies the tensor, unless it is updated in place, and writes the updates in order."""
 
     def refuse(self, site: Site):
+        # A dtype with a carrier, such as float16, is computed in another one (ir/types.py).
         has_no_arithmetic = bool(DTYPES[site.x.dtype].carrier) or site.x.dtype == "bool"
         return f"no arithmetic on {site.x.dtype}" if site.attrs.reduction != "none" and has_no_arithmetic else None
 
     @staticmethod
-    def combine_parameters(site: Site) -> tuple[str, str, str]:
-        """Returns the values of `CombineParameters`."""
+    def combine_parameters(site: Site) -> CombineParameters:
+        """Returns the parameters that the kernels share."""
         x, reduction = site.x, site.attrs.reduction
         # Integers wrap, which C defines for unsigned numbers only, so they have expressions of their own.
         reduces_integers = reduction != "none" and not x.dtype.startswith("float")
         combine = INTEGER_REDUCERS[_REDUCERS[reduction]].combine if reduces_integers else REDUCTIONS[reduction][0]
-        return x.c_type, combine, x.c_unsigned
+        return CombineParameters(unit=x.c_type, combine=combine, unsigned=x.c_unsigned)
 
     def call(self, site: Site, template: str, params: CombineParameters, extents: Mapping[str, Dim],
              sizes: tuple[Dim, Dim, Dim], tasks: Dim, suffix: str) -> Lowered:
@@ -89,7 +90,7 @@ class ScatterElements(ScatterKernel):
     def lower(self, site: Site) -> Lowered:
         extents, x_extents, index_extents, axis = indexed_extents(site)
         size, rank = product(index_extents), len(x_extents)
-        params = ElementParameters(*self.combine_parameters(site), axis, rank)
+        params = ElementParameters(**vars(self.combine_parameters(site)), axis=axis, rank=rank)
         return self.call(site, "move/scatter_elements", params, extents, (product(x_extents), size, size),
                          product(x_extents[:axis]), f"axis{axis}of{rank}")
 
@@ -106,5 +107,6 @@ class ScatterPoints(ScatterKernel):
         extents = {f"X{i}": x.shape[i] for i in range(depth)}
         extents.update(COUNT=product(indices.shape[:-1]), RUN=product(x.shape[depth:]))
         *axes, count, run = extent_symbols(*extents)
-        return self.call(site, "move/scatter_points", PointParameters(*self.combine_parameters(site), depth), extents,
+        params = PointParameters(**vars(self.combine_parameters(site)), depth=depth)
+        return self.call(site, "move/scatter_points", params, extents,
                          (product(axes) * run, count * depth, count * run), 1, f"depth{depth}")

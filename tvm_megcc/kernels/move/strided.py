@@ -100,12 +100,15 @@ class Strided(Kernel):
             tasks = ceildiv(d[0], CHUNK)
         else:
             columns = strided_axes[-1].extent
+            # If the length of a row is unknown, 16 rows: as many as a task has of rows of 128 elements.
             extents["ROWS"] = max(1, CHUNK // columns) if isinstance(columns, int) and columns else 16
             tasks = product(d[:-2]) * ceildiv(d[-2], Symbol("ROWS"))
+        # The elements up to the last one that is read.
         size = Symbol("BASE") + 1 + sum(((extent - 1) * stride for extent, stride in zip(d, s, strict=True)), start=0)
         backwards = tuple(axis.backwards for axis in strided_axes)
         params = StridedParameters(
             unit=site.x.c_type, axes=len(strided_axes), backwards=backwards, run=unit_stride, chunk=CHUNK)
+        # For the name of the kernel: "b" for an axis that is read backwards, else "a"; "1" if the last is contiguous.
         pattern = "".join("b" if flag else "a" for flag in backwards) + ("1" if unit_stride else "")
         return Lowered("move/strided", params, extents, (Operand("x", 0, size),), (Operand("y", 0, product(d)),),
                        tasks, f"{site.kind}_{pattern}", self.name)
@@ -159,9 +162,10 @@ class StridedSlice(Strided):
             if layout.kind == "nchwc" and 1 in site.attrs.axes:
                 first, count, step = slice_axes(site.attrs, site.x.shape)[1]
                 is_known_range = isinstance(first, int) and isinstance(count, int) and step == 1
-                if not is_known_range or first % layout.block or (count % layout.block
-                                                         and first + count != site.x.shape[1]):
+                if not is_known_range or first % layout.block:
                     continue
+                if count % layout.block and first + count != site.x.shape[1]:
+                    continue  # only the last block may have pad lanes
             yield (layout,), (layout,)
 
     def strided_axes(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[StridedAxis], Dim]:
@@ -199,6 +203,7 @@ class TransposeMatrix(Kernel):
             strided_axes = [StridedAxis(1, strided_axes[0].extent * strided_axes[1].extent), *strided_axes]
         if len(strided_axes) != 3:
             return None
+        # Axes of the result, in memory order: a column of the operand becomes a row.
         batch, columns, rows = strided_axes
         is_matrix = columns.stride == 1 and rows.stride == columns.extent \
             and batch.stride == columns.extent * rows.extent

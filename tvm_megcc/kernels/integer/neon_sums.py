@@ -48,7 +48,7 @@ class ArmSums:
     def begin(self, c: Printer) -> None:
         """Declares the values that all tiles of a call share."""
         self.declare_start(c)
-        self.declare_counts(c)
+        self.declare_strides(c)
 
     def declare_start(self, c: Printer) -> None:
         """Declares `start`, the initial sums, unless they are read from the bias itself or are 0."""
@@ -59,7 +59,7 @@ class ArmSums:
                 self.kernel.bias_of(c, v)
                 self.store_start(c, v, lanes)
 
-    def declare_counts(self, c: Printer) -> None:
+    def declare_strides(self, c: Printer) -> None:
         """Declares `counts`, which `addresses` loads: the strides of pixels, rows and runs; the trip counts of the
         iterations and of the steps after them."""
         run, steps_of_16_bytes = f"{self.p.step} * steps", 16 // self.p.step

@@ -44,7 +44,7 @@ def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, run
     packed = []
     for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]
-        # Of each channel, the weights in the order (kh, kw, i): [outputs][runs][groups of 4][pairs][2].
+        # A channel has its weights in the order (kh, kw, i): [outputs][runs][groups of 4][pairs][2].
         depth = np.moveaxis(group, 1, -1).reshape(outputs, runs, -1, 2, 2).astype(np.int16)
         padded = np.zeros((round_up(outputs, lanes), *depth.shape[1:]), np.int16)
         padded[:outputs] = depth - packing_offset(array.dtype.name, zero)

@@ -274,6 +274,7 @@ class NBitsInt8MatMul(Kernel):
         parameters = NBitsInt8Parameters(
             bits=bits, block=block, part=part, block_sums=block_sums, offset=offset, bias=bias,
             float16_scales=float16_scales, weight_offset=weight_offset, vectors=vectors, rows=rows, pairs=pairs)
+        # For the name: "whole" if sums are those of whole blocks, "half" for scales in half precision (float16).
         suffix = "_whole" * block_sums + f"_{offset}" * bool(offset) + "_half" * float16_scales + "_bias" * bias
         return Lowered("matmul/nbits_int8", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
                        f"matmul_{bits}bits_{block}_int8{suffix}", f"{self.name}_{vectors}v", channels=N)

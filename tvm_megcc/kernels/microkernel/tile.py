@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
-from ..tiling import BLOCK, Tiling
+from ..packing import BLOCK
+from ..tiling import Tiling
 
 #: A number, or C for one that is known at run time only.
 Count = int | str

@@ -31,7 +31,7 @@ def import_if(importer: _Importer, operator: Operator, name: str) -> Sequence[Va
     if condition.is_constant:
         is_true = bool(builder.constants[condition.name].reshape(-1)[0])
         return importer.inline(graphs[0 if is_true else 1], operands, label) or unknown
-    onnx_node = SyntheticNode(builder, "", name, (), {}, len(operator.outputs))
+    onnx_node = SyntheticNode(builder, op_type="", name=name, inputs=(), attrs={}, num_outputs=len(operator.outputs))
     scalar_condition = _scalar(onnx_node, condition)
     branches, types = [], []
     for graph in graphs:
@@ -73,7 +73,7 @@ def import_while(importer: _Importer, operator: Operator, name: str) -> Sequence
         del importer.findings[finding_count:], importer.unsupported[unsupported_count:]
         for index, shape in new_shapes.items():
             array = builder.constants[operands[index].name]
-            onnx_node = SyntheticNode(builder, "", name, (), {}, 1)
+            onnx_node = SyntheticNode(builder, op_type="", name=name, inputs=(), attrs={})
             one = onnx_node.constant(array.reshape(-1)[:1].reshape((1,) * array.ndim))
             operands[index] = Value(builder, onnx_node.emit("expand", (one,), shape=(array.shape[0], *shape))[0])
 
@@ -98,7 +98,7 @@ def _import_loop(importer: _Importer, operator: Operator, name: str, operands: l
     for graph, count in ((condition_graph, 1), (body_graph, len(operator.inputs))):
         if len(graph.outputs) != count or len(operator.outputs) != len(operator.inputs):
             raise ShapeError(f"requires {count} outputs of a subgraph that has {len(graph.outputs)}")
-    onnx_node = SyntheticNode(builder, "", name, (), {}, len(operator.outputs))
+    onnx_node = SyntheticNode(builder, op_type="", name=name, inputs=(), attrs={}, num_outputs=len(operator.outputs))
     label = f"WHILE {quoted(name)}"
 
     def condition_of(values: Sequence[Value]) -> str | None:

@@ -61,6 +61,11 @@ class Addresses:
         name = self.use(f"{operation}_{DTYPES[dtype].short}")
         return Value(f"{name}({', '.join(argument.text for argument in arguments)})", ATOM, dtype)
 
+    def bind(self, variable, value) -> None:
+        """Tells the analyzer the value or the range of a variable of TIR, in place of an earlier one: a variable may
+        occur in several loops or blocks."""
+        self.analyzer.bind(variable, value, allow_override=True)
+
     def bounds(self, expr) -> tuple[int, int]:
         """Returns the smallest and the largest value that an integer expression may have."""
         bound = self.analyzer.const_int_bound(expr)

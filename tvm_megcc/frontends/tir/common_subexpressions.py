@@ -67,13 +67,14 @@ class Subexpressions:
         check has a side effect."""
         if helpers.INDEX in text or self._length(text) < _MIN_LENGTH:
             return text
-        return self._placeholder(text, dtype, is_call, frozenset())
+        return self._placeholder(text, dtype, is_call, own_load=frozenset())
 
     def load(self, text: str, dtype: str) -> str:
         """Returns a placeholder for an element of a tensor, as `subexpression` does."""
         if helpers.INDEX in text:
             return text
-        result = self._placeholder(text, dtype, True, frozenset([len(self._all)]))
+        next_number = len(self._all)  # the load's own, if it is the first of this element
+        result = self._placeholder(text, dtype, is_call=True, own_load=frozenset([next_number]))
         if not self._conditions:
             self._always_read.add(self._number_of[text])
         return result

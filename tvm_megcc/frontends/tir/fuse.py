@@ -109,7 +109,7 @@ def _accesses(statement, analyzer: Analyzer) -> Iterator[tuple]:
     kind = type(statement).__name__
     if kind == "SBlockRealize":
         for axis, value in zip(statement.block.iter_vars, statement.iter_values, strict=True):
-            analyzer.bind(axis.var, analyzer.simplify(value), True)
+            analyzer.bind(axis.var, analyzer.simplify(value), allow_override=True)
         yield from _loads(statement.predicate)
         for part in (statement.block.init, statement.block.body):
             if part is not None:
@@ -118,7 +118,7 @@ def _accesses(statement, analyzer: Analyzer) -> Iterator[tuple]:
             yield None, (), False
     elif kind == "For":
         if int_value(statement.extent) == 1:
-            analyzer.bind(statement.loop_var, statement.min, True)
+            analyzer.bind(statement.loop_var, statement.min, allow_override=True)
         yield from _accesses(statement.body, analyzer)
     elif kind == "SeqStmt":
         for part in statement.seq:

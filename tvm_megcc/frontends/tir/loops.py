@@ -75,12 +75,12 @@ class Loops(FunctionText):
     def _FusedLoops(self, nests: FusedLoops) -> None:
         """Prints fused loops as one loop, whose variable stands for the variables of all."""
         for unit in nests.unit_loops:
-            self.analyzer.bind(unit.loop_var, self.simplified(unit.min), True)
+            self.bind(unit.loop_var, self.simplified(unit.min))
         first, *others = nests.loops
         with self.loop(first):
             for other in others:
                 if not other.loop_var.same_as(first.loop_var):
-                    self.analyzer.bind(other.loop_var, first.loop_var, True)
+                    self.bind(other.loop_var, first.loop_var)
             self.print_outermost(nests.bodies)
 
     def _SeqStmt(self, statement) -> None:
@@ -174,7 +174,7 @@ class Loops(FunctionText):
         if type(statement).__name__ != "BufferStore" or not self.fits(loop.extent, 1, 2**30):
             return None
         _require_shallow(statement)
-        self.analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, self.simplified(loop.extent)), True)
+        self.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, self.simplified(loop.extent)))
         self.variables[loop.loop_var] = Value(self.name(loop.loop_var.name), ATOM, "int32")
         lane_variables = [loop.loop_var]
         if realize is not None:
@@ -192,11 +192,11 @@ class Loops(FunctionText):
             raise MegccError(f"a loop with the step {loop.step} is not supported")
         self._trip_counts.append(self.trip_count(extent))
         if int_value(extent) == 1:
-            self.analyzer.bind(loop.loop_var, self.simplified(loop.min), True)
+            self.bind(loop.loop_var, self.simplified(loop.min))
             yield
         else:
             start, stop = self.simplified(loop.min), self.simplified(loop.min + loop.extent)
-            self.analyzer.bind(loop.loop_var, ir.Range.from_min_extent(start, extent), True)
+            self.bind(loop.loop_var, ir.Range.from_min_extent(start, extent))
             dtype = "int32" if self.fits(stop, -2**31, 2**31 - 1) else "int64"
             c_type = DTYPES[dtype].c_type
             advance = "++" if step == 1 else f" += {step}"
@@ -249,7 +249,7 @@ class Loops(FunctionText):
     def _bind_axes(self, realize) -> None:
         """Tells the analyzer the values of a block's axes."""
         for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-            self.analyzer.bind(axis.var, self.simplified(value), True)
+            self.bind(axis.var, self.simplified(value))
 
     def _body(self, block) -> None:
         """Prints a block: its temporaries, its `init` in the first iteration of its reduction axes, its body."""
@@ -299,7 +299,7 @@ class Loops(FunctionText):
             _require_shallow(statement)
         for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
             if axis.iter_type != REDUCTION:
-                self.analyzer.bind(axis.var, self.simplified(value), True)
+                self.bind(axis.var, self.simplified(value))
         self._initialized.append(block)
         accumulator = self._accumulator_of(block)
         if accumulator is None:

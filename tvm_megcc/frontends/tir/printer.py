@@ -129,7 +129,7 @@ class _Printer:
             name = self.loops.name(variable.name.upper())
             self.symbols[variable] = Symbol(name)
             self.loops.variables[variable] = Value(name, ATOM, "int32")
-            self.loops.analyzer.bind(variable, ir.Range(1, self.max_extents.get(variable, _MAX_EXTENT) + 1), True)
+            self.loops.bind(variable, ir.Range(1, self.max_extents.get(variable, _MAX_EXTENT) + 1))
         return self.symbols[variable]
 
     def _find_max_extents(self, buffers) -> None:
@@ -269,5 +269,5 @@ def _substitute(expr, values):
     """Returns an expression with values in place of variables, simplified."""
     analyzer = Analyzer()
     for variable, value in values.items():
-        analyzer.bind(variable, tirx.IntImm(element_type(variable), value), True)
+        analyzer.bind(variable, tirx.IntImm(element_type(variable), value), allow_override=True)
     return analyzer.simplify(expr)

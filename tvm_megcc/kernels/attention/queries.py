@@ -226,7 +226,11 @@ class AttentionFewQueries(AttentionColumns):
     def tile(self, site: Site) -> tuple[int, int, int]:
         queries = extents_of(site.attrs, site.inputs[:3])["s"]
         rows = min(queries, FEW) if isinstance(queries, int) else FEW
-        return max(rows, 1), 1, 2 if rows > 1 or site.isa.helium else 8 if site.isa.lanes > 4 else 4
+        if rows > 1 or site.isa.helium:
+            columns = 2
+        else:  # one query: nothing else fills the registers
+            columns = 8 if site.isa.lanes > 4 else 4
+        return max(rows, 1), 1, columns
 
     def lower(self, site: Site) -> Lowered:
         rows, _, columns = self.tile(site)

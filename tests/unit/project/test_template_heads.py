@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -22,6 +23,14 @@ def test_heads_are_those_that_the_script_writes():
     stale = [path.relative_to(template_heads.KERNELS.parent).as_posix() for path in paths
              if template_heads.with_head(path) != path.read_text(encoding="utf-8")]
     assert not stale, f"run `{template_heads.COMMAND}`: {', '.join(stale)}"
+
+
+def test_comments_hold_no_placeholders():
+    """Comments are not rendered: they call a variable `size`, not {size} or {{ size }}."""
+    found = [f"{path.name}: {placeholder}" for path in template_heads.paths()
+             for comment in re.findall(r"\{#(.*?)#\}", path.read_text(encoding="utf-8"), re.S)
+             for placeholder in re.findall(r"(?<![\w{`])\{[a-z_]+\}|\{\{.*?\}\}", comment, re.S)]
+    assert not found
 
 
 def test_a_head_says_what_its_template_reads():

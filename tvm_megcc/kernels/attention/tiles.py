@@ -250,7 +250,7 @@ class ColumnsTiles(AttentionTiles):
         self.few = FewQueriesTiles(replace(params, rows=params.few, columns=2), scope, "few_") if params.few else None
 
     def for_each(self, statement: str) -> str:
-        """Prints a statement for each vector v of queries, whose first is {at}."""
+        """Prints a statement for each vector v of queries; `{at}` in it stands for the first query of the vector."""
         return self.panel(self.vectors).for_each(1, statement)
 
     def transpose(self) -> str:

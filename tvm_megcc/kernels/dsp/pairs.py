@@ -16,7 +16,7 @@ from .windows import Packed, WindowProducts, WindowsParameters
 
 #: Channels whose sums are computed before they are requantized.
 _BLOCK = 16
-#: The largest number of products whose sum fits in int32, whatever the operands are.
+#: The largest number of products whose sum fits in int32, whatever the operands are: a product is less than 2^16.
 _MAX_PRODUCTS = 1 << 15
 
 
@@ -64,12 +64,13 @@ class PairProducts(WindowProducts):
         width = pairs.row_columns if single else pairs.columns
         # 1 if windows are first copied to scratch, 0 if x is read in place (1x1 windows of whole steps); an expression
         # over IC, so that at -O size layers of both kinds share one kernel.
-        multiple = depth_step if single else 2
-        copies_window = ceildiv(round_up(IC, multiple) - IC, multiple) if s.is_pointwise else 1
+        x_step = depth_step if single else 2  # elements that mgc_row, or mgc_pack4, reads at once
+        copies_window = ceildiv(round_up(IC, x_step) - IC, x_step) if s.is_pointwise else 1
         # The copies of the windows of one or four pixels, bytes [pixels][depth].
         copied_bytes = copies_window * (1 if single else 4) * depth
         # mgc_pack4 makes two words of an element of four pixels: words [depth][2].
         packed_bytes = 0 if single else 2 * pairs.bits // 8 * depth
+        # Channel by channel: all weights of a channel are neighbours, as if they were one step.
         weight_step = round_up(s.ic * s.taps, 4) if single and pairs.by_channel else depth_step
         # Words hold 8-bit signed numbers: 128 is subtracted from uint8.
         x_offset = 128 if site.x.dtype == "uint8" and (folded or not single) else 0
@@ -81,7 +82,7 @@ class PairProducts(WindowProducts):
                            Operand("b", 2, G * OC))
         # The bias is the initial value of the sums of whole tiles of channels.
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero - x_offset, G * OC,
-                             None if single else pairs.columns - 1)
+                             zeros_after=None if single else pairs.columns - 1)
         fields = {"x_offset": x_offset, "depth_step": depth_step, "width": width, "block": width if single else _BLOCK}
         return Packed(operands, fields, copied_bytes + packed_bytes)
 

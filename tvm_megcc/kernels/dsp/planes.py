@@ -24,6 +24,8 @@ from ..site import Site
 _OUTPUTS = 2
 #: The most words in the planes of a task.
 _MAX_WORDS = 1 << 10
+#: The most pairs of weights in a window that the code unrolls.
+_MAX_UNROLLED_PAIRS = 16
 
 
 class Step(NamedTuple):
@@ -96,6 +98,7 @@ def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple[Step, ...], tup
             pairs.append((tap, tap + 1 if tap + 1 < kw else -1))
     steps = [Step(output, "pairs", word, pairs.index((tap, tap + 1))) for output, word, tap in doubles]
     for output, column, tap in singles:
+        # "b" is the lower half of a word, its even column, "t" the upper half; likewise for the two taps of a pair.
         index = next(i for i, pair in enumerate(pairs) if tap in pair)
         steps.append(Step(output, "bt"[column % 2] + "bt"[pairs[index].index(tap)], column // 2, index))
     return tuple(sorted(steps, key=lambda step: (step.word, step.output))), tuple(pairs)
@@ -129,7 +132,8 @@ class DspDepthwise(OneFilterAChannel):
         parameters = PlanesParameters(
             *s.window, bias=s.bias, unit=site.x.c_type, result=site.y.c_type, short=DTYPES[site.x.dtype].short,
             x_zero=zeros[0], pairs=pairs, steps=steps, words=tuple(sorted({step.word for step in steps})),
-            in_registers=s.kh * len(pairs) <= 16, has_weight_zero=has_weight_zero, requantization=epilogue)
+            in_registers=s.kh * len(pairs) <= _MAX_UNROLLED_PAIRS, has_weight_zero=has_weight_zero,
+            requantization=epilogue)
         # The words of a row, up to the last one that its last outputs read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
         # Scratch, in words of two int16: planes [4 channels][rows][row_words], then pairs of weights [KH][pairs].
@@ -156,8 +160,11 @@ def _is_no_larger(s: Geometry) -> bool:
 def _rows(s: Geometry) -> int:
     """Returns the output rows in a task: all if their planes take less than half of the output, which may then begin
     where x does."""
-    words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
+    # A row of x in the planes of four channels takes so many words, of two columns each.
+    row_words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
     rows = likely(s.oh)
-    if 4 * words * s.rows_read(rows) <= math.prod(map(likely, (s.g, s.oh, s.ow))) // 2:
+    if 4 * row_words * s.rows_read(rows) <= math.prod(map(likely, (s.g, s.oh, s.ow))) // 2:
         return rows
-    return max(1, min(rows, (_MAX_WORDS // words - s.rows_read(1)) // s.strides[0] + 1))
+    # The most rows for which `row_words * s.rows_read(rows)` is at most _MAX_WORDS.
+    fitting_rows = (_MAX_WORDS // row_words - s.rows_read(1)) // s.strides[0] + 1
+    return max(1, min(rows, fitting_rows))

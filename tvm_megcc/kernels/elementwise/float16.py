@@ -60,10 +60,10 @@ class Float16Blocks(Kernel):
     dtypes = (("float32", "float16"),)
 
     def layouts(self, site: Site):
-        halved = site.context.target.float16_target
-        if site.context.half and halved and site.x.rank == 4 and site.isa.lanes > 1:
-            floats, float16s = (nchwc(site.isa.lanes),), (nchwc(halved.isa.lanes),)
-            yield (floats, float16s) if site.y.dtype == "float16" else (float16s, floats)
+        float16_target = site.context.target.float16_target
+        if site.context.half and float16_target and site.x.rank == 4 and site.isa.lanes > 1:
+            of_float32, of_float16 = (nchwc(site.isa.lanes),), (nchwc(float16_target.isa.lanes),)
+            yield (of_float32, of_float16) if site.y.dtype == "float16" else (of_float16, of_float32)
 
     def refuse(self, site: Site):
         return None if {site.x.dtype, site.y.dtype} == _BOTH else "converts between float32 and float16"

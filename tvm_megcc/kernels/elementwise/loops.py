@@ -23,6 +23,8 @@ from ..site import Site
 
 CHUNK = 2048
 """The number of elements that a task computes, roughly."""
+ANY_ROWS = 16
+"""The number of rows of a task if their length is known at run time only."""
 
 
 @dataclass(frozen=True)
@@ -136,13 +138,15 @@ class Broadcast(Kernel):
             tasks = ceildiv(symbols[0], CHUNK)
         else:
             columns = axes[-1][0]
-            extents["ROWS"] = max(1, CHUNK // columns) if isinstance(columns, int) else 16
+            extents["ROWS"] = max(1, CHUNK // columns) if isinstance(columns, int) else ANY_ROWS
             tasks = product(symbols[:-2]) * ceildiv(symbols[-2], Symbol("ROWS"))
         names = [f"x{index}" for index in range(len(site.inputs))]
         varies = tuple(flags for _, flags in axes)
+        # For the name: a hexadecimal number for each axis, whose bit n says whether operand n varies along it.
         pattern = "".join(f"{sum(flag << n for n, flag in enumerate(flags)):x}" for flags in varies)
         formula = self.formula(site)
-        params = self.parameters(site, LoopParameters(tuple(names), varies, CHUNK, formula))
+        params = self.parameters(site, LoopParameters(names=tuple(names), varies=varies, chunk=CHUNK,
+                                                       formula=formula))
         varying = [index for index in range(len(site.inputs)) if all(flags[index] for flags in varies)]
         same_size = [index for index in varying if site.inputs[index].itemsize == site.y.itemsize]
         return Lowered(
@@ -174,6 +178,7 @@ class VectorKernel(Broadcast):
     dtypes, uniform, float16 = (FLOAT32,), True, True
 
     def refuse(self, site: Site):
+        # Only expressions over integers say their element type: they are for `LaneKernel`.
         if "dtype" in site.attrs and site.kind == "elementwise":
             return "works on floats only"
         return None if operator(site.kind).expression(site.attrs) is not None else "has no expression"
@@ -298,8 +303,9 @@ class ScalarKernel(Broadcast):
             return SCALARS[op.kind]
         expression = operator(op.kind).expression(op.attrs)
         if dtype in FLOAT_TYPES:
-            real = dtype == "float64" and expression is not None
-            return expressions.to_c_double(expression, ("a0", "a1", "a2", "a3")) if real else FLOATS.get(op.kind)
+            if dtype == "float64" and expression is not None:
+                return expressions.to_c_double(expression, ("a0", "a1", "a2", "a3"))
+            return FLOATS.get(op.kind)
         if dtype == "bool":
             return None
         table = SIGNED if _is_signed(dtype) else UNSIGNED
@@ -309,8 +315,8 @@ class ScalarKernel(Broadcast):
 
     def formula(self, site: Site) -> str:
         if site.kind == "cast":
-            return conversion(site.x.dtype, site.y.dtype, site.attrs.get("saturate", True),
-                              site.attrs.get("rounding", "up"))
+            return conversion(site.x.dtype, site.y.dtype, saturate=site.attrs.get("saturate", True),
+                              rounding=site.attrs.get("rounding", "up"))
         return self._formula(site.op, site.inputs[-1].dtype)
 
     def parameters(self, site: Site, loop: LoopParameters) -> ScalarParameters:
@@ -361,6 +367,7 @@ def conversion(source: str, result: str, saturate: bool = True, rounding: str = 
         return f"mgc_to_f8e8m0fnu((float)a0, {_ROUNDED[rounding]}, {int(saturate)})"
     if result in SMALL_FLOATS:
         small = SMALL_FLOATS[result]
+        # The bits of the largest number, of the result beyond it, and of NaN.
         codes = small.top, small.top if saturate else small.over, small.nan
         return (f"mgc_to_small((double)a0, {small.bits}, {small.fraction}, {small.least}, "
                 f"{', '.join(f'{code:#x}u' for code in codes)})")

@@ -13,7 +13,7 @@ from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import INT8_TYPES
 from ..base import CALL, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
-from ..integer.dot import is_narrow, pack_weights, packing_offset, with_sums, zero_name
+from ..integer.dot import WeightPacking, is_narrow, pack_weights, packing_offset, with_sums, zero_name
 from ..integer.products import IntegerConv, IntegerMatMul, IntegerProducts, OneFilterAChannel, pixel_extents
 from ..integer.requantize import Requantization, requantization
 from ..packing import packer
@@ -24,7 +24,7 @@ from ..site import Site
 class HeliumParameters(ConvParameters):
     """Parameters of `helium.c.j2`.
 
-    x_zero: zero point of x, as int8.
+    x_zero: zero point of x.
     packed_zero: zero point that packed weights still have, because int8 cannot hold weights minus theirs; 0 for none.
     unsigned: both operands are uint8.
     to_unsigned: the result is uint8.
@@ -54,9 +54,9 @@ def _epilogue(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Requan
 
 
 @packer("dot_unsigned")
-def pack_unsigned(array: np.ndarray, outputs_first: bool, *layout) -> np.ndarray:
-    """Packs as `pack_weights` does without subtracting a zero point; uint8 keeps its bits."""
-    return pack_weights(array.view(np.int8), outputs_first, 0, *layout)
+def pack_unsigned(array: np.ndarray, *packing) -> np.ndarray:
+    """Packs uint8 as `pack_weights` does, with the same bits. packing: the values of `WeightPacking`, with zero 0."""
+    return pack_weights(array.view(np.int8), *packing)
 
 
 class HeliumProducts(IntegerProducts):
@@ -77,11 +77,13 @@ class HeliumProducts(IntegerProducts):
         N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
         depth, width = round_up(IC * s.taps, 16), 8 if single else 4
         direct = not flat and s.taps == 1 and not any(s.pads)
-        unsigned, blocks = site.x.dtype == "uint8", (s.g, 1, width, 1, 16)
+        unsigned = site.x.dtype == "uint8"
         packed_zero = w_zero if unsigned else w_zero - packing_offset("int8", w_zero)
-        packing = ("dot_unsigned", outputs_first, *blocks) if unsigned else ("dot", outputs_first, w_zero, *blocks)
-        operands = present(site, Operand("x", 0, x_size),
-                           Operand("w", 1, G * round_up(OC, width) * depth, packing, "int8"), Operand("b", 2, G * OC))
+        packing = WeightPacking(outputs_first, zero=0 if unsigned else w_zero, groups=s.g, runs=1, lanes=width,
+                                vectors=1, step=16)
+        weights = Operand("w", 1, G * round_up(OC, width) * depth, ("dot_unsigned" if unsigned else "dot", *packing),
+                          "int8")
+        operands = present(site, Operand("x", 0, x_size), weights, Operand("b", 2, G * OC))
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero, G * OC)
         epilogue = _epilogue(site, zeros, outputs_first)
         parameters = HeliumParameters(
@@ -193,10 +195,10 @@ class HeliumDepthwise(OneFilterAChannel):
         # By rows: the weights of nine taps, each repeated to 64 elements of int16 or int8; then three padded rows of
         # bytes, each with 16 more that the last load may read. Otherwise: `padding` [channels], then `tail` [2 *
         # channels], the last elements of x and what a vector that begins in them reads.
-        tiled_bytes = 1152 if widened else 576
+        tiled_bytes = 9 * 64 * (2 if widened else 1)
         scratch = tiled_bytes + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if by_rows else 3 * channels
         parameters = HeliumDepthwiseParameters(
-            *s.window, bias=len(operands) > 2, x_zero=zeros[0] - 256 * (zeros[0] > 127),
+            *s.window, bias=len(operands) > 2, x_zero=zeros[0] - 256 if zeros[0] > 127 else zeros[0],
             to_unsigned=site.y.dtype == "uint8", by_rows=by_rows, nine_taps=nine_taps, pairs=pairs,
             zero_paired=zero_paired, widened=widened, requantization=epilogue)
         return Lowered("helium/helium_depthwise", parameters, self.extents(s), operands,

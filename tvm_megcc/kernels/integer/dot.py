@@ -117,8 +117,7 @@ def zero_name(zero: int) -> str:
 
 def weight_type(dtype: str, zero: int) -> str:
     """Returns the type of weights minus their zero point: int8 if it holds all values of the type, else int16."""
-    limits = np.iinfo(dtype)
-    return "int8" if limits.min - zero >= -128 and limits.max - zero <= 127 else "int16"
+    return "int8" if packing_offset(dtype, zero) == zero else "int16"
 
 
 def as_outputs(array: np.ndarray, outputs_first: bool) -> np.ndarray:
@@ -337,6 +336,7 @@ class DotProducts(IntegerProducts):
         sums = "pmaddubsw" if self.is_pmaddubsw else _arm_sums(site.isa, form)
         pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
         pixel_bytes = DTYPES[form.dtype].bytes * s.ic
+        # `Tile.pixels` gives 0 if a balanced tile cannot cover the pixels of the last task; then another tile is taken.
         for may_balance in (True, False):
             tile = Tile.of(site, sums, depth // form.step, s.oc, pixels, may_balance)
             channels = block(target, tile, depth, s.oc)

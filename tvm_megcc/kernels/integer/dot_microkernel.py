@@ -139,10 +139,13 @@ class DotMicrokernel:
         """Prints prefetches of weights, one for each cache line of 64 bytes."""
         if self.p.prefetch:
             step_bytes = V * self.lanes * self.p.step
+            # The function counts in floats, of 4 bytes.
             distance = f"steps * {self.p.kh * self.runs * step_bytes // 4}" if self.p.prefetch == "tile" else "1024"
             c(*(f"mgc_prefetch_ahead(w, {offset(distance, line // 4)});" for line in range(0, step_bytes, 64)))
 
     def advance(self, c: Printer) -> None:
+        """Prints the advance in x. MGC_LOAD_AGAIN keeps compilers from holding elements of x in registers for the next
+        step."""
         c(f"from += {self.p.step};", "MGC_LOAD_AGAIN(from);")
 
     def store(self, c: Printer, P: int, V: int) -> None:
@@ -185,6 +188,7 @@ class DotMicrokernel:
         if counts_pixels:
             c("int32_t i = 0;")
         if params.balanced:
+            # If tiles of `height` would pass the end of the row by some pixels, as many tiles have one pixel less.
             c(f"const int32_t lower_tiles = count % {height} ? {height} - count % {height} : 0;")
         for P in params.heights:
             is_lower = params.balanced and P == params.heights[-1]
@@ -238,7 +242,8 @@ class RvvMicrokernel(DotMicrokernel):
     vector of several registers, as wide as the compiler accepts."""
 
     def groups(self, V: int) -> list[tuple[int, int]]:
-        """Returns (first, count) of the vectors of channels that form one C vector."""
+        """Returns (first, count) of the vectors of channels that form one C vector: V as a sum of powers of two, the
+        largest first."""
         return [(V // (2 * width) * 2 * width, width) for width in (8, 4, 2, 1) if V // width % 2]
 
     def types(self) -> str:

@@ -28,7 +28,7 @@ from ..tiling import BLOCK
 from .operands import operand_names, operands_of
 from .steps_tile import StepsTile
 
-#: The maximum number of bytes of scratch for the sequences of a task.
+#: The maximum number of bytes of scratch for the sequences of a task; beyond it a task has one sequence.
 MAX_SCRATCH = 128 << 10
 
 

@@ -181,6 +181,13 @@ def test_a_module_that_is_not_partitioned():
     assert not megcc.report(megcc.partition_for_megcc(mod)).reasons
 
 
+def test_share_of_products_that_cannot_be_counted():
+    """Without the multiply-accumulates of an attention there is no share, not one of 100 %."""
+    mod = module(lambda emit, q: emit(op.nn.attention(q, q, q, causal_mask="TopLeft", window_size=2)), f32(1, 6, 2, 8))
+    report = megcc.report(megcc.partition_for_megcc(mod))
+    assert report.share is None and list(report.theirs) == ["relax.nn.attention"]
+
+
 def test_unbound_weights_are_ours_too(check):
     """Weights that arrive with every call: other kernels, the same result."""
     mod = module(lambda emit, x, w: emit(op.nn.conv2d(x, w, padding=1)), f32(1, 5, 6, 6), f32(7, 5, 3, 3))

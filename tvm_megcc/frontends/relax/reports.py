@@ -22,6 +22,9 @@ from .importer import CALL_TIR, TIR_FUNCTIONS, import_match, is_loops, is_operat
 from .patterns import refusal, tir_functions
 from .regions import require_module, was_partitioned
 
+#: Prefixes of operators with multiply-accumulates. If one of them cannot be imported, our share of them is unknown.
+_PRODUCTS = ("relax.nn.conv", "relax.matmul", "relax.nn.attention", "relax.einsum")
+
 
 def report(mod: tvm.IRModule, target=None) -> Report:
     """Returns the report on a module that `partition_for_megcc` returned.
@@ -39,7 +42,7 @@ def report(mod: tvm.IRModule, target=None) -> Report:
     regions = {name: f for name, f in functions.items() if f.attrs is not None and f.attrs.get("Codegen") == "megcc"}
     if target is None and regions:
         target = str(next(iter(regions.values())).attrs["megcc_target"])
-    cpu, tir = our_target(target), tir_functions(mod)
+    cpu, functions_of_tir = our_target(target), tir_functions(mod)
     for name, function in regions.items():
         calls = _calls_with_loops(function)
         result.regions[name] = len(calls)
@@ -58,10 +61,10 @@ def report(mod: tvm.IRModule, target=None) -> Report:
             label = _label(call)
             result.theirs[label] += 1
             reason = f"it is in {name}, which is for {other}" if other else \
-                _reason(call, cpu, tir, was_partitioned(mod))
+                _reason(call, cpu, functions_of_tir, was_partitioned(mod))
             result.reasons.setdefault(label, Counter())[reason] += 1
-            count = _macs(call, as_loops=False, functions=tir)
-            is_uncounted = count is None and label in ("relax.nn.conv2d", "relax.matmul", "relax.nn.conv1d")
+            count = _macs(call, as_loops=False, functions=functions_of_tir)
+            is_uncounted = count is None and label.startswith(_PRODUCTS)
             result.their_macs = None if is_uncounted or result.their_macs is None else result.their_macs + (count or 0)
     return result
 
@@ -73,6 +76,7 @@ def _reason(call, cpu: Target, functions: Mapping[str, tirx.PrimFunc], partition
     """
     reason = refusal(call, target=cpu, functions=functions)
     reason_of_loops = refusal(call, target=cpu, loops=True, functions=functions)
+    # A call of a TIR function has no kernel of its own; its loops are all that we could compile.
     if reason is None or (reason_of_loops is None and call.op.name == CALL_TIR):
         return ("is not in a dataflow block, its results are used elsewhere, or tir is False" if partitioned else
                 "the module has not been partitioned: partition_for_megcc(mod)")

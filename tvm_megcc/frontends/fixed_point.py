@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixed-point multipliers as in gemmlowp, TFLite and TVM, and the ranges of integer types."""
+"""Fixed-point multipliers as in gemmlowp, TFLite and TVM, rounding, and the ranges of integer types."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import ShapeError
+from ..ir.expr import Expr, call
+
+#: The largest shift that `rescale_fixed` and `rescale_once` take: a multiplier of 2^30 or more has a larger one.
+MAX_SHIFT = 30
+#: The largest float32 and float64 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
+HALF32, HALF64 = 0.49999997, 0.49999999999999994
 
 
 class Range(NamedTuple):
@@ -38,6 +44,23 @@ def multiplier(factor: float) -> Multiplier:
     if significand == 2**31:
         significand, shift = significand // 2, shift + 1
     return Multiplier(0, 0) if shift < -31 or not significand else Multiplier(significand, shift)
+
+
+def round_half_away(value: Expr, half: float = HALF32) -> Expr:
+    """Rounds floats to the nearest integer, ties away from zero. half: `HALF32` for float32, `HALF64` for float64."""
+    magnitude = call("floor", call("abs", value) + half)
+    return call("if_lt", value, 0, -magnitude, magnitude)
+
+
+def times_power_of_two(value: Expr, exponent: Expr | int) -> Expr:
+    """Returns value * 2^exponent of int32, rounded to the nearest integer, ties up."""
+    return call("rescale_once", value, 2**30, exponent + 1)
+
+
+def floor_shift(value: Expr, bits: int) -> Expr:
+    """Returns floor(value / 2^bits) of int32, for bits ≥ 1: half of 2^bits is subtracted, which rounding to the nearest
+    adds."""
+    return times_power_of_two(value - 2**(bits - 1), -bits)
 
 
 def integer_range(dtype: str) -> Range:

@@ -37,7 +37,7 @@ NAME = "megcc_region{}_{}"
 #: Attribute of partitioned modules.
 PARTITIONED = "megcc_partitioned"
 #: The prefix of global functions that stand for replaced expressions while composites are merged.
-_STAND_IN_PREFIX = "megcc.aside."
+_STAND_IN_PREFIX = "megcc.stand_in."
 #: The operator that calls a function without side effects.
 _CALL_PURE = "relax.call_pure_packed"
 
@@ -49,7 +49,7 @@ def require_module(mod, function: str) -> None:
                          "make one of a model: tvm.relax.frontend.onnx.from_onnx(model), "
                          "tvm.relax.frontend.torch.from_exported_program(program); of one function "
                          'tvm.IRModule({"main": function}) does')
-    if not any(isinstance(function, relax.Function) for function in mod.functions.values()):
+    if not any(isinstance(body, relax.Function) for body in mod.functions.values()):
         names = ", ".join(var.name_hint for var in mod.functions) or "none"
         raise MegccError(f"{function} takes a module with Relax functions; the functions of this one are: {names}")
 
@@ -88,7 +88,7 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
             continue
         shield, result_type = _Shield(), result_type_of(function)
         function, regions = _merge_composites(composites, result, var, shield.apply(function))
-        if not shield.casts:  # they define symbols for what follows them
+        if not shield.casts:  # `join` moves calls, and none may move before a cast that defines a symbol of its shapes
             function, regions = join(function, regions)
         bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
         names: dict[ir.GlobalVar, str] = {}
@@ -98,7 +98,9 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
             count += 1
         renamed = _Restore(tvm.IRModule(regions), names, shield)
         merged = renamed.visit_expr(function)
-        result[var] = _with_result(merged, merged.body.body.fields[0], result_type) if shield.results else merged
+        if shield.results:  # the result is a tuple now, of the original result and the variables of casts
+            merged = _with_result(merged, merged.body.body.fields[0], result_type)
+        result[var] = merged
         for old, new in renamed.names.items():
             result[new] = regions[old].with_attrs({**attrs, **bounds, "global_symbol": new.name_hint})
     return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)
@@ -239,7 +241,7 @@ class _Shield(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class _Restore(relax.PyExprMutator):
-    """Renames functions in calls, and restores what `_Shielded` replaced."""
+    """Renames functions in calls, and restores what `_Shield` replaced."""
 
     def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str], shield: _Shield):
         super().__init__(mod)

@@ -51,6 +51,7 @@ def _restore_indices(edit: Editor, op: Op) -> None:
     else:
         expected = (shape[op.attrs.axis],)
     counts = edit.constants[match[_COUNT]]
+    # One extent for all indices or, for the _nd operators, one for each coordinate, which lie along the last axis.
     if expected and (counts.size == 1 or counts.size == len(expected) == counts.shape[-1]) \
             and all(count == extent for count, extent in zip(np.resize(counts, len(expected)), expected, strict=True)):
         inputs = list(op.inputs)
@@ -102,8 +103,9 @@ def _restore_reductions(edit: Editor, op: Op) -> None:
 
 # --- DynamicQuantizeLinear -----------------------------------------------------------------------------------------
 
-# scale = (max(max(x), 0) - min(min(x), 0)) / 255
-# zero point = round(clip(0 - min(min(x), 0) / scale, 0, 255))
+# high, low = max(reduce_max(x), 0), min(reduce_min(x), 0)
+# scale = (high - low) / 255
+# zero point = round(clip(0 - low / scale, 0, 255))
 # y = quantize_linear(x, scale, zero point)
 _MAX, _MIN = is_op("reduce_max", _X), is_op("reduce_min", _X)
 #: The constants in the formula: 0 three times, and 255.
@@ -122,7 +124,7 @@ def _restore_dynamic_quantisation(edit: Editor, op: Op) -> None:
     if match is None or not _is_dynamic(edit, match):
         return
     scale, zero = match.op(_SCALE), match.op(_ZERO_POINT)
-    edit.replace(scale)
+    edit.replace(scale)  # removed: the new operator gives the scale and the zero point too
     edit.replace(zero)
     edit.replace(op, op.with_(kind="dynamic_quantize", attrs=Attrs(), inputs=(match[_X],),
                               outputs=(*op.outputs, *scale.outputs, *zero.outputs)))

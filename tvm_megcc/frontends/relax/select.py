@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Importers of Relax's operators that gather, scatter, sort or repeat elements or create tensors, and of attention."""
+"""Importers of Relax's operators that sort, gather or scatter elements or create tensors, of some
+arithmetic, and of attention."""
 
 from __future__ import annotations
 
@@ -79,6 +80,7 @@ def one_hot(node: TvmNode) -> Values:
     with_axis = node.reshaped(node.inputs[0], (*index.shape[:axis], 1, *index.shape[axis:]))
     class_indices = np.arange(depth).reshape([-1 if i == axis else 1 for i in range(rank)])
     dtype = node.types[0].dtype
+    # The values are PrimValues, whose number is the attribute `value`, or plain numbers.
     on, off = (node.constant(getattr(value, "value", value), dtype) for value in node.args[1:3])
     return node.onnx("Where", *node.onnx("Equal", with_axis, node.constant(class_indices, index.dtype)), on, off)
 
@@ -192,6 +194,9 @@ def attention(node: TvmNode) -> Values:
 def _causal_mask(node: TvmNode, shape: Sequence[Dim], corner: str, dtype: str) -> str:
     """Returns a causal mask of shape [queries, keys]: 0 where a query may attend to a key, minus infinity for later
     keys. corner: "TopLeft" if the first positions of queries and keys are aligned, "BottomRight" if the last ones are.
+
+    With more queries than keys, "BottomRight" shifts the diagonal to the right as well, by the difference: TVM's
+    legalization takes its absolute value.
     """
     if not all(isinstance(extent, int) for extent in shape):
         raise MegccError("a causal mask of symbolic extents")

@@ -155,9 +155,10 @@ def _compiled(region: relay.Function, cpu: Target) -> Iterator[tuple[Path, list[
     """Compiles a region into an object file that lives as long as the context. Returns its path and the symbols that it
     exports."""
     symbol = str(region.attrs["global_symbol"])
-    artifact = compile_graph(import_region(region, symbol), [cpu], _options_of(region), name="region0",
+    artifact = compile_graph(import_region(region, symbol), [cpu], _options_of(region),
+                             name="region0",  # the only one in its object file
                              log=log_of(region), buckets=buckets_of(region))
-    with tvm_module.compile_regions({symbol: artifact}, cpu, "packed") as compiled:
+    with tvm_module.compile_regions({symbol: artifact}, cpu, abi="packed") as compiled:
         yield compiled
 
 
@@ -183,10 +184,14 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
     """Partitions and builds a Relay module, by `relay.build` with its graph executor.
 
     Args:
+        mod: the module; it is partitioned first if that has not been done.
         target, params, options: as in `partition_for_megcc`.
 
     Returns:
         TVM's library, which can be exported or run in memory.
+
+    Raises:
+        MegccError: for anything but a Relay module, and for params or options of a module that is partitioned already.
     """
     require_module(mod, "build")
     cpu = our_target(target)
@@ -206,7 +211,7 @@ def _export_library(self, file_name, fcompile=None, *addons, **keywords):
     for part in self._collect_dso_modules() if targets else ():
         if part.type_key == "llvm":
             _require_same_machine(tvm.target.Target(part.get_function("_get_target_string")()), targets)
-    if fcompile is None and not str(file_name).endswith(".tar"):
+    if fcompile is None and not str(file_name).endswith(".tar"):  # TVM packs a .tar without linking
         fcompile = linker_of(targets)
     with in_memory.exporting(self):
         if addons:

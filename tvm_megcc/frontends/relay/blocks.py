@@ -78,11 +78,13 @@ class _BlockSplitter:
         original_of = _originals(bindings)
         last_use = _last_uses(bindings, expr, original_of)
         lets: list[tuple] = []
-        block: dict = {}  #: variables, each with those that are the same
+        block: dict[relay.Var, list] = {}  # the variables of the block so far, each with its copies
         for index, (var, value) in enumerate(bindings):
-            if kind_of(value) in ("Var", "Constant", "GlobalVar", "Constructor"):
+            if kind_of(value) in ("Var", "Constant", "GlobalVar", "Constructor"):  # a copy, which needs no binding
                 known[var] = known.get(value, value)
-                block.get(original_of.get(value), []).append(var)
+                original = original_of.get(value)
+                if original in block:
+                    block[original].append(var)
             elif _is_data_flow(var, value):
                 known[var] = _with_new_operands(value, known)
                 block[var] = []
@@ -93,7 +95,7 @@ class _BlockSplitter:
                 lets.append((name, self._split_control_flow(value, known)))
         lets += self._end_block(block, len(bindings), last_use, known)
         result = known.get(expr, expr)
-        if lets and lets[-1][0] == result:
+        if lets and lets[-1][0] == result:  # let x = value in x
             result = lets.pop()[1]
         for var, value in reversed(lets):
             result = relay.Let(var, value, result)

@@ -68,7 +68,8 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
     function = _with_known_extents(mod[func_name], func_name, input_shape)
     inputs = {name: extents_of(_parameter(function, func_name, name)) for name in input_shape}
     limits = json.loads(str(attr(function, BOUNDS, "{}")))
-    buckets = intersect(buckets_of(inputs, [], dispatch_func, constants=False)[1], limits)
+    _, buckets_of_inputs = buckets_of(inputs, dispatch=dispatch_func, constants=False)
+    buckets = intersect(buckets_of_inputs, limits)
     if not buckets:
         raise MegccError(f"Dispatch: no bucket of {func_name} is within the function's bounds {limits}")
     mod[func_name] = function
@@ -149,8 +150,8 @@ def _parameters(function: relay.Function, shapes: Mapping[str, Mapping[int, int]
 class _DispatchBuilder:
     """Adds the clones and the decision tree to a module.
 
-    name: the function's name. inputs: shapes of the dispatched inputs, with None for Any. buckets: their bounds, all
-    for the same symbols."""
+    name: the function's name. inputs: shapes of the dispatched inputs, with None for Any. buckets: each gets a
+    clone; all are ranges of the same symbols."""
 
     mod: tvm.IRModule
     name: str
@@ -227,11 +228,12 @@ class _DispatchBuilder:
         return relay.If(relay.Call(self.targets[symbol], [extent]), leaf, relay.Call(leaf.op, parameters))
 
     def _outside(self, symbol: str, name: str) -> relay.Function:
-        """Returns a function for our code generator that fails, since Relay has no assertions."""
+        """Returns a function for our code generator that fails, since Relay has no assertions. The code generator
+        ignores its body, which only has the type of the condition that `_failing` needs."""
         ranges = covered_ranges(self.buckets, symbol)
         extent = relay.Var("extent", relay.TensorType((), "int64"))
         body = relay.less_equal(extent, relay.const(0, "int64"))
         input_, axis = self.axes[symbol]
         return relay.Function([extent], body, relay.TensorType((), "bool")).with_attr({
             "Compiler": "megcc", "Primitive": tir.IntImm("int32", 1), "Inline": tir.IntImm("int32", 1),
-            "global_symbol": name, OUTSIDE: no_bucket_error(self.name, input_, axis, "", ranges)})
+            "global_symbol": name, OUTSIDE: no_bucket_error(self.name, input_, axis, symbol="", ranges=ranges)})

@@ -74,8 +74,10 @@ def with_references(mod: tvm.IRModule) -> list[str]:
 
 
 def _in_normal_form(mod: tvm.IRModule, unchanged: set[str]) -> dict:
-    """Returns the functions that have to be split into blocks, or that call such functions, in A-normal form. left:
-    collects the functions that TVM fails on, which stay unchanged."""
+    """Returns the functions that have to be split into blocks, or that call such functions, in A-normal form.
+
+    unchanged: the functions that stay as they are; those that TVM fails on are added.
+    """
     plain = {var for var, function in mod.functions.items() if isinstance(function, relay.Function)
              and (attr(function, "Compiler") is not None or is_plain(function))}
     found = {}
@@ -105,9 +107,10 @@ def _run_passes(function: relay.Function, called: Mapping, passes: tvm.transform
 
 def _run_by_block(function: relay.Function, name: str, functions: Mapping, transform) -> tuple[relay.Function, dict]:
     """Runs passes on the blocks of a function. Returns the result, and the functions that it now calls."""
+    # The first block gets the function's name, the others numbered ones. They become parts of the regions' names.
     taken = {var.name_hint for var in functions}
-    names = (other for other in itertools.chain([name], (f"{name}_{index}" for index in itertools.count(1)))
-             if other == name or other not in taken)
+    numbered = (f"{name}_{index}" for index in itertools.count(1))
+    names = itertools.chain([name], (other for other in numbered if other not in taken))
     added: dict[relay.GlobalVar, relay.Function] = {}
 
     def changed(block: relay.Function) -> relay.Function:

@@ -13,11 +13,12 @@ from typing import Union
 from ...errors import MegccError, ModelError
 from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
+from ...ir.limits import MAX_RANK
 from ...ir.types import TensorType
 from ..onnx.builder import Builder
 from ..tvm_common.node import UNKNOWN, TvmNode, check_types, dtype_name, require_known
 from .expressions import children, everything, is_operator, kind_of, operator_calls, type_of
-from .ops import importer, refused
+from .ops import importer, refusal_reason
 
 #: The value of an expression in the graph: a value's name, or a tuple of such.
 Value = Union[str, tuple["Value", ...]]
@@ -39,8 +40,8 @@ def tensor_type(type_, unknown) -> TensorType:
     shape = tuple(_extent(dim, axis, unknown) for axis, dim in enumerate(type_.shape))
     if 0 in shape:
         raise MegccError(f"a tensor of shape {shape} has no elements")
-    if len(shape) > 8:
-        raise MegccError(f"a tensor of {len(shape)} axes; at most 8 are supported")
+    if len(shape) > MAX_RANK:
+        raise MegccError(f"a tensor of {len(shape)} axes; at most {MAX_RANK} are supported")
     return TensorType(dtype_name(type_.dtype), shape)
 
 
@@ -56,6 +57,7 @@ def _extent(dim, axis: int, unknown) -> Dim:
 def origin(call) -> str:
     """Returns the name of a call in the source model or, without one, the operator's name."""
     span = getattr(call, "span", None)
+    # A pass of TVM that merges operators gives the result a SequentialSpan, with the spans of all of them.
     span = span.spans[0] if hasattr(span, "spans") and len(span.spans) else span
     return str(span.source_name.name) if getattr(span, "source_name", None) is not None else str(call.op.name)
 
@@ -122,7 +124,7 @@ class Importer:
         kind = kind_of(expr)
         if kind == "Constant":
             array = expr.data.numpy()
-            dtype_name("bool" if array.dtype == bool else array.dtype.name)
+            dtype_name("bool" if array.dtype == bool else array.dtype.name)  # raises MegccError for dtypes we lack
             return self.builder.weight(array)
         if kind == "Tuple":
             return tuple(self.values[field] for field in expr.fields)
@@ -144,7 +146,7 @@ class Importer:
             raise MegccError(f"a call of {call.op} cannot be imported")
         import_ = importer(call.op.name)
         if import_ is None:
-            raise MegccError(refused(call.op.name))
+            raise MegccError(refusal_reason(call.op.name))
         result = type_of(call)
         is_tuple = kind_of(result) == "TupleType"
         types = [tensor_type(field, self._unknown_extent) for field in (result.fields if is_tuple else [result])]
@@ -156,7 +158,8 @@ class Importer:
         return values if is_tuple else values[0]
 
     def _inline(self, function, arguments: Sequence[Value]) -> Value:
-        """Imports the body of a function in place of a call of it."""
+        """Imports the body of a function in place of a call of it. Its expressions have values of their own, since two
+        calls of a function have different operands."""
         outer, self.values = self.values, dict(zip(function.params, arguments, strict=True))
         try:
             return self.value(function.body)

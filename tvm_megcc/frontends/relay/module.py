@@ -38,6 +38,7 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
              for name, shape in (shapes or {}).items()}
     mod["main"] = renewed(mod["main"], known)
     # Composites are merged as in a region, so that the operators have the same order and the generated C is the same.
+    # The patterns' checks are left out: an operator without a kernel is an error here, whether it is merged or not.
     table = [(name, pattern) for name, pattern, _check in registered()]
     mod = by_function(prepare(mod), lambda _name: relay.transform.MergeComposite(table))
     functions = {var.name_hint: function for var, function in mod.functions.items()

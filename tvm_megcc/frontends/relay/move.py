@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...errors import MegccError
 from ...ops.elementwise import cast_to
-from ...ops.rules import axis_of
+from ...ops.rules import END_OF_AXIS, axis_of
 from ..tvm_common.node import Importer, TvmNode, Values, ints, is_known, registers_in
 from ..tvm_common.ops import scatter_reduction
 
@@ -59,23 +59,19 @@ def like(node: TvmNode) -> Values:
 
 @imports("strided_slice")
 def strided_slice(node: TvmNode) -> Values:
-    """Imports strided_slice. Without `axes` the first axes are sliced; an axis without an end is sliced up to its end.
-    """
+    """Imports strided_slice. Without `axes` the first axes are sliced. Missing strides are 1, and an axis for which
+    `end` has no entry is kept up to its last element. In mode "size" `end` has extents, -1 for all that remain."""
     a, shape = node.attrs, node.type_of(node.inputs[0]).shape
     begins, ends, steps = ints(a.begin), ints(a.end), ints(a.strides)
     axes = ints(a.axes) if a.axes is not None else tuple(range(len(begins)))
     steps = steps + (1,) * (len(begins) - len(steps))
     if a.slice_mode == "size":
         sizes, steps = ends, (1,) * len(begins)
-        ends = tuple(_END if size < 0 else begin + size for begin, size in zip(begins, sizes, strict=True))
-    ends = ends + (_END,) * (len(begins) - len(ends))
+        ends = tuple(END_OF_AXIS if size < 0 else begin + size for begin, size in zip(begins, sizes, strict=True))
+    ends = ends + (END_OF_AXIS,) * (len(begins) - len(ends))
     if any(step < 0 for step in steps) and not all(isinstance(shape[axis], int) for axis in axes):
         raise MegccError("a negative step on an axis of unknown extent")
     return _slice(node, axes, begins, ends, steps)
-
-
-#: An end of a slice that stands for the end of any axis.
-_END = 2**31 - 1
 
 
 def _slice(node: TvmNode, axes: Sequence[int], begins, ends, steps) -> Values:
@@ -91,12 +87,12 @@ def slice_like(node: TvmNode) -> Values:
     ends = [node.types[0].shape[axis] for axis in axes]
     if not is_known(ends):
         raise MegccError("its shape is that of a tensor whose shape changes")
-    return _slice(node, list(axes), [0] * len(ends), ends, [1] * len(ends))
+    return _slice(node, list(axes), begins=[0] * len(ends), ends=ends, steps=[1] * len(ends))
 
 
 @imports("reverse")
 def reverse(node: TvmNode) -> Values:
-    return _slice(node, [int(node.attrs.axis)], [-1], [-2**31], [-1])
+    return _slice(node, axes=[int(node.attrs.axis)], begins=[-1], ends=[-END_OF_AXIS], steps=[-1])
 
 
 @imports("take")
@@ -147,7 +143,8 @@ def one_hot(node: TvmNode) -> Values:
     return cast_to(node.onnx_node(inputs=(y,)), y, node.types[0].dtype)
 
 
-_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge"}
+#: Modes of padding, which have the same names in ONNX.
+_PAD_MODES = ("constant", "reflect", "edge")
 
 
 @imports("nn.pad")
@@ -155,7 +152,7 @@ def pad(node: TvmNode) -> Values:
     x, value = node.inputs
     if node.attrs.pad_mode not in _PAD_MODES:
         raise MegccError(f"pad mode '{node.attrs.pad_mode}' is not supported")
-    return node.onnx("Pad", x, _widths(node), value, mode=_PAD_MODES[node.attrs.pad_mode])
+    return node.onnx("Pad", x, _widths(node), value, mode=str(node.attrs.pad_mode))
 
 
 @imports("nn.mirror_pad")

@@ -21,28 +21,29 @@ IMPORTERS: dict[str, Importer] = {**tvm_ops.IMPORTERS, **move.IMPORTERS, **qnn.I
 imports = registers_in(IMPORTERS)
 
 #: Operators of `patterns.py` -> further Relay operators that they match, besides those of the declaration.
-ALSO = {"add": ("nn.bias_add",), "matmul": ("nn.matmul",)}
+MORE_NAMES = {"add": ("nn.bias_add",), "matmul": ("nn.matmul",)}
 #: Operators that match only with a constant operand: they add it to channels.
 BIASES = ("nn.bias_add",)
 #: Prefixes of operators that stay with TVM -> the reason.
-LEFT = {
+LEFT_TO_TVM = {
     "qnn.": "this operator on quantised integers is TVM's",
     "dyn.": "its attributes are computed at run time",
     "vm.": "it is TVM's own", "memory.": "it is TVM's own", "annotation.": "it is TVM's own",
-    "nn.deformable_conv2d": "TVM takes what is beyond an edge for the edge, we for zero",
-    "on_device": "it is TVM's own", "device_copy": "it is TVM's own", "shape_of": "TVM knows shapes",
+    "nn.deformable_conv2d": "TVM reads elements outside the image as the nearest edge, we read them as 0",
+    "on_device": "it is TVM's own", "device_copy": "it is TVM's own", "shape_of": "TVM computes shapes",
 }
 
 
 def importer(name: str) -> Importer | None:
     """Returns the importer of a Relay operator; None if there is none."""
-    stays_with_tvm = name not in IMPORTERS and name.startswith(tuple(LEFT))
+    stays_with_tvm = name not in IMPORTERS and name.startswith(tuple(LEFT_TO_TVM))
     return None if stays_with_tvm else importer_of(name, IMPORTERS, "relay")
 
 
-def refused(name: str) -> str:
+def refusal_reason(name: str) -> str:
     """Returns why an operator cannot be imported."""
-    return next((reason for prefix, reason in LEFT.items() if name.startswith(prefix)), "there is no kernel for it")
+    return next((reason for prefix, reason in LEFT_TO_TVM.items() if name.startswith(prefix)),
+                "there is no kernel for it")
 
 
 # --- the same operator under another name ----------------------------------------------------------------------
@@ -150,15 +151,17 @@ def _swapped(node: TvmNode, value: str) -> str:
 
 # --- windows ---------------------------------------------------------------------------------------------------
 
-_GLOBAL = {"avg": "GlobalAveragePool", "max": "GlobalMaxPool"}
+#: Relay's global pools -> the ONNX operators.
+_GLOBAL_POOLS = {f"nn.global_{mode}_pool{axes}d": op_type for axes in (1, 2, 3)
+                 for mode, op_type in (("avg", "GlobalAveragePool"), ("max", "GlobalMaxPool"))}
 
 
-@imports(*(f"nn.global_{mode}_pool{axes}d" for mode in _GLOBAL for axes in (1, 2, 3)))
+@imports(*_GLOBAL_POOLS)
 def global_pool(node: TvmNode) -> Values:
     layout = str(node.attrs.layout)
     logical = f"NC{SPATIAL[len(layout) - 2]}"
     x = node.transposed(node.inputs[0], layout, logical)
-    (y,) = node.onnx(_GLOBAL[node.op.removeprefix("nn.global_")[:3]], x)
+    (y,) = node.onnx(_GLOBAL_POOLS[node.op], x)
     return (node.transposed(y, logical, str(node.attrs.out_layout) or layout),)
 
 
@@ -270,5 +273,5 @@ def arg_extreme(node: TvmNode) -> Values:
         index = extreme_index(node, node.reshaped(x, (-1,)), 0, keepdims=False, last=last)
         y = node.reshaped(index, node.types[0].shape)
     else:
-        y = extreme_index(node, x, axes[0], bool(a.keepdims), last)
+        y = extreme_index(node, x, axes[0], keepdims=bool(a.keepdims), last=last)
     return cast_to(node.onnx_node(inputs=(y,)), y, node.types[0].dtype)

@@ -2,7 +2,8 @@
 """Imports Relay's quantised operators, bit for bit as TVM lowers them (src/relay/qnn/op) with its default arithmetic:
 rounding "UPWARD", computed in "int64".
 
-Scales and zero points must be constants, as for TVM's lowering.
+Scales and zero points are operands, which must be constants, as for TVM's lowering. Numbers in calls of `parameter`
+and `scalar_parameter` are indices of operands, in the order that each importer gives.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from ...errors import MegccError
 from ...ir.expr import Arg, Expr, X, arg, call, clip
 from ...ops.elementwise import emit_broadcast
 from ...ops.rules import axis_of
-from ..fixed_point import integer_range, multiplier
+from ..fixed_point import MAX_SHIFT, integer_range, multiplier
 from ..tvm_common.node import Importer, TvmNode, Values, ints, registers_in
 from ..tvm_common.ops import pads_of
 
-BYTES = ("int8", "uint8")
+BYTE_DTYPES = ("int8", "uint8")
 IMPORTERS: dict[str, Importer] = {}
 imports = registers_in(IMPORTERS, "qnn.")
 
 
-def number(node: TvmNode, index: int) -> np.ndarray:
+def parameter(node: TvmNode, index: int) -> np.ndarray:
     """Returns a scale or a zero point: a scalar or a vector.
 
     Raises:
@@ -34,20 +35,20 @@ def number(node: TvmNode, index: int) -> np.ndarray:
     return node.builder.constants[name].reshape(-1)
 
 
-def single(node: TvmNode, index: int):
+def scalar_parameter(node: TvmNode, index: int):
     """Returns a scale or zero point as a scalar; a vector must have equal elements."""
-    values = number(node, index)
+    values = parameter(node, index)
     if (values != values[0]).any():
         raise MegccError("it has a scale or zero point for each channel, which is not supported here")
     return values[0].item()
 
 
-def one(node: TvmNode, index: int) -> np.ndarray:
+def scale_array(node: TvmNode, index: int) -> np.ndarray:
     """Returns a scalar scale as float32 [1], which `requantized` takes."""
-    return np.array([single(node, index)], np.float32)
+    return np.array([scalar_parameter(node, index)], np.float32)
 
 
-def typed(node: TvmNode, expr: Expr, *names: str, dtype: str = "") -> str:
+def emit_expression(node: TvmNode, expr: Expr, *names: str, dtype: str = "") -> str:
     """Emits an expression over integers and floats. dtype: dtype of the result, by default that of the call."""
     return emit_broadcast(node.onnx_node(), "elementwise", names, expr=expr, dtype=dtype or node.types[0].dtype)[0]
 
@@ -92,13 +93,13 @@ def requantized(operands: ChannelOperands, centred: Expr, scale: np.ndarray, res
     if not 0 < result < float("inf"):
         raise MegccError(f"the scale of its result is {result}")
     factors = [multiplier(float(channel_scale) / float(np.float32(result))) for channel_scale in scale]
-    if max(factor.shift for factor in factors) > 30:
+    if max(factor.shift for factor in factors) > MAX_SHIFT:
         raise MegccError("its scales differ too much")
     parts = [np.array(part) for part in zip(*factors, strict=True)]
     return call("rescale_once", centred, *(operands.of(part, axis) for part in parts))
 
 
-def usual(attrs) -> None:
+def require_default_arithmetic(attrs) -> None:
     """Raises MegccError if attributes ask for other than TVM's default arithmetic."""
     if str(attrs.rounding) not in ("None", "UPWARD") or str(attrs.compute_dtype) not in ("None", "int64"):
         raise MegccError(f"rounding '{attrs.rounding}' in {attrs.compute_dtype}")
@@ -106,21 +107,24 @@ def usual(attrs) -> None:
 
 @imports("requantize")
 def requantize(node: TvmNode) -> Values:
-    usual(node.attrs)
+    """Imports requantize. Operands: x, its scale and zero point, those of the result."""
+    require_default_arithmetic(node.attrs)
     operands, axis, dtype = ChannelOperands(node, node.inputs[0]), int(node.attrs.axis), node.types[0].dtype
-    if node.type_of(node.inputs[0]).dtype not in (*BYTES, "int16", "int32"):
+    if node.type_of(node.inputs[0]).dtype not in (*BYTE_DTYPES, "int16", "int32"):
         raise MegccError(f"of {node.type_of(node.inputs[0]).dtype}")
-    zeros = number(node, 2)
+    zeros = parameter(node, 2)
     centred = X - operands.of(zeros, axis) if zeros.any() else X
-    expr = requantized(operands, centred, number(node, 1), single(node, 3), axis) + single(node, 4)
-    return (typed(node, saturated(expr, dtype), *operands.names),)
+    expr = requantized(operands, centred, parameter(node, 1), scalar_parameter(node, 3), axis)
+    expr = expr + scalar_parameter(node, 4)
+    return (emit_expression(node, saturated(expr, dtype), *operands.names),)
 
 
 @imports("quantize")
 def quantize(node: TvmNode) -> Values:
-    """Imports quantize: rounds to the nearest, ties away from zero, then adds the zero point, in float32."""
-    dtype, scale, zero = node.types[0].dtype, number(node, 1), number(node, 2)
-    if node.type_of(node.inputs[0]).dtype != "float32" or dtype not in (*BYTES, "int16", "int32"):
+    """Imports quantize: rounds to the nearest, ties away from zero, then adds the zero point, in float32. Operands: x,
+    scale and zero point of the result."""
+    dtype, scale, zero = node.types[0].dtype, parameter(node, 1), parameter(node, 2)
+    if node.type_of(node.inputs[0]).dtype != "float32" or dtype not in (*BYTE_DTYPES, "int16", "int32"):
         raise MegccError(f"from {node.type_of(node.inputs[0]).dtype} to {dtype}")
     if dtype == "int32" or scale.size > 1 or zero.size > 1:
         raise MegccError("scales for each channel, or results of int32")
@@ -129,19 +133,21 @@ def quantize(node: TvmNode) -> Values:
     low, high = integer_range(dtype)
     # Clipped before the conversion, so that large numbers do not overflow the integer type.
     real = clip(X / float(scale[0]), low - int(zero[0]) - 1, high - int(zero[0]) + 1)
-    return (typed(node, saturated(call("nearest_away", real) + int(zero[0]), dtype), node.inputs[0]),)
+    expr = call("nearest_away", real) + int(zero[0])
+    return (emit_expression(node, saturated(expr, dtype), node.inputs[0]),)
 
 
-def sums(node: TvmNode, kind: str, x: str, w: str, zeros: tuple[str, str], **attrs) -> str:
+def integer_sums(node: TvmNode, kind: str, x: str, w: str, zeros: tuple[str, str], **attrs) -> str:
     """Emits a matrix product or convolution of 8-bit integers with int32 sums.
 
     kind: our operator. x, w: its operands. zeros: the names of its attributes for their zero points, which are operands
     2 and 3 of the node.
     """
     dtypes = {node.type_of(name).dtype for name in (x, w)}
-    if not dtypes <= {*BYTES} or node.types[0].dtype != "int32":
+    if not dtypes <= {*BYTE_DTYPES} or node.types[0].dtype != "int32":
         raise MegccError(f"of {', '.join(sorted(dtypes))} to {node.types[0].dtype}")
-    return node.emit(kind, x, w, **attrs, **{zeros[0]: int(single(node, 2)), zeros[1]: int(single(node, 3))})
+    x_zero, w_zero = (int(scalar_parameter(node, index)) for index in (2, 3))
+    return node.emit(kind, x, w, **attrs, **{zeros[0]: x_zero, zeros[1]: w_zero})
 
 
 @imports("conv2d")
@@ -149,14 +155,14 @@ def conv(node: TvmNode) -> Values:
     a = node.attrs
     x = node.transposed(node.inputs[0], a.data_layout, "NCHW")
     w = node.transposed(node.inputs[1], a.kernel_layout, "OIHW")
-    y = sums(node, "conv2d_integer", x, w, ("x_zero", "w_zero"), strides=ints(a.strides), pads=pads_of(a.padding, 2),
-             dilations=ints(a.dilation), groups=int(a.groups))
+    y = integer_sums(node, "conv2d_integer", x, w, ("x_zero", "w_zero"), strides=ints(a.strides),
+                     pads=pads_of(a.padding, 2), dilations=ints(a.dilation), groups=int(a.groups))
     return (node.transposed(y, "NCHW", a.out_layout or a.data_layout),)
 
 
 @imports("dense")
 def dense(node: TvmNode) -> Values:
-    return (sums(node, "matmul_integer", *node.inputs[:2], ("a_zero", "b_zero"), trans_a=0, trans_b=1),)
+    return (integer_sums(node, "matmul_integer", *node.inputs[:2], ("a_zero", "b_zero"), trans_a=0, trans_b=1),)
 
 
 @imports("batch_matmul")
@@ -164,43 +170,50 @@ def batch_matmul(node: TvmNode) -> Values:
     """Imports batch_matmul, whose second operand is always transposed in TVM."""
     a = node.attrs
     if bool(a.transpose_a) or not bool(a.transpose_b):
-        raise MegccError("with operands that are turned another way")
-    return (sums(node, "matmul_integer", *node.inputs[:2], ("a_zero", "b_zero"), trans_a=0, trans_b=1),)
+        raise MegccError("only transpose_a=False with transpose_b=True is supported")
+    return (integer_sums(node, "matmul_integer", *node.inputs[:2], ("a_zero", "b_zero"), trans_a=0, trans_b=1),)
 
 
 @imports("add", "subtract")
 def add(node: TvmNode) -> Values:
-    """Imports add and subtract: requantizes each operand to the result's scale, then adds."""
+    """Imports add and subtract: requantizes each operand to the result's scale, then adds. Operands: a, b, scale and
+    zero point of a, of b, of the result."""
     dtype, sign = node.types[0].dtype, {"qnn.add": 1, "qnn.subtract": -1}[node.op]
-    if dtype not in BYTES:
+    if dtype not in BYTE_DTYPES:
         raise MegccError(f"of {dtype}")
     operands = ChannelOperands(node, *node.inputs[:2])
-    parts = [requantized(operands, Arg(i) - int(single(node, 3 + 2 * i)), one(node, 2 + 2 * i), single(node, 6), -1)
-             for i in range(2)]
-    return (typed(node, saturated(parts[0] + sign * parts[1] + int(single(node, 7)), dtype), *operands.names),)
+    parts = []
+    for index, (scale, zero) in enumerate(((2, 3), (4, 5))):
+        centred = Arg(index) - int(scalar_parameter(node, zero))
+        parts.append(requantized(operands, centred, scale_array(node, scale), scalar_parameter(node, 6), axis=-1))
+    total = parts[0] + sign * parts[1] + int(scalar_parameter(node, 7))
+    return (emit_expression(node, saturated(total, dtype), *operands.names),)
 
 
 @imports("mul")
 def mul(node: TvmNode) -> Values:
+    """Imports mul. Operands: as those of add."""
     dtype = node.types[0].dtype
-    if dtype not in BYTES:
+    if dtype not in BYTE_DTYPES:
         raise MegccError(f"of {dtype}")
     operands = ChannelOperands(node, *node.inputs[:2])
-    both = one(node, 2) * one(node, 4)
-    products = (X - int(single(node, 3))) * (arg(1) - int(single(node, 5)))
-    expr = requantized(operands, products, both, single(node, 6), -1) + int(single(node, 7))
-    return (typed(node, saturated(expr, dtype), *operands.names),)
+    product_scale = scale_array(node, 2) * scale_array(node, 4)
+    products = (X - int(scalar_parameter(node, 3))) * (arg(1) - int(scalar_parameter(node, 5)))
+    expr = requantized(operands, products, product_scale, scalar_parameter(node, 6), axis=-1)
+    expr = expr + int(scalar_parameter(node, 7))
+    return (emit_expression(node, saturated(expr, dtype), *operands.names),)
 
 
 @imports("avg_pool2d")
 def average_pool(node: TvmNode) -> Values:
-    """Imports avg_pool2d: sums the integers, with pads of 0, and divides rounding towards zero."""
+    """Imports avg_pool2d: sums the integers, with pads of 0, and divides rounding towards zero. Operands: x, its scale
+    and zero point, those of the result."""
     a, dtype = node.attrs, node.types[0].dtype
     kernel, pads = ints(a.pool_size), pads_of(a.padding, 2)
     count = int(np.prod(kernel))
-    if dtype not in BYTES or count * 255 >= 2**24 or a.ceil_mode or (any(pads) and not a.count_include_pad):
+    if dtype not in BYTE_DTYPES or count * 255 >= 2**24 or a.ceil_mode or (any(pads) and not a.count_include_pad):
         raise MegccError(f"of {dtype} with these windows")
-    if [single(node, 1), single(node, 2)] != [single(node, 3), single(node, 4)]:
+    if [scalar_parameter(node, 1), scalar_parameter(node, 2)] != [scalar_parameter(node, 3), scalar_parameter(node, 4)]:
         raise MegccError("its result has another scale than its operand")
     x = node.transposed(node.inputs[0], a.layout, "NCHW")
     total = node.emit("sum_pool_integer", x, kernel=kernel, strides=ints(a.strides), dilations=ints(a.dilation),
@@ -208,24 +221,24 @@ def average_pool(node: TvmNode) -> Values:
     # Sums are exact in float32. A quotient that is not an integer differs from one by more than the rounding error.
     quotient = call("real", X) / float(count)
     size = call("floor", call("abs", quotient))
-    y = typed(node, saturated(call("nearest", call("if_lt", quotient, 0, -size, size)), dtype), total)
+    y = emit_expression(node, saturated(call("nearest", call("if_lt", quotient, 0, -size, size)), dtype), total)
     return (node.transposed(y, "NCHW", a.out_layout or a.layout),)
 
 
 @imports("concatenate")
 def concatenate(node: TvmNode) -> Values:
-    """Imports concatenate: requantizes each operand to the result's scale. The tuples of scales and of zero points are
-    flattened into the operands."""
+    """Imports concatenate: requantizes each operand to the result's scale. Operands: n tensors, their n scales, their n
+    zero points (TVM's tuples, flattened), scale and zero point of the result."""
     count, dtype = (len(node.inputs) - 2) // 3, node.types[0].dtype
-    if dtype not in BYTES or len(node.inputs) != 3 * count + 2:
+    if dtype not in BYTE_DTYPES or len(node.inputs) != 3 * count + 2:
         raise MegccError(f"of {dtype}")
-    scale, zero = single(node, -2), int(single(node, -1))
+    scale, zero = scalar_parameter(node, -2), int(scalar_parameter(node, -1))
     parts = []
     for index, name in enumerate(node.inputs[:count]):
-        x_scale, x_zero = one(node, count + index), int(single(node, 2 * count + index))
+        x_scale, x_zero = scale_array(node, count + index), int(scalar_parameter(node, 2 * count + index))
         if (x_scale[0], x_zero) != (np.float32(scale), zero):
             operands = ChannelOperands(node, name)
             expr = requantized(operands, X - x_zero, x_scale, scale, -1) + zero
-            name = typed(node, saturated(expr, dtype), *operands.names)
+            name = emit_expression(node, saturated(expr, dtype), *operands.names)
         parts.append(name)
     return node.onnx("Concat", *parts, axis=int(node.attrs.axis))

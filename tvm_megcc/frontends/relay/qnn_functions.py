@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports Relay's quantised functions, bit for bit as TVM lowers them: tables of 256 results, softmax in integers (Lin
-et al. 2022), leaky relu in fixed point."""
+"""Imports Relay's quantised functions, bit for bit as TVM lowers them: tables of 256 results, softmax in integers
+(Shiftmax of Li and Gu, I-ViT, arXiv 2207.01405), leaky relu in fixed point."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from math import erf
 import numpy as np
 
 from ...errors import MegccError
-from ...ir.expr import X, arg, call
+from ...ir.expr import X, arg
 from ...ops.elementwise import emit_broadcast
 from ...ops.rules import axis_of
-from ..fixed_point import integer_range, multiplier
+from ..fixed_point import HALF32, MAX_SHIFT, floor_shift, integer_range, multiplier, times_power_of_two
 from ..tvm_common.node import TvmNode, Values
-from .qnn import BYTES, ChannelOperands, imports, requantized, saturated, single, typed
+from .qnn import BYTE_DTYPES, ChannelOperands, emit_expression, imports, requantized, saturated, scalar_parameter
 
 
 def _hard_swish(x: np.ndarray) -> np.ndarray:
@@ -37,7 +37,7 @@ def function(node: TvmNode) -> Values:
     real = (np.arange(minimum, maximum + 1) - zero[0]).astype(np.float32) * scale[0]
     with np.errstate(all="ignore"):
         quotients = _TABLES[node.op.removeprefix("qnn.")](real).astype(np.float32) / scale[1]
-        rounded = np.sign(quotients) * np.floor(np.abs(quotients) + np.float32(0.49999997))
+        rounded = np.sign(quotients) * np.floor(np.abs(quotients) + np.float32(HALF32))
         # NaN gives the largest result, as TVM's comparisons do.
         table = np.where(np.isnan(rounded), maximum, np.clip(rounded + np.float32(zero[1]), minimum, maximum))
     return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)
@@ -65,7 +65,7 @@ def leaky_relu(node: TvmNode) -> Values:
 def _times(values: np.ndarray, factor: float) -> np.ndarray:
     """Multiplies by a 31-bit fixed-point factor, rounding to the nearest, ties up."""
     significand, shift = multiplier(abs(factor))
-    if shift > 30:
+    if shift > MAX_SHIFT:
         raise MegccError("its scales differ too much")
     product = values.astype(np.int64) * (significand if factor >= 0 else -significand)
     return (product + (np.int64(1) << (30 - shift))) >> (31 - shift)
@@ -75,9 +75,9 @@ def _parameters(node: TvmNode) -> tuple[str, int, int, list[np.float32], list[in
     """Returns the dtype, its smallest and largest value, the scales of the operand and of the result, and their zero
     points."""
     dtype = node.types[0].dtype
-    if dtype not in BYTES or node.type_of(node.inputs[0]).dtype != dtype:
+    if dtype not in BYTE_DTYPES or node.type_of(node.inputs[0]).dtype != dtype:
         raise MegccError(f"of {node.type_of(node.inputs[0]).dtype} in {dtype}")
-    scale, zero = ([single(node, index) for index in operands] for operands in ((1, 3), (2, 4)))
+    scale, zero = ([scalar_parameter(node, index) for index in operands] for operands in ((1, 3), (2, 4)))
     if not all(0 < channel_scale < float("inf") for channel_scale in scale):
         raise MegccError(f"its scales are {scale[0]} and {scale[1]}")
     return dtype, *integer_range(dtype), [np.float32(value) for value in scale], [int(value) for value in zero]
@@ -104,19 +104,19 @@ def softmax(node: TvmNode) -> Values:
         raise MegccError("its sums may not fit in int32")
     x, along = node.inputs[0], {"axes": (axis,), "keepdims": True}
     largest = node.emit("reduce_max", x, **along)
-    difference = typed(node, arg(1) - X, x, largest, dtype="uint8")
+    difference = emit_expression(node, arg(1) - X, x, largest, dtype="uint8")
     shift, significand = (node.emit("lookup", difference, node.constant(table, "int32"))
                           for table in (shifts, significands))
     largest_shift = node.emit("reduce_max", shift, **along)
-    powers = typed(node, call("rescale_once", X, 2**30, arg(1) - arg(2) + 1), significand, largest_shift, shift,
-                   dtype="int32")
+    # exp(x - max) in units of the smallest: significand * 2^(largest shift - shift)
+    powers = emit_expression(node, times_power_of_two(X, arg(1) - arg(2)), significand, largest_shift, shift,
+                             dtype="int32")
     total = node.emit("reduce_sum", powers, **along)
     inverse = emit_broadcast(node.onnx_node(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
-    down = _RECIPROCAL - _RESULT
-    quotient = call("rescale_once", X * arg(1) - 2**(down - 1), 2**30, 1 - down)  # floor(… / 2^down)
+    quotient = floor_shift(X * arg(1), _RECIPROCAL - _RESULT)
     operands = ChannelOperands(node, powers, inverse)
     expr = requantized(operands, quotient, np.array([2.0**-_RESULT], np.float32), float(scale[1]), -1) + zero[1]
-    return (typed(node, saturated(expr, dtype), *operands.names),)
+    return (emit_expression(node, saturated(expr, dtype), *operands.names),)
 
 
 def _exponentials(one_code: int) -> tuple[np.ndarray, np.ndarray]:

@@ -69,8 +69,11 @@ def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
         for call in _calls_of(function, new):
             functions[call.op] = _with_input_names(functions[call.op], call)
             callers[call.op] = caller
-    functions = dict(typed({var: _ReplaceCallees({}, new).visit(function) if var in callers.values() else function
-                             for var, function in functions.items()}, mod).functions.items())
+    # Calls get the arguments that `_with_input_names` gave the regions, the fields of tuples.
+    functions = {var: _ReplaceCallees({}, flattened_callees=new).visit(function)
+                 if var in callers.values() else function for var, function in functions.items()}
+    functions = dict(typed(functions, mod).functions.items())
+    # One region of each group stays, with the bounds of all callers as its buckets.
     replacements = {}
     for equal_regions in _equal_regions({var: functions[var] for var in new}, callers):
         ranges = dict.fromkeys(str(attr(functions[callers[var]], BOUNDS, "{}")) for var in equal_regions)
@@ -84,7 +87,8 @@ def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
 
 
 def _equal_regions(regions: Mapping, callers: Mapping) -> list[list]:
-    """Groups regions that compute the same. TVM does not inline a function that has several callers."""
+    """Groups regions that compute the same and have different callers. The regions of one caller stay apart: TVM's pass
+    InlineGlobals does not support several calls of one function in a caller."""
     groups: dict[str, list[list]] = {}
     for var in sorted(regions, key=lambda var: _natural(var.name_hint)):
         known_groups = groups.setdefault(digest_of(regions[var]), [])

@@ -9,13 +9,13 @@ from ... import patterns
 from ...ops.base import OPERATORS
 from ..tvm_common.pattern_converter import operand_orders
 from .expressions import is_operator, kind_of
-from .ops import ALSO, BIASES
+from .ops import BIASES, MORE_NAMES
 
 
 def relay_names(kind: str, operands: Sequence[patterns.Term]) -> tuple[str, ...]:
     """Returns the Relay operators that one of our operators in a pattern, applied to these terms, can be."""
     declared = OPERATORS[kind].relay if kind in OPERATORS else ()
-    further = ALSO.get(kind, ())
+    further = MORE_NAMES.get(kind, ())
     return (*declared, *(name for name in further if name not in BIASES or isinstance(operands[-1], patterns.Const)))
 
 
@@ -23,8 +23,8 @@ def matched_calls(term: patterns.Term, expr) -> list | None:
     """Returns the calls that a pattern covers with `expr` as its root; None if it does not match."""
     found = _matched(term, expr, {})
     return None if found is None else list(dict.fromkeys(
-        expr for of, expr in found.items() if isinstance(of, (patterns.Call, patterns.Opt)) and is_operator(expr)
-        and expr.op.name in _names(of)))
+        matched for of, matched in found.items() if isinstance(of, (patterns.Call, patterns.Opt))
+        and is_operator(matched) and matched.op.name in _names(of)))
 
 
 def _operands(term: patterns.Call | patterns.Opt) -> tuple[patterns.Term, ...]:

@@ -8,7 +8,8 @@ from .file import flexible
 from .node import Node, Results, Unsupported
 from .quantized.importers import imports_quantised, require_same_scales
 
-#: The numbers of steps of buffers whose cycle is 1 without option cycles_max; it is 2 for others (TFLite Micro's rule).
+#: The numbers of steps of buffers whose cycle is 1 without option cycles_max; it is 2 for others, as in TFLite Micro's
+#: circular_buffer_common.cc.
 _STEPS_WITH_CYCLE_1 = (5, 13, 25)
 _MAX_CYCLES = 2**30
 

@@ -50,8 +50,10 @@ def import_if(importer: _Importer, operator: Operator, name: str) -> Sequence[Va
 def import_while(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
     """Returns the results of a WHILE.
 
-    A list whose elements are all one number, such as an empty one, gets the shape of the items that the body writes to
-    it: a file states the shape for the batch that it was converted with. The loop is imported again after that.
+    A tensor list often begins as a constant, with items for the batch that the file was converted with. If the body
+    writes items of another shape, `outermost.item_shapes` has it after the import. Where all elements of the constant
+    are one number, its shape does not matter: the import is undone, the constant gets the shape of the items, and the
+    loop is imported again.
     """
     builder, outermost, operands = importer.builder, importer.outermost, importer.real_operands(operator)
     if None in operands:
@@ -112,7 +114,7 @@ def _import_loop(importer: _Importer, operator: Operator, name: str, operands: l
     starts = [_in_file_order(operands[index], name) for index in carried]
     types = [builder.types[start] for start in starts]
     first_condition, first_op = condition_of(operands), len(builder.ops)
-    iteration, condition, *body_inputs = (add_loop_input(builder, f"{name}.turn", type_)
+    iteration, condition, *body_inputs = (add_loop_input(builder, f"{name}.iteration", type_)
                                           for type_ in (*LOOP_TYPES, *types))
     values = list(operands)
     for index, body_input in zip(carried, body_inputs, strict=True):

@@ -232,7 +232,8 @@ class _Reader:
         for name, index in signatures:
             if not 0 <= index < len(read):
                 raise _Damaged(f"signature {quoted(name)} is graph {index} of {len(read)}")
-        return File((), (), (), (), read, signatures).with_main_graph(0)
+        return File(tensors=(), operators=(), inputs=(), outputs=(), graphs=read, signatures=signatures) \
+            .with_main_graph(0)
 
     def graph(self, graph, kinds: list[str], buffers: list[np.ndarray]) -> Subgraph:
         tables = self.tables(graph, "Tensors")
@@ -244,7 +245,8 @@ class _Reader:
         return Subgraph(tensors, operators, inputs, outputs)
 
     def spend(self, count: int, size: int) -> None:
-        """Charges `count` items of `size` bytes to the limit of bytes read, before they are read."""
+        """Charges `count` items of `size` bytes to the limit of bytes read, before they are read. 16 more are for the
+        table around them, so that the limit also ends a chain of empty ones."""
         self.bytes_left -= count * size + 16
         if count * size > len(self.data) or self.bytes_left < 0:
             raise _Damaged("its tables are longer than the file")
@@ -281,7 +283,7 @@ class _Reader:
 
     def buffer(self, buffer) -> np.ndarray:
         start, size = buffer.Offset(), buffer.Size()
-        if start > 1:  # the data of files beyond 2 GB follow the tables
+        if start > 1:  # the data of files beyond 2 GB follow the tables; the schema's 0 and 1 are no offsets
             if start + size > len(self.data):
                 raise _Damaged("a constant extends beyond the end of the file")
             return np.frombuffer(self.data, np.uint8, size, start)

@@ -90,9 +90,13 @@ def dynamic_update_slice(node: Node) -> Results:
 
 
 def _updated(node: Node, tensor: str, axes: Sequence[int]) -> str:
-    """Replaces a part of `tensor` by the second operand, which is smaller than `tensor` along these axes only."""
+    """Replaces a part of `tensor` by the second operand, which is smaller than `tensor` along these axes only.
+
+    Rows are replaced along the first of these axes. If there are more, the old rows are gathered and updated along the
+    other axes before.
+    """
     onnx_node, axis, part, rank = node.onnx_node(), axes[0], node.type(1).shape, len(node.type(1).shape)
-    largest_start = node.builder.shape_constant([node.type(0).shape[axis] - part[axis]], f"{node.name}.most")
+    largest_start = node.builder.shape_constant([node.type(0).shape[axis] - part[axis]], f"{node.name}.largest_start")
     start = node.emit("slice", node.plain(2), axes=(0,), starts=(axis,), ends=(axis + 1,), steps=(1,))
     (start,) = cast_to(onnx_node, start, "int64")
     (start,) = node.onnx("Min", node.onnx("Max", start, node.constant([0], "int64"))[0], largest_start)

@@ -91,6 +91,8 @@ def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None 
 
 
 def _require_one_graph(file: File, subject: str) -> None:
+    """Raises ModelError for several graphs without signatures, unless an operator may run another graph: those are not
+    in `IMPORTERS`."""
     if len(file.graphs) > 1 and not file.signatures and all(operator.kind in IMPORTERS for operator in file.operators):
         raise ModelError(subject, [f"has {len(file.graphs)} graphs of which none runs another, and one is compiled"],
                          _ONE_GRAPH)
@@ -116,7 +118,8 @@ class _Importer:
     item_shapes: the value of a list -> the shape of an item that does not fit into it.
     values: tensor -> its value; None if its operator could not be imported.
     counted_buffers: buffers of constants that are counted against the budget already.
-    active_runs: result of an operator that not every run executes -> the bool value, whether this run does.
+    active_runs: tensor that only some runs compute (after a CIRCULAR_BUFFER) -> the bool value that says whether this
+        run does.
     findings, unsupported: error messages: what is wrong with the file, and what this front end does not support.
     externs: kind of a custom operator -> the user's C functions for it.
     has_custom, has_quantised: whether unsupported operators are custom, or have quantised operands.
@@ -408,7 +411,7 @@ class _Importer:
             values = emitted(operands, tensors, results)
         for value, tensor in zip(values, results, strict=True):
             # Converters cannot infer the result shapes of custom operators, so those in the file may be wrong.
-            self._check(value, tensor, self.as_declared and not operator.kind.startswith("CUSTOM "))
+            self._check(value, tensor, as_declared=self.as_declared and not operator.kind.startswith("CUSTOM "))
         return values
 
     def real_operands(self, operator: Operator) -> list:
@@ -432,7 +435,8 @@ class _Importer:
         if len(graph.inputs) != len(operands):
             raise ShapeError(f"gives {len(operands)} values to a graph of {len(graph.inputs)} inputs")
         inner = _Importer(replace(self.file, tensors=graph.tensors, operators=graph.operators, inputs=graph.inputs,
-                                  outputs=graph.outputs), self.name, {}, (), {}, self)
+                                  outputs=graph.outputs), self.name, input_shapes={}, output_names=(), states={},
+                          enclosing=self)
         # New `Value` objects, since transposed forms that the subgraph computes do not exist outside of it.
         inner.values = {index: Value(self.builder, value.name, value.order)
                         for index, value in zip(graph.inputs, operands, strict=True)}
@@ -469,6 +473,7 @@ class _Importer:
             first: the index of the first operator of our graph that the importer may have added.
             known: the number of values of our graph before.
         """
+        # Values that existed before keep their names. `types` is in the order in which values were added.
         new_values = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
         names = {}
         for tensor, value in zip(results, values, strict=True):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import tflite
 
 from ...errors import ShapeError
 from ...ir.dims import Dim, floordiv, product, static
@@ -122,7 +123,8 @@ def split_by_sizes(node: Node) -> Results:
     if len(sizes) != len(node.results):
         raise ShapeError(f"sizes {sizes} for {len(node.results)} results")
     if -1 in sizes:
-        sizes[sizes.index(-1)] = value.type.shape[axis] - sum(sizes, start=0) - 1
+        inferred = sizes.index(-1)
+        sizes[inferred] = value.type.shape[axis] - sum(size for index, size in enumerate(sizes) if index != inferred)
     return parts(node, value, axis, sizes)
 
 
@@ -168,7 +170,7 @@ def _pads(node: Node) -> list[tuple[int, int]]:
 def mirror_pad(node: Node) -> Results:
     """Pads with mirrored elements at each end, without repeating the edge (REFLECT) or with it (SYMMETRIC)."""
     value, pads = node.value(0), _pads(node)
-    if node.option("Mode") == 0:
+    if node.option("Mode") == tflite.MirrorPadMode.REFLECT:
         before, after = (tuple(pads[axis][side] for axis in value.order) for side in (0, 1))
         for axis, (begin, end) in enumerate(pads):
             extent = value.type.shape[axis]
@@ -249,7 +251,8 @@ def strided_slice(node: Node) -> Results:
         raise ShapeError(f"{sliced_axes} slices of {value.type}")
     slices: list[tuple[Dim, Dim, int]] = []
     result: list[Dim | None] = []  # extents; None: that of the next sliced axis; -1: the next sliced axis is removed
-    for entry in range(entries + (ellipsis[0] == entries)):
+    # Without `...` in the file, one stands after the last entry: the axes that no entry names are kept.
+    for entry in range(max(entries, ellipsis[0] + 1)):
         if entry == ellipsis[0]:
             rest = len(shape) - sliced_axes
             slices += [(0, END_OF_AXIS, 1)] * rest
@@ -359,7 +362,7 @@ def space_in_batch(node: Node, fill: float) -> str:
     Each of the M spatial axes is split into (extent / block, block), and the second parts move to the front into N.
     The padding is filled with `fill`.
     """
-    block, pads = _block(node, 2)
+    block, pads = _block(node)
     rank, axes = len(node.value(0).order), len(block)
     x = node.plain(0)
     if pads.any():
@@ -382,7 +385,7 @@ def space_in_batch(node: Node, fill: float) -> str:
 @imports("BATCH_TO_SPACE_ND")
 def batch_to_space(node: Node) -> Results:
     """Operands: x, block [M], crops [M, 2]. It is the reverse of SPACE_TO_BATCH_ND, followed by cropping."""
-    block, crops = _block(node, 2)
+    block, crops = _block(node)
     axes = len(block)
     batch, *extents = node.type(0).shape
     spatial, rest = extents[:axes], extents[axes:]
@@ -401,11 +404,11 @@ def batch_to_space(node: Node) -> Results:
     return [sliced(node, node.as_value(y, plain(len(starts))), starts, ends, [1] * len(starts))]
 
 
-def _block(node: Node, index: int) -> tuple[list[int], np.ndarray]:
-    """Returns the M extents of a block, and the padding or cropping at both ends of each of its axes, int64 [M, 2].
-    index: of the operand with the latter."""
+def _block(node: Node) -> tuple[list[int], np.ndarray]:
+    """Returns the M extents of a block (operand 1), and the padding or cropping at both ends of each of its axes, int64
+    [M, 2] (operand 2)."""
     block = node.const(1, "block_shape").reshape(-1).tolist()
-    ends = node.const(index, "paddings").astype(np.int64)
+    ends = node.const(2, "paddings").astype(np.int64)
     fits = 0 < len(block) < len(node.value(0).order) and ends.shape == (len(block), 2)
     if not fits or min(block) < 1 or ends.min() < 0:
         raise ShapeError(f"blocks of {block}, with {ends.tolist()} at the ends, of {node.type(0)}")

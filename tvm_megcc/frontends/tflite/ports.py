@@ -45,7 +45,7 @@ def _selected_subgraph(file: File, signature: str, subject: str) -> int:
 
 
 def input_dims(path: str | Path, signature: str = "") -> dict[str, tuple[int | None, ...]]:
-    """Returns the default shapes of the inputs; None for a dynamic extent."""
+    """Returns the file's shapes of the inputs. A dynamic extent has the file's default for it, often 1."""
     file = load(path, signature)
     names = names_of(file, file.inputs)
     return {names[index]: file.tensors[index].shape for index in file.inputs}

@@ -60,7 +60,7 @@ def softmax(node: Node) -> Results:
 
 @imports("L2_NORMALIZATION", fused=True)
 def l2_normalization(node: Node) -> Results:
-    """Divides x by its L2 norm along the last axis; the sum of squares is at least 1e-6."""
+    """Divides x by its L2 norm along the last axis, or by 1e-6 if the norm is less, as LiteRT does."""
     value = node.value(0)
     axis = value.order.index(len(value.order) - 1)
     squares = node.emit("reduce_sum", node.emit("mul", value.name, value.name), axes=(axis,), keepdims=True)
@@ -72,7 +72,7 @@ _REDUCTIONS = {"SUM": "reduce_sum", "MEAN": "reduce_mean", "REDUCE_MAX": "reduce
 #: The initial value of a maximum or minimum in TFLite's reference, which bounds a result that would be infinite. If all
 #: axes of a tensor that has elements are reduced, the reference begins with an element instead.
 _EXTREME_START = {"REDUCE_MAX": (maximum, float(np.finfo(np.float32).min)),
-          "REDUCE_MIN": (minimum, float(np.finfo(np.float32).max))}
+                  "REDUCE_MIN": (minimum, float(np.finfo(np.float32).max))}
 
 
 @imports(*_REDUCTIONS)

@@ -2,7 +2,6 @@
 """Quantised operators of TFLite: importing this package registers their importers."""
 
 from . import (
-    curves,
     data_movement,
     elementwise,
     fixed_point,
@@ -10,6 +9,7 @@ from . import (
     hybrid,
     importers,
     int16,
+    int16_functions,
     matmul,
     products,
     recurrent,
@@ -18,5 +18,5 @@ from . import (
     windows,
 )
 
-__all__ = ["curves", "data_movement", "elementwise", "fixed_point", "fixed_tables", "hybrid", "importers", "int16",
-           "matmul", "products", "recurrent", "reductions", "resize", "windows"]
+__all__ = ["data_movement", "elementwise", "fixed_point", "fixed_tables", "hybrid", "importers", "int16",
+           "int16_functions", "matmul", "products", "recurrent", "reductions", "resize", "windows"]

@@ -32,8 +32,11 @@ from .importers import (
     zero,
 )
 
-#: Bits by which the operands of a sum are shifted left, for precision.
-_LEFT_SHIFT = 20
+#: Bits by which operands are shifted left before they are rescaled, for precision: of sums, squared differences and
+#: comparisons, as in LiteRT's add.cc, squared_difference.cc and comparisons.cc.
+_LEFT_SHIFT, _DIFFERENCE_SHIFT, _COMPARISON_SHIFT = 20, 7, 8
+#: The smallest float32 above 0. It keeps the logarithm and reciprocal of 0 out of a branch that is not taken.
+TINY = np.float32(1e-45)
 
 
 @imports_quantised("ADD", "SUB")
@@ -80,7 +83,7 @@ def _log(x: np.ndarray, node: Node) -> np.ndarray:
     """Computes the logarithm; numbers ≤ 0 give the smallest result."""
     y = result(node)
     smallest_real = np.float32(fixed_point.integer_range(node.results[0].dtype).minimum - zero(y)) * y.scale[0]
-    return np.where(x > 0, np.log(np.maximum(x, np.float32(1e-45))), smallest_real)
+    return np.where(x > 0, np.log(np.maximum(x, TINY)), smallest_real)
 
 
 FUNCTIONS: dict[str, Callable[[np.ndarray, Node], np.ndarray]] = {
@@ -122,11 +125,11 @@ def prelu(node: Node) -> Results:
 @imports_quantised("SQUARED_DIFFERENCE")
 def squared_difference(node: Node) -> Results:
     common_dtype(node)
-    a, b, y, up = operand(node, 0), operand(node, 1), result(node), 7
+    a, b, y = operand(node, 0), operand(node, 1), result(node)
     twice = float(np.float32(2) * max(a.scale[0], b.scale[0]))
-    terms = [requantize((arg(index) - zero(q)) * 2**up, fixed_point.multiplier(fixed_point.scale(q) / twice))
-             for index, q in enumerate((a, b))]
-    down = fixed_point.multiplier(twice * twice / float(np.float32(2**(2 * up)) * y.scale[0]))
+    terms = [requantize((arg(index) - zero(q)) * 2**_DIFFERENCE_SHIFT,
+                        fixed_point.multiplier(fixed_point.scale(q) / twice)) for index, q in enumerate((a, b))]
+    down = fixed_point.multiplier(twice * twice / float(np.float32(2**(2 * _DIFFERENCE_SHIFT)) * y.scale[0]))
 
     def make(names: list[str], order: Order) -> str:
         (difference,) = emit_broadcast(node.onnx_node(), "elementwise", names, expr=terms[0] - terms[1], dtype="int32")
@@ -157,12 +160,12 @@ def raw_comparison(node: Node) -> Results:
 def comparison(node: Node) -> Results:
     """Compares both operands after rescaling them to multiples of 1 / 256."""
     kind, is_negated = _COMPARISONS[node.kind]
-    terms = [requantize((X - zero(quantization)) * 2**8, fixed_point.multiplier(fixed_point.scale(quantization)))
-             for quantization in (operand(node, 0), operand(node, 1))]
+    terms = [requantize((X - zero(q)) * 2**_COMPARISON_SHIFT, fixed_point.multiplier(fixed_point.scale(q)))
+             for q in (operand(node, 0), operand(node, 1))]
 
     def make(names: list[str], order: Order) -> str:
         rescaled = [emit_broadcast(node.onnx_node(), "elementwise", (name,), expr=term, dtype="int32")[0]
-                for name, term in zip(names, terms, strict=True)]
+                    for name, term in zip(names, terms, strict=True)]
         (found,) = emit_broadcast(node.onnx_node(), kind, rescaled)
         return node.emit("logical_not", found) if is_negated else found
 
@@ -172,11 +175,12 @@ def comparison(node: Node) -> Results:
 @imports_int16("DIV")
 @imports_quantised("DIV")
 def div(node: Node) -> Results:
-    """Imports DIV: multiplies by the reciprocal of the divisor's absolute value, in fixed point, with as many bits as
-    the dividend leaves.
+    """Imports DIV: multiplies by the reciprocal of the divisor's absolute value, in fixed point, as LiteRT's
+    `DivElementwise` (reference/div.h).
 
     The reciprocal is a significand and a shift. Those of 8-bit divisors come from tables of 256 entries by the divisor,
-    those of int16 from a table by its absolute value.
+    those of int16 from a table by its absolute value. The dividend gets the divisor's sign, and is shifted left by its
+    headroom before the multiplication: the bits by which that does not overflow.
     """
     dtype = common_dtype(node, QUANTISED_DTYPES)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
@@ -196,7 +200,8 @@ def div(node: Node) -> Results:
     def reciprocal_of_int16(dividend: str, divisor: str) -> tuple[str, str, str]:
         size = integers(maximum(X, 0) - minimum(X, 0), divisor)
         inverse, _ = reciprocals(np.arange(2**15 + 1))
-        signed = integers(X * (2 * minimum(maximum(arg(1), -1), 0) + 1), dividend, divisor)
+        sign = 2 * minimum(maximum(arg(1), -1), 0) + 1  # -1 for negative divisors, 1 for others
+        signed = integers(X * sign, dividend, divisor)
         return signed, node.emit("gather", constant(inverse), size, axis=0), integers(_bits(X) - 1, size)
 
     def make(names: list[str], order: Order) -> str:
@@ -206,7 +211,7 @@ def div(node: Node) -> Results:
                               + node.type_of(divisor).shape)
         reciprocal = reciprocal_of_bytes if dtype in BYTE_DTYPES else reciprocal_of_int16
         signed, inverses, shifts = reciprocal(dividend, divisor)
-        if dtype in BYTE_DTYPES:
+        if dtype in BYTE_DTYPES:  # a table from -largest_dividend on
             table = constant(leading_sign_bits(largest_dividend))
             headroom = node.emit("gather", table, integers(X + largest_dividend, signed), axis=0)
         else:

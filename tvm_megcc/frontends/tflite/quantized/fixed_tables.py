@@ -24,7 +24,7 @@ def _centred(x: Quantization, dtype: str) -> np.ndarray:
 
 def absolute(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
     """Returns the table of |x|, requantized to the result's scale."""
-    size = np.abs(_centred(x, dtype))
+    size = sizes(x, dtype)
     if x.scale[0] != result.scale[0]:
         size = rescale(size, multiplier(float(x.scale[0] / result.scale[0])))
     return saturated(size + int(result.zero_point[0]), dtype)
@@ -51,7 +51,8 @@ def hard_swish(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
     """Returns the table of x * relu6(x + 3) / 6, computed in 16-bit fixed point as LiteRT's reference kernel HardSwish.
 
     x is first taken in units of 1 / 128 of its scale. From there it is multiplied twice: to the result's scale, and to
-    units in which [-2^15, 2^15] is [-3, 3], where saturation makes it relu6(x + 3) / 6 after a shift by a constant.
+    units in which [-2^15, 2^15] is [-3, 3], where saturation makes it relu6(x + 3) / 6 after a shift by a constant. The
+    names are those of LiteRT's kernel: hires is x in fine units, reluish the number that saturation makes a relu6.
 
     Raises:
         ValueError: if the result's scale is more than 128 times finer than that of x.
@@ -84,18 +85,23 @@ def _short(significand: int) -> int:
     return min((significand + (1 << 15)) >> 16, 2**15 - 1)
 
 
+#: 48 / 17 and 32 / 17 in Q2.29.
+_GUESS_48_17, _GUESS_32_17 = 1515870810, 1010580540
+
+
 def reciprocals(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns significands (31 bits) and shifts of 1 / size, for sizes ≥ 0; 0 gives the reciprocal of 1.
 
-    Three steps of Newton's method as in gemmlowp: for a denominator d in [0.5, 1) it begins with 48 / 17 - 32 / 17 * d,
-    and numbers are Q2.29.
+    Three steps of Newton's method as in gemmlowp: for a denominator d in [0.5, 1), here Q0.31, it begins with the guess
+    48 / 17 - 32 / 17 * d. Guesses are Q2.29. `doubling_high` divides a product by 2^31, so 4 times that of two Q2.29 is
+    Q2.29 again.
     """
     size = np.maximum(size, 1).astype(np.int64)
     bits = np.frexp(size.astype(np.float64))[1].astype(np.int64)
-    half_denominator = (((size << (32 - bits)) - 2**31) + 2**31) // 2
-    guess = 1515870810 + doubling_high(half_denominator, np.int64(-1010580540))
+    denominator = size << (31 - bits)
+    guess = _GUESS_48_17 + doubling_high(denominator, np.int64(-_GUESS_32_17))
     for _ in range(3):
-        guess = guess + 4 * doubling_high(guess, (1 << 29) - doubling_high(half_denominator, guess))
+        guess = guess + 4 * doubling_high(guess, (1 << 29) - doubling_high(denominator, guess))
     return np.minimum(2 * guess, 2**31 - 1).astype(np.int32), (bits - 1).astype(np.int32)
 
 

@@ -10,12 +10,13 @@ import numpy as np
 
 from ....errors import ShapeError
 from ....ir.dims import round_up
-from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
+from ....ir.expr import X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
 from ....ops.quantized.blocks import Blocks as BlockQuantized
 from ....ops.quantized.blocks import block_constants, emit_block_gather
 from ....ops.quantized.int4 import pack_two_per_byte
 from ....ops.quantized.nbits import BLOCK, activation_multiple, default_zero_point, is_supported_block
+from ...fixed_point import HALF64, round_half_away
 from ..file import Blocks, Tensor
 from ..node import Importer, Node, Results, Unsupported
 from ..products import matrix_rows
@@ -27,9 +28,6 @@ HYBRID_IMPORTERS: dict[str, Importer] = {}
 
 #: Sums of fewer products of int8 and 4 bits are exact in float32.
 _MAX_EXACT_DEPTH = 1 << 14
-
-#: The largest float32 and float64 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
-_HALF, _HALF64 = 0.49999997, 0.49999999999999994
 
 
 def imports_hybrid(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
@@ -65,12 +63,6 @@ def scales(node: Node, index: int, axis: int) -> np.ndarray:
     return given.scale
 
 
-def rounded(value: Expr, rounding: float = _HALF) -> Expr:
-    """Rounds to the nearest integer, ties away from zero."""
-    size = call("floor", call("abs", value) + rounding)
-    return call("if_lt", value, 0, -size, size)
-
-
 def dynamically_quantised(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple[str, str, str]:
     """Quantises x dynamically, to int8 by its range along `axes`. Returns the int8 value, its scale and, if asymmetric,
     its zero point in float32 ("" for 0)."""
@@ -78,8 +70,9 @@ def dynamically_quantised(node: Node, x: str, axes: Sequence[int], asymmetric: b
     if not asymmetric:
         size = node.emit("reduce_max", node.emit("abs", x), **reduction)
         scale = node.compute(call("if_lt", 0, X, X / 127, 1), size)
+        # The maximum keeps a division by 0 out of the quotient, which is not taken then.
         real = X * call("if_lt", 0, arg(1), 127 / maximum(arg(1), float(np.float32(1e-38))), 0)
-        expr = call("nearest", clip(rounded(real), -127, 127))
+        expr = call("nearest", clip(round_half_away(real), -127, 127))
         return emit_broadcast(node.onnx_node(), "elementwise", (x, size), expr=expr, dtype="int8")[0], scale, ""
     smallest, largest = (
         node.emit("cast", node.compute(bound(X, 0), node.emit(kind, x, **reduction)), dtype="float64")
@@ -88,23 +81,24 @@ def dynamically_quantised(node: Node, x: str, axes: Sequence[int], asymmetric: b
     # The zero point is computed from the end of the range that has fewer steps to 0.
     below, above = X / arg(2), arg(1) / arg(2)
     point = call("if_lt", 128 + call("abs", below), 127 + call("abs", above), -128 - below, 127 - above)
-    point = call("if_lt", X, arg(1), clip(rounded(point, _HALF64), -128, 127), 0)
+    point = call("if_lt", X, arg(1), clip(round_half_away(point, HALF64), -128, 127), 0)
     zero = node.emit("cast", node.compute(point, smallest, largest, step), dtype="float32")
     scale = node.emit("cast", step, dtype="float32")
-    expr = call("nearest", clip(rounded(arg(2) + X * (1 / arg(1))), -128, 127))
+    expr = call("nearest", clip(round_half_away(arg(2) + X * (1 / arg(1))), -128, 127))
     return emit_broadcast(node.onnx_node(), "elementwise", (x, scale, zero), expr=expr, dtype="int8")[0], scale, zero
 
 
-def _dequantized(node: Node, sums: str, scale: str, weight_scales: np.ndarray, bias: str, trailing: int) -> str:
+def _dequantized(node: Node, sums: str, scale: str, weight_scales: np.ndarray, bias: str, trailing_axes: int
+                 ) -> str:
     """Dequantises sums of products: multiplies by both scales, of x and of the weights, and adds the bias.
 
-    trailing: the number of axes after that of the channels.
+    trailing_axes: the number of axes after that of the channels.
     """
-    factors = node.onnx_node().constant(weight_scales.astype(np.float32).reshape(-1, *(1,) * trailing))
+    ones = (1,) * trailing_axes
+    factors = node.onnx_node().constant(weight_scales.astype(np.float32).reshape(-1, *ones))
     operands, expr = [sums, scale, factors], call("real", X) * (arg(1) * arg(2))
     if bias:
-        shape = (-1, *(1,) * trailing)
-        operands.append(node.emit("reshape", bias, shape=(node.type_of(bias).size, *shape[1:])))
+        operands.append(node.emit("reshape", bias, shape=(node.type_of(bias).size, *ones)))
         expr = expr + arg(3)
     return emit_broadcast(node.onnx_node(), "elementwise", operands, expr=expr, dtype="float32")[0]
 
@@ -124,7 +118,8 @@ def conv(node: Node) -> Results:
     sums = node.emit("conv2d_integer", x, w, **attrs, x_zero=0, w_zero=0)
     if len(set(weight_scales.tolist())) == 1:
         weight_scales = weight_scales[:1]
-    return [node.as_value(_dequantized(node, sums, scale, weight_scales, node.optional(2), 2), CHANNELS_FIRST[4])]
+    y = _dequantized(node, sums, scale, weight_scales, node.optional(2), trailing_axes=2)
+    return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
 @imports_hybrid("FULLY_CONNECTED", fused=True)
@@ -253,7 +248,7 @@ def multiply_by(node: Node, matrix: str, name: str, weights: np.ndarray | None, 
         expr = X - call("nearest", arg(1)) * arg(2)
         sums = emit_broadcast(node.onnx_node(), "elementwise", (sums, zero, node.onnx_node().constant(weight_sums)),
                               expr=expr, dtype="int32")[0]
-    return _dequantized(node, sums, scale, weight_scales, bias, 0)
+    return _dequantized(node, sums, scale, weight_scales, bias, trailing_axes=0)
 
 
 @imports_hybrid("BATCH_MATMUL")

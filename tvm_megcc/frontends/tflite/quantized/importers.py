@@ -11,6 +11,7 @@ import numpy as np
 from ....errors import ShapeError
 from ....ir.expr import Expr, call, clip
 from ....ops.elementwise import emit_broadcast
+from ...fixed_point import MAX_SHIFT
 from ..file import Quantization, Tensor
 from ..node import IMPORTERS, Importer, Node, Results, Unsupported
 from ..value import Order, Value
@@ -101,7 +102,7 @@ def emit_as_result(node: Node, expr: Expr, *names: str) -> str:
 def requantize(expr: Expr, factor: Multiplier) -> Expr:
     """Multiplies an expression by a factor. Factors from 2^30 on saturate every number except 0; LiteRT's shifts are
     undefined there."""
-    if factor.shift > 30:
+    if factor.shift > MAX_SHIFT:
         return clip(expr, -1, 1) * 2**30
     return call("rescale_fixed", expr, factor.significand, factor.shift)
 

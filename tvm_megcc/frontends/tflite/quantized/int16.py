@@ -10,6 +10,7 @@ from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
 from ....ops.nn.windows import pad_for_windows
 from ....ops.quantized import softmax_int16
+from ...fixed_point import HALF64, MAX_SHIFT, floor_shift, round_half_away
 from ..file import Quantization
 from ..node import Node, Results, Unsupported
 from ..products import matrix_rows
@@ -31,14 +32,11 @@ from .importers import (
 )
 from .products import as_convolution, weights
 
-#: The number of bits by which the operands of a sum are shifted left, for precision.
+#: The number of bits by which the operands of a sum are shifted left, for precision, as in LiteRT's add.cc.
 _LEFT_SHIFT = 15
-#: The largest float64 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
-_HALF = 0.49999999999999994
 #: LiteRT's table of sigmoids at i / 24, in units of 2^-16, is not rounded to the nearest: entry i is larger by 1 where
 #: bit i of this number is set.
-_ROUNDED_UP = (0x80000000000000000000000000000080
-         << 128 | 0x11009020440005c0467baefa7bd110)
+_ROUNDED_UP = 0x80000000000000000000000000000080 << 128 | 0x11009020440005c0467baefa7bd110
 
 
 def _sums(node: Node, x: str, w: np.ndarray, bias_index: int, groups: int, **attrs) -> str:
@@ -65,7 +63,8 @@ def _sums(node: Node, x: str, w: np.ndarray, bias_index: int, groups: int, **att
 
 
 def _results(node: Node, sums: str, weights_q: Quantization, x: Quantization, bias_index: int) -> str:
-    """Requantizes sums. With an int64 bias or none, LiteRT's multipliers have 15 bits and sums are rounded once."""
+    """Requantizes sums. If the bias is int32 and an option says that sums are, too, LiteRT does that as for int8.
+    Otherwise its sums are int64: multipliers have 15 bits, and sums are rounded once."""
     y = result(node)
     if weights_q.zero_point.any():
         raise Unsupported("weights with a zero point are not supported with int16 operands")
@@ -74,7 +73,7 @@ def _results(node: Node, sums: str, weights_q: Quantization, x: Quantization, bi
     if not (has_int32_bias and node.option("QuantizedBiasType", 0)):
         factors, function = [with_15_bit_significand(factor) for factor in factors], "rescale_once"
     bounds = activation(node)
-    if max(factor.shift for factor in factors) > 30:
+    if max(factor.shift for factor in factors) > MAX_SHIFT:
         raise Unsupported("its scales differ too much")
     parts = [np.array(part, np.int32).reshape(-1, 1, 1) for part in zip(*factors, strict=True)]
     names = [sums, *map(node.onnx_node().constant, parts)]
@@ -122,8 +121,7 @@ def _requantize_in_float64(node: Node, sums: str, weights_q: Quantization) -> st
     factors = fixed_point.scale(operand(node, 0)) * weights_q.scale.astype(np.float64) / fixed_point.scale(result(node))
     scales = node.onnx_node().constant(factors.reshape(-1, 1, 1))
     real = node.emit("mul", node.emit("cast", sums, dtype="float64"), scales)
-    magnitude = call("floor", call("abs", X) + _HALF)
-    nearest = node.compute(clip(call("if_lt", X, 0, -magnitude, magnitude), *activation(node)), real)
+    nearest = node.compute(clip(round_half_away(X, HALF64), *activation(node)), real)
     return node.emit("cast", nearest, dtype="int16")
 
 
@@ -139,6 +137,7 @@ def sum_(node: Node) -> Results:
         shifts = [power - powers[2] for power in powers[:2]]
         if max(shifts) > 0 or all(shifts):
             raise ShapeError(f"operands in steps of 2^{powers[0]} and 2^{powers[1]}, a result of 2^{powers[2]}")
+        # x * 2 * 2^30 * 2^(shift - 31) = x * 2^shift
         terms = [call("rescale_fixed", arg(index) * 2, 2**30, shift) if shift else arg(index)
                  for index, shift in enumerate(shifts)]
         down: Multiplier | None = None
@@ -153,7 +152,8 @@ def sum_(node: Node) -> Results:
 
 
 def _power(quantization: Quantization) -> int | None:
-    """Returns the exponent of a scale that is a power of two, None for another scale."""
+    """Returns the exponent of a scale that is a power of two, None for another scale. The tolerance is that of LiteRT's
+    CheckedLog2."""
     power = np.log2(quantization.scale[0])
     return int(np.rint(power)) if abs(power - np.rint(power)) < 1e-3 else None
 
@@ -186,13 +186,12 @@ def sigmoid_or_tanh(node: Node) -> Results:
     (scaled,) = emit_broadcast(node.onnx_node(), "elementwise", (value.name,), expr=_scaled_operand(node),
                                dtype="int32")
     size = maximum(X, 0) - minimum(X, 0)
-    # floor(size / 2^bits) ≥ 0; numbers beyond the table use its last entry.
-    step = minimum(shifted(size, bits), 255)
+    step = minimum(floor_shift(size, bits), 255)  # numbers beyond the table use its last entry
     (index,) = emit_broadcast(node.onnx_node(), "elementwise", (scaled,), expr=step, dtype="int32")
     table = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535).astype(np.int64)
     table += [_ROUNDED_UP >> entry & 1 for entry in range(256)]
     base, slope = table << bits, np.append(np.diff(table), 0)
-    base[255] = 0x7FFF << 10 if logistic else 0xFFFF << 8
+    base[255] = 0x7FFF << 10 if logistic else 0xFFFF << 8  # LiteRT's height for all numbers from there on
     segment = [node.emit("gather", node.onnx_node().constant(part.astype(np.int32)), index, axis=0)
                for part in (base, slope)]
     height_expr = arg(1) + (size - arg(3) * 2**bits) * arg(2)
@@ -200,14 +199,15 @@ def sigmoid_or_tanh(node: Node) -> Results:
                                dtype="int32")
     negative = minimum(maximum(arg(1), -1), 0)
     if logistic:  # by symmetry, a negative number gives 2^25 - 1 less the height; half a unit is added for rounding
-        total = shifted(X + 512 + negative * (X * 2 - (2**25 - 1)), 10)
-    else:
-        total = shifted(X - 2**23 + 128 + negative * (X * 2 - (2**24 - 1)), 8)
+        total = floor_shift(X + 512 + negative * (X * 2 - (2**25 - 1)), 10)
+    else:  # tanh(x) = 2 * sigmoid(2 * x) - 1, so 2^23, which stands for 1/2, is subtracted
+        total = floor_shift(X - 2**23 + 128 + negative * (X * 2 - (2**24 - 1)), 8)
     return [node.as_value(emit_as_result(node, total, height, scaled), value.order)]
 
 
 def _scaled_operand(node: Node) -> Expr:
-    """Returns the operand rescaled to units of 1 / (3 * 2^12)."""
+    """Returns the operand rescaled to units of 1 / (3 * 2^12), by the integer factor and right shift of LiteRT's
+    `SigmoidPrepare` and `TanhPrepare` (activations.cc)."""
     scale, power = operand(node, 0).scale[0], _power(operand(node, 0))
     left = 12 + power if power is not None else -1
     if left == 0 or (left == 1 and node.kind == "TANH"):
@@ -215,14 +215,9 @@ def _scaled_operand(node: Node) -> Expr:
     factor, shift = float(scale) * 4096.0 * 3.0, 0
     while factor <= 32767.0 / 2.0 and shift <= 30:
         shift, factor = shift + 1, factor * 2.0
-    if factor > 65535:
+    if factor > 65535:  # the product with an int16 could overflow int32
         raise Unsupported(f"numbers in steps of {scale:g} are too coarse")
     return call("rescale_once", X, int(factor), 31 - shift) if shift else X * int(factor)
-
-
-def shifted(value: Expr, bits: int) -> Expr:
-    """Returns floor(value / 2^bits)."""
-    return call("rescale_once", value - 2**(bits - 1), 2**30, 1 - bits)
 
 
 @imports_int16("SOFTMAX")

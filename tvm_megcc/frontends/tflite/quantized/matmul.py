@@ -6,12 +6,17 @@ from __future__ import annotations
 from ....errors import ShapeError
 from ....ir.expr import Expr, X, arg, call, clip
 from ....ops.elementwise import emit_broadcast
+from ...fixed_point import floor_shift
 from ..node import Node, Results, Unsupported
 from . import fixed_point
 from .importers import imports_int16, operand, result, with_15_bit_significand, zero
 
 #: The most products of 8-bit parts whose sum cannot overflow int32.
 _MAX_DEPTH = 2**15
+#: The most products of int16, of 30 bits each, whose sum times a significand of 15 bits fits in the 53 bits of float64.
+_MAX_DIRECT_DEPTH = 2**7
+#: Larger sums are multiplied in two parts: these lower bits, and the rest.
+_LOWER_BITS = 20
 
 
 @imports_int16("BATCH_MATMUL")
@@ -37,10 +42,10 @@ def batch_matmul(node: Node) -> Results:
     (factor,) = fixed_point.product_multipliers(a, b, y, per_channel=False)
     significand, shift = with_15_bit_significand(factor)
     bits = 31 - shift  # the right shift after the product with the 15-bit significand
-    if bits < 1 or (bits <= 20 and depth > 128):
+    if bits < 1 or (bits <= _LOWER_BITS and depth > _MAX_DIRECT_DEPTH):
         raise Unsupported(f"its scales differ by a factor of 2^{15 - bits}")
     assert total is not None
-    clipped = clip(_shifted(significand, bits, depth), *map(float, fixed_point.integer_range("int16")))
+    clipped = clip(_requantized(significand, bits, depth), *map(float, fixed_point.integer_range("int16")))
     return [node.emit("cast", node.compute(clipped, total), dtype="int16")]
 
 
@@ -49,14 +54,18 @@ def _bytes_of_int16(node: Node, name: str) -> list[tuple[str, int]]:
     def emitted(expr: Expr, dtype: str) -> str:
         return emit_broadcast(node.onnx_node(), "elementwise", (name,), expr=expr, dtype=dtype)[0]
 
-    upper = call("rescale_once", X - 128, 2**30, -7)  # floor(X / 2^8)
+    upper = floor_shift(X, 8)
     return [(emitted(upper, "int8"), 8), (emitted(X - upper * 256, "uint8"), 0)]
 
 
-def _shifted(significand: int, bits: int, depth: int) -> Expr:
-    """Returns floor((X * significand + 2^(bits - 1)) / 2^bits), in float64; no intermediate needs more than 53 bits."""
-    if depth <= 128:
+def _requantized(significand: int, bits: int, depth: int) -> Expr:
+    """Returns floor((X * significand + 2^(bits - 1)) / 2^bits), in float64; no intermediate needs more than 53 bits.
+
+    X: a sum of `depth` products. significand: of 15 bits. bits: more than `_LOWER_BITS` if X is split.
+    """
+    if depth <= _MAX_DIRECT_DEPTH:
         return call("floor", (X * significand + 2.0**(bits - 1)) / 2.0**bits)
-    upper = call("floor", X / 2.0**20)
-    lower = call("floor", ((X - upper * 2.0**20) * significand + 2.0**(bits - 1)) / 2.0**20)
-    return call("floor", (upper * significand + lower) / 2.0**(bits - 20))
+    unit = 2.0**_LOWER_BITS
+    upper = call("floor", X / unit)
+    lower = call("floor", ((X - upper * unit) * significand + 2.0**(bits - 1)) / unit)
+    return call("floor", (upper * significand + lower) / 2.0**(bits - _LOWER_BITS))

@@ -10,6 +10,7 @@ import numpy as np
 from ....errors import ShapeError
 from ....ir.dims import number
 from ....ir.expr import Expr, X, arg, call, clip, maximum
+from ...fixed_point import MAX_SHIFT
 from ..file import Quantization
 from ..moves import sliced
 from ..node import Node, Results, Unsupported
@@ -31,6 +32,9 @@ from .importers import (
     zero,
 )
 
+#: More padding than this in front of or after an axis is no image: the file contradicts itself.
+_MAX_PAD = 2**20
+
 
 def requantize_sums(node: Node, sums: str, factors: Sequence[Multiplier], trailing_axes: int, function: str) -> str:
     """Requantizes int32 sums of products to the result's type, after the fused activation.
@@ -41,12 +45,12 @@ def requantize_sums(node: Node, sums: str, factors: Sequence[Multiplier], traili
         function: the function that multiplies by a factor. With `rescale_once`, ties are rounded away from zero.
     """
     bounds, zero_point = activation(node), zero(result(node))
-    if max(factor.shift for factor in factors) > 30:
+    if max(factor.shift for factor in factors) > MAX_SHIFT:
         raise Unsupported("its scales differ too much")
-    by_sign = function == "rescale_once" and any(map(_has_ties, factors))
+    has_ties = function == "rescale_once" and any(map(_has_ties, factors))
 
     def scaled(*factor) -> Expr:
-        if by_sign:
+        if has_ties:  # `rescale_once` rounds ties up, so negative sums are negated before and after it
             return call(function, maximum(X, 0), *factor) - call(function, maximum(0 - X, 0), *factor)
         return call(function, X, *factor)
 
@@ -58,9 +62,11 @@ def requantize_sums(node: Node, sums: str, factors: Sequence[Multiplier], traili
 
 
 def _has_ties(factor: Multiplier) -> bool:
-    """Whether some int32 times the factor is halfway between two integers."""
+    """Whether some int32 times the factor is halfway between two integers. Its product with the significand, which is
+    then divided by 2^(31 - shift), is an odd multiple of 2^(30 - shift) in that case."""
     significand, shift = factor
-    return significand > 0 and (significand & -significand) * 2**31 > 2**(30 - shift)
+    power_of_two = significand & -significand  # the largest that divides the significand; an int32 has at most 2^31
+    return significand > 0 and power_of_two * 2**31 > 2**(30 - shift)
 
 
 def weights(node: Node, axis: int) -> Quantization:
@@ -94,8 +100,9 @@ def conv(node: Node) -> Results:
     image, w, attrs = convolution(node, channels(node), depthwise, zero(x))
     operands = [image, w, *filter(None, (bias(node, 2),))]
     sums = node.emit("conv2d_integer", *operands, **attrs, x_zero=zero(x), w_zero=zero(weights_q))
-    factors = fixed_point.product_multipliers(x, weights_q, result(node), node.type(0).dtype == "int8")
-    return [node.as_value(requantize_sums(node, sums, factors, 2, "rescale_fixed"), CHANNELS_FIRST[4])]
+    factors = fixed_point.product_multipliers(x, weights_q, result(node), per_channel=node.type(0).dtype == "int8")
+    y = requantize_sums(node, sums, factors, trailing_axes=2, function="rescale_fixed")
+    return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
 @imports_quantised("FULLY_CONNECTED")
@@ -113,7 +120,7 @@ def fully_connected(node: Node) -> Results:
     sums = node.emit("matmul_integer", matrix, node.plain(1), *filter(None, (bias(node, 2),)), trans_a=0, trans_b=1,
                      a_zero=zero(x), b_zero=zero(weights_q))
     factors = fixed_point.product_multipliers(x, weights_q, result(node), per_channel=True)
-    value = node.as_value(requantize_sums(node, sums, factors, 0, "rescale_once"))
+    value = node.as_value(requantize_sums(node, sums, factors, trailing_axes=0, function="rescale_once"))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps_axes else [value]
 
 
@@ -134,8 +141,9 @@ def conv_transpose(node: Node) -> Results:
     image, w, attrs = as_convolution(node, zero(x))
     operands = [image, node.onnx_node().constant(w), *filter(None, (bias(node, 3),))]
     sums = node.emit("conv2d_integer", *operands, **attrs, groups=1, x_zero=zero(x), w_zero=zero(weights_q))
-    factors = fixed_point.product_multipliers(x, weights_q, result(node), node.type(2).dtype == "int8")
-    return [node.as_value(requantize_sums(node, sums, factors, 2, "rescale_fixed"), CHANNELS_FIRST[4])]
+    factors = fixed_point.product_multipliers(x, weights_q, result(node), per_channel=node.type(2).dtype == "int8")
+    y = requantize_sums(node, sums, factors, trailing_axes=2, function="rescale_fixed")
+    return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
 def as_convolution(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
@@ -150,12 +158,13 @@ def as_convolution(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
     for axis, (wanted, kernel, stride) in enumerate(zip(shape[1:3], w.shape[2:], strides, strict=True)):
         if not isinstance(wanted, int):
             raise Unsupported(f"a result of {shape}, which is not known, is not supported")
+        # The padding that TFLite's SAME gives the convolution whose gradient this is; it is cut off the result here.
         total = max((-(-wanted // stride) - 1) * stride + kernel - wanted, 0)
         before = kernel - 1 - (total // 2 if attrs["auto_pad"] == "SAME_UPPER" else 0)
         after = wanted - ends[axis] - before + kernel - 1
         pads[axis] = max(before, 0), max(after, 0)
         starts[axis], ends[axis] = max(-before, 0), ends[axis] + min(after, 0)
-        if ends[axis] <= starts[axis] or pads.max() >= 2**20:
+        if ends[axis] <= starts[axis] or pads.max() >= _MAX_PAD:
             raise ShapeError(f"a result of {shape} for {node.type(2)}")
     batch, channel_count = node.type_of(value).shape[:2]
     cropped = sliced(node, node.as_value(value), (0, 0, *starts), (batch, channel_count, *ends), (1, 1, 1, 1)).name

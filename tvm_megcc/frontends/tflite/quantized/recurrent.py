@@ -13,6 +13,7 @@ from ....ir.dims import Dim
 from ....ir.expr import X, arg, call, clip
 from ....ops.elementwise import emit_broadcast
 from ....ops.recurrent.lstm_int8 import FACTORS, HIDDEN, MAX_CELL_BITS, NORMS, PEEPHOLES, PROJECTION
+from ...fixed_point import MAX_SHIFT
 from ..file import Quantization
 from ..layer_states import clipping_bound, initial_state, is_kept, keep_state
 from ..node import Node, Results, Unsupported
@@ -25,10 +26,10 @@ _INPUT, _RECURRENT, _PEEPHOLES, _BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11),
 #: The gate of each peephole.
 _PEEPHOLE_GATES = (0, 1, 3)
 _PROJECTION, _STATE, _CELL, _NORMS = (16, 17), 18, 19, (20, 21, 22, 23)
-#: The scale of the gates' sums, the inputs of sigmoid and tanh.
-_ONE = np.float32(2**-12)
-#: The smallest variance in layer normalisation of the gates, in units of their multipliers.
-_GUARD = np.float32(10000)
+#: The scale of the sums of gates that are not normalised, the inputs of sigmoid and tanh.
+_GATE_SCALE = np.float32(2**-12)
+#: LiteRT's smallest variance in layer normalisation is this number times the scale of a gate's weights (lstm.cc).
+_VARIANCE_GUARD = np.float32(10000)
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class _Layer:
         cell_bits = 15 + _power(cell)
         if not 0 <= cell_bits <= MAX_CELL_BITS or node.type(0).dtype != "int8":
             raise Unsupported(f"cells of {cell_bits} whole bits, or inputs that are not int8, are not supported")
-        gate_scales = [_intermediate_quantization(node, gate, ("int16",)).scale[0] if normalised else _ONE
+        gate_scales = [_intermediate_quantization(node, gate, ("int16",)).scale[0] if normalised else _GATE_SCALE
                        for gate in range(4)]
         state, shape = quantization_of(node.tensors[_STATE], ("int8",)), node.const(_RECURRENT[-1], "weights").shape
         return cls(node, gates, coupled, normalised, node.has(_PROJECTION[0]), operand(node, 0), state, cell, hidden,
@@ -140,14 +141,14 @@ def _normalisation(layer: _Layer, factors: np.ndarray) \
     smallest variance of each gate, and sets the gates' factors. The arrays are None if gates are not normalised."""
     if not layer.normalised:
         return (None, None), (1, 1, 1, 1)
-    scales = [quantization_of(layer.node.tensors[_NORMS[gate]], ("int16",)).scale[0] if gate in layer.gates else _ONE
-              for gate in range(4)]
+    scales = [quantization_of(layer.node.tensors[_NORMS[gate]], ("int16",)).scale[0] if gate in layer.gates
+              else _GATE_SCALE for gate in range(4)]
     for gate in layer.gates:
         significand, shift = fixed_point.multiplier(float(scales[gate]))
-        factors[NORMS][gate] = significand, _require_shift(shift + 12)
+        factors[NORMS][gate] = significand, _require_shift(shift + 12)  # divided by `_GATE_SCALE`
     weights, bias = (layer.concatenated(operands).reshape(len(layer.gates), -1).astype(dtype)
                      for operands, dtype in ((_NORMS, np.int16), (_BIAS, np.int32)))
-    return (weights, bias), tuple(max(1, int(_GUARD * scale)) for scale in scales)
+    return (weights, bias), tuple(max(1, int(_VARIANCE_GUARD * scale)) for scale in scales)
 
 
 def _projection(layer: _Layer, factors: np.ndarray, hidden_zero: int) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -226,7 +227,7 @@ def _multiplier(real: np.float32) -> Multiplier:
 
 
 def _require_shift(shift: int) -> int:
-    if shift > 30:
+    if shift > MAX_SHIFT:
         raise Unsupported(f"its scales differ by a factor of 2^{shift}")
     return shift
 

@@ -10,6 +10,7 @@ from ....ir.expr import X, call
 from ....ops.quantized import log_softmax as log_softmax_fixed
 from ....ops.quantized import reduce_prod, softmax_int8
 from ....ops.quantized.lookup_table import INT8_TYPES
+from ...fixed_point import MAX_SHIFT, round_half_away
 from ..node import Node, Results, Unsupported
 from ..products import reduced
 from . import fixed_point
@@ -25,8 +26,9 @@ from .importers import (
     zero,
 )
 
-#: The largest float32 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
-_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
+#: More summands than these could overflow an int32 sum: 2^31 over the largest distance of a code from its zero point,
+#: with a bit to spare.
+_MAX_COUNT = {"int8": 2**22, "uint8": 2**22, "int16": 2**15}
 
 
 @imports_quantised("MEAN", "SUM", any_bits=True)
@@ -37,7 +39,7 @@ def mean(node: Node) -> Results:
     in_float32 = node.kind == "SUM" and value.type.dtype != "uint8"
     axes = node.axes(1, len(value.order))
     count = product(value.type.shape[axis] for axis in axes)
-    if not isinstance(count, int) or not 0 < count < (2**15 if node.type(0).dtype == "int16" else 2**22):
+    if not isinstance(count, int) or not 0 < count < _MAX_COUNT[value.type.dtype]:
         raise Unsupported(f"the {node.kind.lower()} of {count} numbers is not supported")
     reduction = {"axes": tuple(sorted(value.order.index(axis) for axis in axes)), "keepdims": True}
     if value.type.dtype in INT8_TYPES:
@@ -47,8 +49,7 @@ def mean(node: Node) -> Results:
     if in_float32:
         factor = x.scale[0] / y.scale[0]
         real = call("real", X) * float(factor) + float(np.float32(-zero(x)) * factor * np.float32(count))
-        size = call("floor", call("abs", real) + _HALF)
-        expr = call("nearest", call("if_lt", real, 0, -size, size)) + zero(y)
+        expr = call("nearest", round_half_away(real)) + zero(y)
     else:
         expr = requantize(X, fixed_point.mean_multiplier(x, y, count) if node.kind == "MEAN" else
                         fixed_point.multiplier(fixed_point.scale(x) / fixed_point.scale(y))) + zero(y)
@@ -76,7 +77,7 @@ def product_along(node: Node) -> Results:
         raise Unsupported(f"the product of {count} numbers is not supported")
     significand, shift = with_15_bit_significand(
         fixed_point.multiplier(fixed_point.scale(x) / float(np.power(fixed_point.scale(y), 1.0 / count))))
-    if not -31 <= shift <= 30:
+    if not -31 <= shift <= MAX_SHIFT:
         raise Unsupported(f"its scales differ by a factor of 2^{shift - 15}")
     kept_axes = [axis for axis in range(len(shape)) if axis not in axes]
     transposed = node.in_order(value, (*kept_axes, *axes))
@@ -90,7 +91,8 @@ def softmax(node: Node) -> Results:
     """Imports SOFTMAX along the last axis. The scale of an 8-bit result is 1 / 256, of an int16 result 1 / 65536."""
     dtype, value, result = node.type(0).dtype, node.value(0), node.results[0]
     y, steps = result.quantization, 2**16 if result.dtype == "int16" else 2**8
-    if result.dtype not in (dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > (1e-3 if steps > 256 else 0) \
+    tolerance = 1e-3 if result.dtype == "int16" else 0.0  # as LiteRT's kernel, which ignores the exact scale then
+    if result.dtype not in (dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > tolerance \
             or zero(y) != fixed_point.integer_range(result.dtype).minimum:
         raise Unsupported("its result is not in steps of 1 / 256, or 1 / 65536 of int16, from the least number on")
     axis, wide = value.order.index(len(value.order) - 1), result.dtype == "int16"

@@ -10,6 +10,7 @@ from ....errors import ShapeError
 from ....ir.dims import Dim, number
 from ....ir.expr import Expr, X, arg, call, maximum, minimum
 from ....ops.elementwise import emit_broadcast
+from ...fixed_point import times_power_of_two
 from ..node import Node, Results, Unsupported
 from ..value import CHANNELS_FIRST
 from ..windows import channels
@@ -45,8 +46,9 @@ def _bilinear_int8(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, ha
         below, above, fraction = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half_pixel)
         value = _interpolated(node, value, 2 + axis, below, above, fraction, X * (_STEPS - arg(2)) + arg(1) * arg(2),
                          "int32")
-    # 1 is subtracted from negative numbers, so that ties round away from zero.
-    expr = call("rescale_once", X + minimum(maximum(X, -1), 0), 2**30, -19)
+    # The sums are in units of 2^-20, of weights along both axes. 1 is subtracted from negative numbers, so that ties
+    # round away from zero.
+    expr = times_power_of_two(X + minimum(maximum(X, -1), 0), -20)
     return emit_as_result(node, expr, value)
 
 

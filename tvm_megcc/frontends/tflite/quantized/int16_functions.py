@@ -9,11 +9,12 @@ import numpy as np
 
 from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
+from ...fixed_point import floor_shift
 from .. import elementwise as float_elementwise  # noqa: F401  (registers the importers that are taken over below)
 from ..file import Quantization
 from ..node import IMPORTERS, Node, Results
 from . import fixed_point
-from .elementwise import FUNCTIONS
+from .elementwise import FUNCTIONS, TINY
 from .fixed_point import rounded
 from .importers import (
     INT16_IMPORTERS,
@@ -29,7 +30,6 @@ from .importers import (
     requantize,
     result,
 )
-from .int16 import shifted
 
 #: Segments of a table, and the low bits of a number that are interpolated within a segment.
 _SEGMENTS, _BITS = 512, 7
@@ -55,21 +55,22 @@ def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Qu
 
 
 def _interpolated(node: Node, points: np.ndarray) -> Results:
-    """Interpolates on the segment that the upper nine bits select. int16 overflow wraps."""
+    """Interpolates on the segment that the upper nine bits select. int16 overflow wraps, as in LiteRT's
+    `LUTLookup`."""
     value, constant = node.value(0), node.onnx_node().constant
     slopes = np.diff(points).astype(np.int16).astype(np.int32)
-    segment = shifted(X, _BITS) + _SEGMENTS // 2
+    segment = floor_shift(X, _BITS) + _SEGMENTS // 2
     (index,) = emit_broadcast(node.onnx_node(), "elementwise", (value.name,), expr=segment, dtype="int32")
     base, slope = (node.emit("gather", constant(part), index, axis=0) for part in (points[:-1], slopes))
-    total: Expr = arg(1) + shifted(arg(2) * (X - (arg(3) - _SEGMENTS // 2) * 2**_BITS) + 2**(_BITS - 1), _BITS)
+    total: Expr = arg(1) + floor_shift(arg(2) * (X - (arg(3) - _SEGMENTS // 2) * 2**_BITS) + 2**(_BITS - 1), _BITS)
     if (slopes != np.diff(points)).any():
-        total = total - shifted(total + 2**15, 16) * 2**16
+        total = total - floor_shift(total + 2**15, 16) * 2**16
     return [node.as_value(emit_as_result(node, total, value.name, base, slope, index), value.order)]
 
 
 def _reciprocal_root(x: np.ndarray, node: Node) -> np.ndarray:
     largest_real = np.float32(2**15 - 1) * result(node).scale[0]
-    return np.where(x > 0, np.float32(1) / np.sqrt(np.maximum(x, np.float32(1e-45))), largest_real)
+    return np.where(x > 0, np.float32(1) / np.sqrt(np.maximum(x, TINY)), largest_real)
 
 
 _TABULATED = {**{kind: FUNCTIONS[kind] for kind in ("EXP", "LOG", "GELU")}, "RSQRT": _reciprocal_root}

@@ -161,7 +161,7 @@ class Sdot(ArmSums):
 
         if self.blocks == 0:
             return
-        if self.blocks == self.unrolled:
+        if self.blocks == self.unrolled:  # one iteration, so no loop
             asm("mov x2, x6", "3:")
             add_block()
         else:

@@ -98,6 +98,7 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
         """Returns the name of the function for `rows` rows of sums. narrow: shifts are int8."""
         # mgc_rescale_positive is exact for positive results only, which suffices if others become the lower limit.
         kind = "positive" if self.kind == "fixed" and self.lower >= self.zero else self.kind
+        # Whether multiplier and shift are the same for all channels, or each channel has its own; bytes: in int8.
         multipliers = "all" if not self.multiplier.endswith("[c]") else "bytes" if narrow else "each"
         return f"mgc_requantize_sums_{kind}_{multipliers}_{rows}"
 

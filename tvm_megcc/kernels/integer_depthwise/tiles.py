@@ -168,7 +168,8 @@ class Dot4Tile(ArmTile):
     `quads`, the groups of four packed rows that these output rows read."""
 
     def weights_offset(self, q: int, j: int, r: int, v: int) -> int:
-        """Returns the offset of the packed weights of quad q of rows and column j for output row r."""
+        """Returns the offset, in bytes, of the packed weights of quad q of rows and column j for output row r and half
+        v of the channels."""
         return (((q * self.params.kw + j) * self.params.rows_at_once + r) * 2 + v) * 16
 
     def weights(self, c: Printer) -> None:

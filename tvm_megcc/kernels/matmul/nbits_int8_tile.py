@@ -85,9 +85,13 @@ class NBitsInt8Tile(PanelTile):
         c, p = Printer(), self.p
         for v in self.vectors:
             column = v * self.lanes
-            zero = f"mgc_neg(mgc_to_float(mgc_iload_u8(w + {self.width * self.scale_bytes + column})) * s{v})"
-            o = {"": "", "zero": zero, "real": self.float_at(self.width + column)}[p.offset]
-            c(f"const mgc_v s{v} = {self.float_at(column)}{o and f', o{v} = {o}'};")
+            values = [f"s{v} = {self.float_at(column)}"]
+            if p.offset == "zero":
+                zero_points = f"mgc_iload_u8(w + {self.width * self.scale_bytes + column})"
+                values.append(f"o{v} = mgc_neg(mgc_to_float({zero_points}) * s{v})")
+            elif p.offset:
+                values.append(f"o{v} = {self.float_at(self.width + column)}")
+            c(f"const mgc_v {', '.join(values)};")
         return c.text
 
     def float_at(self, index: int) -> str:

@@ -243,7 +243,9 @@ SCALARS = {
     "where": "a0 ? a1 : a2", "is_nan": "a0 != a0", "is_inf": "a0 == MGC_INF || a0 == -MGC_INF",
 }
 
-#: C expressions that differ between signed and unsigned integers and floats.
+#: C expressions that differ between signed and unsigned integers and floats. A division by 0 gives 0. One by -1 is a
+#: negation that wraps, because C does not define the quotient of the least number. The remainder has the sign of a1 in
+#: `mod`, that of a0 in `fmod`. A shift by a negative number, or by BITS and more, shifts all bits out.
 SIGNED = {
     "div": "a1 == 0 ? 0 : a1 == -1 ? (T)(0u - (U)a0) : (T)(a0 / a1)",
     "mod": "a1 == 0 || a1 == -1 ? 0 : (T)(a0 % a1 + ((a0 % a1 != 0 && (a0 % a1 < 0) != (a1 < 0)) ? a1 : 0))",

@@ -316,6 +316,7 @@ class DotProducts(IntegerProducts):
             vectors=tile.vectors, rest=tile.rest, heights=tile.heights, balanced=tile.balanced, flat=flat,
             packs_x=packs_x, sums=sums, narrow=narrow, has_weight_zero=has_weight_zero,
             prefetch=_prefetched(site, form, tile, s), is_pmaddubsw_form=self.is_pmaddubsw)
+        # "_there": products read x where it lies.
         name = self.name + ("" if not flat else "_flat" if packs_x else "_there") + "_weight_zero" * has_weight_zero
         N, G, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "OC", "OH", "OW", "ROWS", "CHANNELS")
         strips = ceildiv(N, ROWS) if flat else N * ceildiv(OH, ROWS)

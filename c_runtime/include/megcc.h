@@ -16,7 +16,9 @@
  *
  * Switches for the C files (use the same for all): MEGCC_NO_STRINGS leaves out error messages and kernel names,
  * MEGCC_NO_DYNAMIC dynamic shapes, MEGCC_NO_THREADS the parallel hook, MEGCC_NO_CPU_DETECT CPU detection,
- * MEGCC_NO_REGIONS memory in several blocks, MEGCC_NO_STDIO the functions at the end that use files and the heap.
+ * MEGCC_NO_REGIONS memory in several blocks, MEGCC_NO_STDIO the functions at the end that use files and the heap,
+ * MEGCC_NO_CALLBACKS, with MEGCC_NO_DYNAMIC and MEGCC_NO_THREADS, all functions of the caller's, MEGCC_NO_EXTENTS
+ * kernels that get extents at run time.
  * MEGCC_TRUSTED_DATA leaves out the checks of containers: only for containers that are constants of the program, never
  * for those from a file or a network.
  */
@@ -27,6 +29,10 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+#if defined(MEGCC_NO_CALLBACKS) && !(defined(MEGCC_NO_DYNAMIC) && defined(MEGCC_NO_THREADS))
+#error "MEGCC_NO_CALLBACKS needs MEGCC_NO_DYNAMIC and MEGCC_NO_THREADS"
 #endif
 
 #define MEGCC_API 2u
@@ -222,9 +228,11 @@ typedef struct megcc_region {
 } megcc_region;
 
 typedef struct megcc_session_options {
+#ifndef MEGCC_NO_CALLBACKS
     megcc_parallel parallel;
     megcc_observer observer;
     megcc_allocator allocator;
+#endif
     uint64_t memory_limit;      /* most bytes from the allocator at a time; 0: no limit. Beyond: MEGCC_E_MEMORY */
     uint64_t iteration_limit;   /* most iterations of loops in a run; 0: 2^32 - 1. Beyond: MEGCC_E_CANCELLED */
     megcc_region region[MEGCC_MAX_REGIONS - 1]; /* the blocks that megcc_model_region() requires */

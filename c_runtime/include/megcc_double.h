@@ -57,10 +57,10 @@ static inline double mgd_mla(double a, double b, double c)
 }
 
 /* Returns p[0] + p[1] x + … + p[n - 1] x^(n - 1). */
-static inline double mgd_polynomial(const double *p, int n, double x)
+static inline double mgd_polynomial(const double *p, int32_t n, double x)
 {
     double sum = p[n - 1];
-    for (int i = n - 2; i >= 0; i--) {
+    for (int32_t i = n - 2; i >= 0; i--) {
         sum = mgd_mla(sum, x, p[i]);
     }
     return sum;
@@ -228,9 +228,9 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
     const uint64_t biased = bits >> 52 & 0x7ffu;
     const int32_t e = (int32_t)biased - 1075, from = e < 2 ? 0 : (e - 2) / 32;
     uint32_t product[WORDS + 2] = { 0 }; /* least word first */
-    for (int i = 0; i < WORDS; i++) {
+    for (int32_t i = 0; i < WORDS; i++) {
         uint64_t carry = 0;
-        for (int j = 0; j < 2; j++) {
+        for (int32_t j = 0; j < 2; j++) {
             const uint64_t part = (uint32_t)(m >> (32u * (uint32_t)j)), word = two_over_pi[from + WORDS - 1 - i];
             carry += part * word + product[i + j];
             product[i + j] = (uint32_t)carry;
@@ -241,7 +241,7 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
     /* Bit `point` is the binary point: two bits of the quadrant above it, 128 of the fraction below. */
     const int32_t point = 32 * (from + WORDS) - e;
     uint32_t window[5];
-    for (int i = 0; i < 5; i++) {
+    for (int32_t i = 0; i < 5; i++) {
         const int32_t at = point - 128 + 32 * i, word = at / 32, shift = at % 32;
         const uint64_t above = word + 1 < WORDS + 2 ? product[word + 1] : 0u;
         window[i] = word < WORDS + 2 ? (uint32_t)((above << 32 | product[word]) >> (uint32_t)shift) : 0u;
@@ -345,7 +345,7 @@ static inline double mgd_atan(double x)
     const bool inverse = magnitude > 1.0;
     const double a = inverse ? 1.0 / magnitude : magnitude;
     const double nearest = a * 4.0 + 0.5;
-    const int k = (int)nearest;
+    const int32_t k = (int32_t)nearest;
     const double at = 0.25 * (double)k;
     /* The rounding error of 1 / |x| enters only through a, which is within an ULP. */
     const double t = (a - at) / mgd_mla(a, at, 1.0), square = t * t;
@@ -446,7 +446,7 @@ static inline double mgd_erf(double x)
     }
     if (magnitude < 2.0) {
         double term = x, sum = x;
-        for (int n = 1; n < 60 && sum + term != sum; n++) {
+        for (int32_t n = 1; n < 60 && sum + term != sum; n++) {
             term *= 2.0 * square / (double)(2 * n + 1);
             sum += term;
         }
@@ -456,7 +456,7 @@ static inline double mgd_erf(double x)
         return mgd_with_sign(1.0, x);
     }
     double fraction = magnitude;
-    for (int n = 60; n > 0; n--) {
+    for (int32_t n = 60; n > 0; n--) {
         fraction = magnitude + 0.5 * (double)n / fraction;
     }
     return mgd_with_sign(1.0 - 0.5641895835477563 * mgd_exp(-square) / fraction, x);

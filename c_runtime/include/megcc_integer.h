@@ -318,7 +318,7 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 {
     mgc_i high;
-    for (int i = 0; i < MGC_LANES; i++) {
+    for (int32_t i = 0; i < MGC_LANES; i++) {
         high[i] = mgc_doubling_high_lane(a[i], b[i]);
     }
     return high;
@@ -411,7 +411,7 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
     return __builtin_convertvector(sum >> (down + 1), mgc_i);
 #else
     mgc_i result;
-    for (int i = 0; i < MGC_LANES; i++) {
+    for (int32_t i = 0; i < MGC_LANES; i++) {
         result[i] = mgc_rescale_once_lane(x[i], multiplier[i], by[i]);
     }
     return result;
@@ -596,7 +596,7 @@ static MGC_INLINE int32_t mgc_isum(mgc_i v) { return _mm512_reduce_add_epi32((__
 static MGC_INLINE int32_t mgc_isum(mgc_i v)
 {
     uint32_t sum = 0;
-    for (int i = 0; i < MGC_LANES; i++) {
+    for (int32_t i = 0; i < MGC_LANES; i++) {
         sum += (uint32_t)v[i];
     }
     return (int32_t)sum;

@@ -34,6 +34,9 @@ typedef struct megcc_call {
  * megcc_status. */
 typedef int32_t (*megcc_kernel_fn)(const megcc_call *call, int32_t begin, int32_t end, void *scratch);
 
+/* A kernel of the safety profile returns this for arguments that it cannot take: the value of MEGCC_E_ARGUMENT. */
+#define MEGCC_REFUSED_ARGUMENT 0x10
+
 /* Most operands of a kernel, inputs and outputs together. */
 #define MEGCC_MAX_OPERANDS 61
 

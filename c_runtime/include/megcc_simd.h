@@ -275,14 +275,14 @@ typedef struct mgc_sums {
 static MGC_INLINE mgc_sums mgc_sums_zero(void)
 {
     mgc_sums sums;
-    for (int i = 0; i < MGC_ROW_SUMS; i++) {
+    for (int32_t i = 0; i < MGC_ROW_SUMS; i++) {
         sums.part[i] = sums.total[i] = mgc_zero();
     }
     return sums;
 }
 static MGC_INLINE void mgc_sums_settle(mgc_sums *sums)
 {
-    for (int i = 0; i < MGC_ROW_SUMS; i++) {
+    for (int32_t i = 0; i < MGC_ROW_SUMS; i++) {
         sums->total[i] = sums->total[i] + sums->part[i];
         sums->part[i] = mgc_zero();
     }
@@ -306,11 +306,11 @@ static MGC_INLINE float mgc_sums_total(mgc_sums *sums)
     mgc_sums_settle(sums);
 #if defined(MEGCC_REPRODUCIBLE)
     float lane[16];
-    for (int i = 0; i < MGC_ROW_SUMS; i++) {
+    for (int32_t i = 0; i < MGC_ROW_SUMS; i++) {
         mgc_store(lane + i * MGC_LANES, sums->total[i]);
     }
-    for (int n = 8; n > 0; n /= 2) {
-        for (int i = 0; i < n; i++) {
+    for (int32_t n = 8; n > 0; n /= 2) {
+        for (int32_t i = 0; i < n; i++) {
             lane[i] = lane[i] + lane[i + n];
         }
     }

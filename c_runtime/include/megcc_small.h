@@ -33,7 +33,7 @@ static inline uint16_t mgc_to_bf16(float x)
 
 /* Decodes a float of `bits` bits: sign, exponent, and `fraction` bits of mantissa. least: the exponent of the smallest normal
  * number. Infinity and NaN are not decoded. */
-static inline float mgc_from_small(uint32_t code, int bits, int fraction, int least)
+static inline float mgc_from_small(uint32_t code, int32_t bits, int32_t fraction, int32_t least)
 {
     const uint32_t point = (uint32_t)fraction, sign_at = (uint32_t)bits - 1u;
     const uint32_t magnitude = code & ((1u << sign_at) - 1u), exponent = magnitude >> point;
@@ -80,7 +80,8 @@ static inline float mgc_from_f8e8m0fnu(uint8_t x)
 
 /* Returns the code of the nearest number, ties to even. top: code of the largest number; over, nan: codes for larger
  * numbers and for NaN. If `nan` has the sign bit set, NaN and zero have no sign. */
-static inline uint8_t mgc_to_small(double x, int bits, int fraction, int least, uint32_t top, uint32_t over, uint32_t nan)
+static inline uint8_t mgc_to_small(double x, int32_t bits, int32_t fraction, int32_t least, uint32_t top, uint32_t over,
+                                   uint32_t nan)
 {
     const uint32_t point = (uint32_t)fraction, bit = 1u << ((uint32_t)bits - 1u);
     const uint32_t sign = mgd_bits(x) >> 63 != 0u ? bit : 0u;
@@ -88,7 +89,7 @@ static inline uint8_t mgc_to_small(double x, int bits, int fraction, int least, 
     if (x != x) {
         return (uint8_t)nan;
     }
-    int exponent = (int)(mgd_bits(magnitude) >> 52) - 1023;
+    int32_t exponent = (int32_t)(mgd_bits(magnitude) >> 52) - 1023;
     exponent = exponent < least ? least : exponent;
     uint32_t code = over;
     if (exponent < 64) { /* larger numbers exceed all formats */
@@ -102,7 +103,7 @@ static inline uint8_t mgc_to_small(double x, int bits, int fraction, int least, 
 
 /* Returns the exponent of |x| as a power of two, biased by 127. rounding: 1 up, 0 down, -1 to the nearest. saturate: numbers
  * above 2^127 give that power; otherwise NaN, 255. NaN and infinity give NaN. */
-static inline uint8_t mgc_to_f8e8m0fnu(float x, int rounding, int saturate)
+static inline uint8_t mgc_to_f8e8m0fnu(float x, int32_t rounding, int32_t saturate)
 {
     const uint32_t bits = mgc_bits_of_float(x), exponent = bits >> 23 & 255u, fraction = bits & 0x7fffffu;
     const bool nearest = fraction > 0x400000u || (fraction == 0x400000u && exponent > 0u);

@@ -32,6 +32,9 @@ int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
         0x00000000u, 0x1DB71064u, 0x3B6E20C8u, 0x26D930ACu, 0x76DC4190u, 0x6B6B51F4u, 0x4DB26158u, 0x5005713Cu,
         0xEDB88320u, 0xF00F9344u, 0xD6D6A3E8u, 0xCB61B38Cu, 0x9B64C2B0u, 0x86D3D2D4u, 0xA00AE278u, 0xBDBDF21Cu,
     };
+    if (model == NULL) {
+        return megcc_fail(error, MEGCC_E_ARGUMENT, AT("NULL"), MEGCC_NONE, 0, 0);
+    }
     uint32_t crc = 0xFFFFFFFFu;
     for (size_t i = 0; i < model->weights_bytes; i++) {
         crc ^= model->weights[i];
@@ -47,6 +50,9 @@ int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
 
 size_t megcc_model_memory(const megcc_model *model, size_t *alignment)
 {
+    if (model == NULL) {
+        return 0;
+    }
     const megcc_program *p = &model->program;
     /* The arrays that divide() in session.c lays out: an address for each tensor and, if tensors are allocated during a run,
      * its capacity; the operands of a call; a status for each worker; two tables of extents. */
@@ -65,6 +71,9 @@ size_t megcc_model_memory(const megcc_model *model, size_t *alignment)
 size_t megcc_model_region(const megcc_model *model, uint32_t index)
 {
 #ifndef MEGCC_NO_REGIONS
+    if (model == NULL) {
+        return 0;
+    }
     device_model bucket;
     megcc_device_model(model, 0, &bucket);
     /* Region 0 of the container is the session's own memory. */
@@ -111,7 +120,7 @@ void megcc_describe(const megcc_program *p, uint32_t tensor, const int32_t *exte
 
 static int32_t describe_port(const megcc_model *model, megcc_rows ports, uint32_t index, megcc_tensor *tensor)
 {
-    if (index >= ports.count) {
+    if (tensor == NULL || index >= ports.count) {
         return MEGCC_E_ARGUMENT;
     }
     megcc_describe(&model->program, number_at(ports, index), extents_of(&model->program), tensor);
@@ -120,20 +129,20 @@ static int32_t describe_port(const megcc_model *model, megcc_rows ports, uint32_
 
 uint32_t megcc_model_inputs(const megcc_model *model)
 {
-    return model->program.rows[MEGCC_INPUTS].count;
+    return model == NULL ? 0u : model->program.rows[MEGCC_INPUTS].count;
 }
 
 uint32_t megcc_model_outputs(const megcc_model *model)
 {
-    return model->program.rows[MEGCC_OUTPUTS].count;
+    return model == NULL ? 0u : model->program.rows[MEGCC_OUTPUTS].count;
 }
 
 int32_t megcc_model_input(const megcc_model *model, uint32_t index, megcc_tensor *tensor)
 {
-    return describe_port(model, model->program.rows[MEGCC_INPUTS], index, tensor);
+    return model == NULL ? MEGCC_E_ARGUMENT : describe_port(model, model->program.rows[MEGCC_INPUTS], index, tensor);
 }
 
 int32_t megcc_model_output(const megcc_model *model, uint32_t index, megcc_tensor *tensor)
 {
-    return describe_port(model, model->program.rows[MEGCC_OUTPUTS], index, tensor);
+    return model == NULL ? MEGCC_E_ARGUMENT : describe_port(model, model->program.rows[MEGCC_OUTPUTS], index, tensor);
 }

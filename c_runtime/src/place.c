@@ -81,6 +81,9 @@ static const state_row *state_at(const megcc_program *p, uint32_t index)
 
 void megcc_session_reset(megcc_session *session)
 {
+    if (session == NULL) {
+        return;
+    }
     const megcc_program *p = &session->model->program;
     session->next = 0;
     for (uint32_t i = 0; session->extents != NULL && i < p->rows[MEGCC_STATES].count; i++) {

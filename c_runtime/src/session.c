@@ -8,6 +8,7 @@
 /* Fails to compile if MEGCC_SESSION_BYTES, which callers use for arrays, is too small. */
 typedef char session_fits[sizeof(struct megcc_session) <= MEGCC_SESSION_BYTES ? 1 : -1];
 
+#ifndef MEGCC_NO_CALLBACKS
 static int32_t check_options(const megcc_model *model, const megcc_session_options *options, megcc_error *error)
 {
     if (options->parallel.run == NULL) {
@@ -24,6 +25,7 @@ static int32_t check_options(const megcc_model *model, const megcc_session_optio
     return MEGCC_OK;
 #endif
 }
+#endif
 
 #ifndef MEGCC_NO_REGIONS
 /* Whether the caller gave the memory regions that the model needs besides the session's own block. */
@@ -93,12 +95,14 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
     if (!is_aligned(memory, alignment)) {
         return megcc_fail(error, MEGCC_E_MEMORY, AT("memory"), MEGCC_NONE, 0, alignment);
     }
+#ifndef MEGCC_NO_CALLBACKS
     if (options != NULL) {
         const int32_t status = check_options(model, options, error);
         if (status != MEGCC_OK) {
             return status;
         }
     }
+#endif
 #ifndef MEGCC_NO_REGIONS
     const int32_t regions_status = check_regions(model, options, alignment, error);
     if (regions_status != MEGCC_OK) {
@@ -139,6 +143,9 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
 void megcc_session_close(megcc_session *session)
 {
 #ifndef MEGCC_NO_DYNAMIC
+    if (session == NULL) {
+        return;
+    }
     const megcc_program *p = &session->model->program;
     for (uint32_t i = 0; p->unbounded != 0u && i < p->rows[MEGCC_TENSORS].count; i++) {
         megcc_release(session, i);
@@ -177,10 +184,10 @@ static bool has_own_memory(megcc_session *session, uint32_t tensor)
 
 void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor)
 {
-    const megcc_program *p = &session->model->program;
-    if (index >= p->rows[MEGCC_INPUTS].count) {
+    if (session == NULL || index >= session->model->program.rows[MEGCC_INPUTS].count) {
         return NULL;
     }
+    const megcc_program *p = &session->model->program;
     const uint32_t input = number_at(p->rows[MEGCC_INPUTS], index);
     if (tensor != NULL) {
         megcc_describe(p, input, known_extents(session), tensor);
@@ -190,10 +197,10 @@ void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *
 
 const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_tensor *tensor)
 {
-    const megcc_program *p = &session->model->program;
-    if (index >= p->rows[MEGCC_OUTPUTS].count) {
+    if (session == NULL || index >= session->model->program.rows[MEGCC_OUTPUTS].count) {
         return NULL;
     }
+    const megcc_program *p = &session->model->program;
     const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], index);
     if (tensor != NULL) {
         megcc_describe(p, output, known_extents(session), tensor);
@@ -240,10 +247,12 @@ static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, ui
 
 int32_t megcc_session_bind_input(megcc_session *session, uint32_t index, const void *data, size_t bytes)
 {
-    return bind(session, session->model->program.rows[MEGCC_INPUTS], index, (uint8_t *)(uintptr_t)data, bytes);
+    return session == NULL ? MEGCC_E_ARGUMENT
+        : bind(session, session->model->program.rows[MEGCC_INPUTS], index, (uint8_t *)(uintptr_t)data, bytes);
 }
 
 int32_t megcc_session_bind_output(megcc_session *session, uint32_t index, void *data, size_t bytes)
 {
-    return bind(session, session->model->program.rows[MEGCC_OUTPUTS], index, data, bytes);
+    return session == NULL ? MEGCC_E_ARGUMENT
+        : bind(session, session->model->program.rows[MEGCC_OUTPUTS], index, data, bytes);
 }

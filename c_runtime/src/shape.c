@@ -262,6 +262,9 @@ int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_
 static int32_t set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count, bool keep,
                           megcc_error *error)
 {
+    if (session == NULL) {
+        return megcc_fail(error, MEGCC_E_ARGUMENT, AT("NULL"), MEGCC_NONE, 0, 0);
+    }
     const uint32_t inputs = session->model->program.rows[MEGCC_INPUTS].count;
     if (shapes == NULL || count != inputs) {
         return megcc_fail(error, MEGCC_E_ARGUMENT, AT("count"), MEGCC_NONE, count, inputs);

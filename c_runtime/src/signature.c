@@ -54,9 +54,18 @@ static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const
     if (operands + 3u > MEGCC_MAX_NEED) {
         return MEGCC_E_UNSUPPORTED;
     }
+#ifdef MEGCC_NO_EXTENTS
+    (void)p;
+    (void)extents;
+    (void)first;
+    if (kernel->need != NULL) {
+        return MEGCC_E_UNSUPPORTED;
+    }
+#else
     if (kernel->need != NULL) {
         return kernel->need(is_dynamic(p) ? extents - p->symbols - p->values : NULL, extents + first, need);
     }
+#endif
     for (uint32_t i = 0; i < operands; i++) {
         need[i] = kernel->operand[i].bytes;
     }

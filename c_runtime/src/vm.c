@@ -146,6 +146,12 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
 
 static int32_t observe(megcc_session *session, int32_t after, megcc_error *error)
 {
+#ifdef MEGCC_NO_CALLBACKS
+    (void)session;
+    (void)after;
+    (void)error;
+    return MEGCC_OK;
+#else
     const megcc_observer *observer = &session->options.observer;
     if (observer->observe == NULL) {
         return MEGCC_OK;
@@ -155,6 +161,7 @@ static int32_t observe(megcc_session *session, int32_t after, megcc_error *error
         return megcc_fail(error, MEGCC_E_CANCELLED, AT("observer"), session->next, answer, 0);
     }
     return MEGCC_OK;
+#endif
 }
 
 static int32_t run_instruction(megcc_session *session, megcc_error *error)
@@ -207,6 +214,9 @@ static int32_t require_inputs(const megcc_session *session, megcc_error *error)
 
 int32_t megcc_session_step(megcc_session *session, megcc_error *error)
 {
+    if (session == NULL) {
+        return megcc_fail(error, MEGCC_E_ARGUMENT, AT("NULL"), MEGCC_NONE, 0, 0);
+    }
     const uint32_t count = session->model->program.rows[MEGCC_INSTRUCTIONS].count;
     if (session->extents == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_set_shapes"), MEGCC_NONE, 0, 0);
@@ -243,7 +253,9 @@ int32_t megcc_session_step(megcc_session *session, megcc_error *error)
 int32_t megcc_session_run(megcc_session *session, megcc_error *error)
 {
     int32_t status;
-    session->next = 0;
+    if (session != NULL) {
+        session->next = 0;
+    }
     do {
         status = megcc_session_step(session, error);
     } while (status == MEGCC_MORE);
@@ -254,21 +266,21 @@ int32_t megcc_session_run(megcc_session *session, megcc_error *error)
 
 static const instruction_row *call_at(const megcc_session *session, uint32_t instruction)
 {
-    const megcc_program *p = &session->model->program;
-    if (session->extents == NULL || instruction >= p->rows[MEGCC_INSTRUCTIONS].count) {
+    if (session == NULL || session->extents == NULL
+        || instruction >= session->model->program.rows[MEGCC_INSTRUCTIONS].count) {
         return NULL;
     }
-    const instruction_row *row = instruction_at(p, instruction);
+    const instruction_row *row = instruction_at(&session->model->program, instruction);
     return row->opcode == OP_CALL ? row : NULL;
 }
 
 const void *megcc_session_operand(megcc_session *session, uint32_t instruction, uint32_t operand, megcc_tensor *tensor)
 {
-    const megcc_program *p = &session->model->program;
     const instruction_row *row = call_at(session, instruction);
     if (row == NULL || operand >= (uint32_t)row->inputs + row->outputs) {
         return NULL;
     }
+    const megcc_program *p = &session->model->program;
     const uint32_t index = operand_at(p, row, operand);
     if (tensor != NULL) {
         megcc_describe(p, index, session->extents, tensor);

@@ -67,9 +67,11 @@ typedef struct output {
 typedef struct handle {
     megcc_model model;
     megcc_session *session;
-    void *memory;
+    void *block, *memory;       /* from malloc; the aligned part of it that the session has */
+#ifndef MEGCC_NO_THREADS
     megcc_pool *pool;
     void *pool_memory;
+#endif
     input *inputs;
     output *outputs;
     megcc_error error;          /* of the last call */
@@ -87,6 +89,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* megcc_observer.observe */
 static int32_t observe(void *user, megcc_session *session, uint32_t instruction, int32_t after)
 {
     handle *h = (handle *)user;
@@ -109,10 +112,12 @@ EXPORT void megcc_py_close(handle *h)
 {
     if (h->session)
         megcc_session_close(h->session);
+#ifndef MEGCC_NO_THREADS
     if (h->pool)
         megcc_pool_close(h->pool);
     free(h->pool_memory);
-    megcc_heap_free(h->memory);
+#endif
+    free(h->block);
     free(h->inputs);
     free(h->outputs);
     free(h);
@@ -153,9 +158,16 @@ static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t 
 
     megcc_session_options options;
     memset(&options, 0, sizeof options);
+#ifndef MEGCC_NO_CALLBACKS
     options.observer.observe = observe;
     options.observer.user = h;
+#endif
+#if !defined(MEGCC_NO_DYNAMIC) && !defined(MEGCC_NO_STDIO)
     options.allocator = megcc_heap_allocator(&h->model);
+#endif
+#ifdef MEGCC_NO_THREADS
+    (void)threads;
+#else
     int32_t workers = (int32_t)h->model.program.workers;
     if (threads > 0 && threads < workers)
         workers = threads;
@@ -166,12 +178,15 @@ static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t 
             return h->error.status = status;
         options.parallel = megcc_pool_parallel(h->pool);
     }
+#endif
     h->inputs = (input *)calloc((size_t)megcc_model_inputs(&h->model) + 1, sizeof *h->inputs);
     h->outputs = (output *)calloc((size_t)megcc_model_outputs(&h->model) + 1, sizeof *h->outputs);
     if (h->inputs == NULL || h->outputs == NULL)
         return h->error.status = MEGCC_E_ALLOCATION;
     size_t alignment, bytes = megcc_model_memory(&h->model, &alignment);
-    h->memory = megcc_heap_get(bytes, alignment);
+    h->block = bytes < SIZE_MAX - alignment ? malloc(bytes + alignment) : NULL;
+    if (h->block != NULL)
+        h->memory = (unsigned char *)h->block + alignment - (uintptr_t)h->block % alignment;
     status = megcc_session_open(&h->session, &h->model, h->memory, bytes, &options, &h->error);
     if (!status)
         describe_ports(h);
@@ -240,8 +255,13 @@ EXPORT uint32_t megcc_py_isa(const handle *h)
 EXPORT int32_t megcc_py_set_shapes(handle *h, const megcc_shape *shapes, int32_t keep)
 {
     const uint32_t count = megcc_model_inputs(&h->model);
+#ifdef MEGCC_NO_DYNAMIC
+    (void)keep;
+    int32_t status = megcc_session_set_shapes(h->session, shapes, count, &h->error);
+#else
     int32_t status = keep ? megcc_session_reshape(h->session, shapes, count, &h->error)
                           : megcc_session_set_shapes(h->session, shapes, count, &h->error);
+#endif
     if (!status)
         describe_ports(h);
     return status;
@@ -307,6 +327,24 @@ static int32_t bind(handle *h)
     return status;
 }
 
+/* Runs the session. Without callbacks a watched run is made of steps; they are calls, one after the other. */
+static int32_t run(handle *h)
+{
+#ifdef MEGCC_NO_CALLBACKS
+    if (h->seconds || h->observer) {
+        int32_t status = MEGCC_MORE;
+        for (uint32_t instruction = 0; status == MEGCC_MORE; instruction++) {
+            observe(h, h->session, instruction, 0);
+            status = megcc_session_step(h->session, &h->error);
+            if (status == MEGCC_OK || status == MEGCC_MORE)
+                observe(h, h->session, instruction, 1);
+        }
+        return status;
+    }
+#endif
+    return megcc_session_run(h->session, &h->error);
+}
+
 /* Runs the model once on the arrays in the rows of inputs and outputs. Returns a status, or MISFIT. */
 EXPORT int32_t megcc_py_run(handle *h)
 {
@@ -317,7 +355,7 @@ EXPORT int32_t megcc_py_run(handle *h)
     h->error.status = bind(h);
     if (h->error.status)
         return h->error.status;
-    int32_t status = megcc_session_run(h->session, &h->error);
+    int32_t status = run(h);
     const int has_unbacked_symbols = h->model.program.unbacked_symbols != 0;
     megcc_tensor tensor;
     for (uint32_t i = 0; i < megcc_model_outputs(&h->model) && !status; i++) {

@@ -142,7 +142,7 @@ class AttentionTiles:
         if not self.skips_keys:
             return ""
         c(f"/* Returns whether the mask hides {L} keys from n queries. The mask of query i is row i % P. */")
-        with c.function("static MGC_NOINLINE int hides(const float *mask, int32_t first, int32_t n, int32_t P, "
+        with c.function("static MGC_NOINLINE int32_t hides(const float *mask, int32_t first, int32_t n, int32_t P, "
                         "int32_t T)"):
             c(f"mgc_v highest = mgc_set1({HIDDEN});", "int32_t row = first % P;")
             with c.block("for (int32_t r = 0; r < n; r++)"):
@@ -204,7 +204,7 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
         """Prints the function that computes W vectors of the results of P queries."""
         c, tile, n, has_parts = Printer(), self.panel(W), ", n" * (W == 1), self.has_parts
         load, store = ("mgc_load_n", "mgc_store_n") if n else ("mgc_load", "mgc_store")
-        rescale_parameters = ", int first, int last, const float *rescale" * has_parts
+        rescale_parameters = ", int32_t first, int32_t last, const float *rescale" * has_parts
         c(f"/* Computes {W} vectors of the results of {P} queries{'; the first n lanes are valid' * (W == 1)}. */")
         with c.function(f"static MGC_NOINLINE void {self.prefix}values_{P}_{W}(const float *s, const {self.unit} *v, "
                         f"ptrdiff_t v_row, int32_t keys, int32_t n{rescale_parameters}, const float *factor, float *y, "

@@ -20,8 +20,10 @@ from .codegen.memory.planner import PlannedMemory, plan_memories, plan_text
 from .codegen.memory_report import plan_picture, plans_text
 from .codegen.plan import KernelPlan, Weight
 from .codegen.quantised import quantised_ports
+from .codegen.safety import require_safe
 from .codegen.table import KernelTable, render_sources
-from .context import Context
+from .codegen.trace import Trace
+from .context import SAFETY, Context
 from .errors import MegccError, ShapeError
 from .foreign import identifier
 from .ir.graph import Graph, bodies_of, network_bytes
@@ -71,6 +73,8 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
     if options.caller_inputs and not all(graph.types[name].is_static for name in graph.inputs):
         raise ShapeError(f"{graph.name}: inputs in memory of the caller's need known shapes; give --input-shapes, or "
                          "leave out --caller-inputs")
+    if options.profile == SAFETY:
+        require_safe(graph, targets, options)
     if options.regions is not None:
         _require_regions(graph, targets, options)
         options = replace(options, flash=options.regions.flash)
@@ -100,7 +104,8 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
     return Artifact(
         name=name, targets=tuple(targets), image=image,
         sources=render_sources(name, [plan for plan, _ in plans], tables),
-        manifest=manifest(graph, plans, model or {}, options, quantised, [program.rows for program in programs]),
+        manifest=manifest(graph, plans, model or {}, options, quantised, [program.rows for program in programs],
+                          [program.trace for program in programs]),
         report="\n".join(program.memory_report for program in programs), memory=picture)
 
 
@@ -111,12 +116,14 @@ class _Program:
     memories: the memory plan of each bucket.
     rows: the operators that are computed in strips of rows.
     memory_report: the text of the memory plans.
+    trace: the trace of the safety profile, as the manifest has it.
     """
 
     plan: KernelPlan
     memories: list[PlannedMemory]
     rows: tuple[SplitRegion, ...]
     memory_report: str
+    trace: dict[str, Any] | None = None
 
 
 def _program(name: str, graph: Graph, context: Context, options: CompileOptions, buckets: Sequence[Bucket],
@@ -131,8 +138,14 @@ def _program(name: str, graph: Graph, context: Context, options: CompileOptions,
         ShapeError: for a microcontroller and an extent without a bound.
     """
     # Results for graphs are not cached: each may have its own weights.
-    lowering = lower(graph, context, options.threads, memories_of,
-                     lambda stage, lowered: dump(stage, graph_text(lowered)))
+    trace = Trace(graph) if context.safe else None
+
+    def on_pass(stage: str, lowered: Graph) -> None:
+        dump(stage, graph_text(lowered))
+        if trace is not None:
+            trace.after(stage, lowered)
+
+    lowering = lower(graph, context, options.threads, memories_of, on_pass)
     plan = replace(lowering.plan, weights=_deduplicated(lowering.plan.weights, unique))
     ranges = plan.buckets(buckets)
     if context.target.bare_metal and plan.unbounded(ranges):
@@ -144,7 +157,7 @@ def _program(name: str, graph: Graph, context: Context, options: CompileOptions,
         + (graph.stream.text() if graph.stream else "")
     dump("plan", plan_text(plan, memories[-1]))
     dump("memory", memory_report)
-    return _Program(plan, memories, lowering.rows, memory_report)
+    return _Program(plan, memories, lowering.rows, memory_report, trace.facts(plan) if trace is not None else None)
 
 
 def _deduplicated(weights: Mapping[str, Weight], unique: dict[tuple[bytes, np.dtype], np.ndarray]) -> dict[str, Weight]:

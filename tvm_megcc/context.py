@@ -13,6 +13,8 @@ from .tuning_log import Measured
 
 #: A number of bytes, such as 4096, 64K (1024 bytes each) or 1MiB.
 _BYTES = re.compile(r"\s*(\d{1,15})([KM]?)(?:i?B)?\s*", re.ASCII | re.IGNORECASE)
+#: The profile of code for systems that are certified (docs/safety.md).
+SAFETY = "safety"
 #: The region that holds constants; all others can be written.
 FLASH = "flash"
 
@@ -90,6 +92,7 @@ class Context:
     activations: dtype of activations in products with block-quantised weights of 4 or 8 bits: "int8", quantised at run
         time, "float32", or "model", as the model says.
     half: computes and stores floats as float16 if the CPU has float16 arithmetic.
+    profile: "default", or `SAFETY`: kernels check their arguments and have constant extents only.
     reproducible: results have the same bits on every CPU; kernels that sum floats in another order are refused.
     """
 
@@ -103,10 +106,16 @@ class Context:
     reproducible: bool = False
     half: bool = False
     activations: str = "model"
+    profile: str = "default"
 
     @property
     def isa(self) -> Isa:
         return self.target.isa
+
+    @property
+    def safe(self) -> bool:
+        """Returns whether the code has the safety profile."""
+        return self.profile == SAFETY
 
     @property
     def compact(self) -> bool:

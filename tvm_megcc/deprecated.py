@@ -16,7 +16,7 @@ RENAMED: dict[str, dict[str, str]] = {
     "quantize": {"enough": "min_snr", "most": "max_samples"},
 }
 #: Options of the command, old -> new.
-FLAGS = {"--real": "--float", "--enough": "--min-snr", "--beside": "--separate-weights"}
+FLAGS = {"--real": "--float", "--enough": "--min-snr", "--beside": "--separate-weights", "--profile": "--times"}
 
 _Class = TypeVar("_Class", bound=type)
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 OPTIMIZE = ("speed", "size")
 ACTIVATIONS = ("model", "int8", "float32")
 CACHES = ("float32", "float16", "int8")
+PROFILES = ("default", "safety")
 #: Fields that say how much memory there is.
 MEMORY = ("ram", "flash", "regions")
 
@@ -118,6 +119,8 @@ class CompileOptions:
         cache: dtype of KV caches, which are states that grow: "float32", "float16", or "int8" with a scale for each
             head and token (docs/language-models.md).
         half: compute and store floats as float16 where the CPU has it (docs/half.md).
+        profile: "safety": C for systems that are certified, on microcontrollers or as portable C, with the same
+            results (docs/safety.md); or "default".
 
     `states`, `constants`, `bounds`, `dims` and `output_names` may also be strings as in the command: "a=b;c=d", "a,b".
     A number of bytes, or of threads, may be a string too.
@@ -186,6 +189,10 @@ class CompileOptions:
         "--half", "flag", "",
         "compute and store floats as float16 where the CPU has it: arm64-v82 and -v86, Cortex-M with Helium "
         "(docs/half.md)", context=True, recorded=True, region=True))
+    profile: str = field(default="default", metadata=_row(
+        "--profile", PROFILES, "",
+        "safety: C for systems that are certified, without heap, recursion and loops of unknown length, for c and "
+        "microcontrollers (docs/safety.md) (default: default)", context=True, recorded=True))
     regions: Regions | None = field(default=None, metadata=_row(
         "--region", "string", "NAME=SIZE,…",
         "memory regions of a microcontroller, in order of preference, such as dtcm=64K,sram=256K,flash=1M "
@@ -297,6 +304,7 @@ class CompileKeywords(TypedDict, total=False):
     activations: str
     cache: str
     half: bool
+    profile: str
     regions: str | Regions | None
     constants: str | Mapping[str, object] | None
     bounds: str | Mapping[str, int] | None

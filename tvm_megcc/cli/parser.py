@@ -29,15 +29,22 @@ class Verb(argparse.ArgumentParser):
 
     def _renamed(self, args: Sequence[str] | None) -> list[str]:
         """Replaces deprecated names of this verb's options by the new ones, with a warning."""
-        renamed = []
-        for word in sys.argv[1:] if args is None else args:
+        renamed, words = [], sys.argv[1:] if args is None else args
+        for position, word in enumerate(words):
             old, *value = word.split("=", 1)
             new = FLAGS.get(old, "")
-            if new in self._option_string_actions:
+            following = [*value, *words[position + 1:]]
+            if new in self._option_string_actions and not self._takes(old, following):
                 print(f"megcc: {old} is deprecated and will be removed in the next release: use {new}", file=sys.stderr)
                 word = "=".join([new, *value])
             renamed.append(word)
         return renamed
+
+    def _takes(self, name: str, following: Sequence[str]) -> bool:
+        """Returns whether the verb also has a new option that is called like a deprecated one, and one of its choices
+        follows."""
+        choices = action.choices if (action := self._option_string_actions.get(name)) else None
+        return bool(following and following[0] in (choices or ()))
 
     def error(self, message: str) -> NoReturn:
         super().error(message + self._choices(message))

@@ -34,6 +34,7 @@ from .headers import HEADER, kernels_header, without_unneeded
 from .machines import by_machine, machines, make_commands, profile
 from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
+from .safety import is_safe, with_switches
 from .strings import strings_context
 
 #: Names, without `.h`, of headers of C and POSIX, and of headers that C libraries include from these.
@@ -124,6 +125,16 @@ def _require_distinct(artifacts: Sequence[Compiled], embed: bool | str) -> None:
                              "for an array in C; leave out --embed")
 
 
+def _is_safe(artifacts: Sequence[Compiled], program: Program | None) -> bool:
+    """Returns whether the folder has the safety profile. Raises MegccError if only a part of it would have it."""
+    safe = {is_safe(artifact.manifest) for artifact in artifacts}
+    if len(safe) > 1:
+        raise MegccError("the models of a folder share a runtime: give all of them the same --profile")
+    if safe == {True} and program:
+        raise MegccError(f"{program.name}: a program has no safety profile; compile its networks one by one")
+    return safe == {True}
+
+
 def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: Mapping[str, bytes] | None = None,
              program: Program | None = None) -> dict[str, bytes | Image]:
     """Returns the files of the folder: name -> bytes, with containers in pieces. The last one is the manifest, which
@@ -131,6 +142,8 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
     _require_distinct(artifacts, embed)
     if program and is_header(program.name):
         raise MegccError(f"a program cannot be called '{program.name}': that is a C header; give it another name")
+    safe = _is_safe(artifacts, program)
+    embed = embed or (TEXT if safe else False)
     written = sources(artifacts)
     models = [_ModelView.of(a) for a in artifacts]
     if embed == AUTO:
@@ -160,7 +173,10 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
         written[f"{prefix}memory.svg"] = artifact.memory
     files = {name: text.encode() for name, text in written.items()}
     files |= (program.sources if program else {}) | (others or {})
-    files = without_unneeded(files | _runtime_files(), {target.isa for target in targets})
+    runtime = _runtime_files()
+    if safe:
+        runtime = with_switches(runtime, [artifact.manifest for artifact in artifacts])
+    files = without_unneeded(files | runtime, {target.isa for target in targets})
     if program and program.container:
         files[f"{program.name}.megcc"] = program.container
     elif not embed:

@@ -22,7 +22,7 @@ from .weight_report import shared_weights, stored_bytes
 
 
 def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quantised: Mapping[str, Quantisation],
-             split_regions: Sequence[Sequence[SplitRegion]]) -> dict:
+             split_regions: Sequence[Sequence[SplitRegion]], traces: Sequence[Mapping | None]) -> dict:
     """Returns the manifest: facts about the compiled model besides its code, as values of JSON.
 
     Args:
@@ -31,6 +31,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
         model: name and hash of the source model.
         quantised: the quantisation of inputs and outputs, by name.
         split_regions: for each target, the regions that are computed by strips of rows.
+        traces: for each target, the trace of the safety profile (trace.py); None without the profile.
     """
     smallest = {symbol: lower for symbol, lower, _ in plans[0][1][0].bucket.bounds}
 
@@ -72,7 +73,8 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
         "buckets": [{symbol: [lower, upper] for symbol, lower, upper in memory.bucket.bounds}
                     for memory in plans[0][1]],
         **({"control": True} if any(bodies_of(op) for op in graph.ops) else {}),
-        "programs": [_program_facts(*planned, regions) for planned, regions in zip(plans, split_regions, strict=True)],
+        "programs": [{**_program_facts(*planned, regions), **({"trace": trace} if trace is not None else {})}
+                     for planned, regions, trace in zip(plans, split_regions, traces, strict=True)],
         "weights": shared_weights([plan for plan, _ in plans]),
     }
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
+from ..errors import InternalError
 from ..foreign import c_name, digest
 from ..target import Isa
 
@@ -30,6 +31,8 @@ _TEXT = """\
 """
 #: The folder of the runtime's headers in the generated folder, and the headers that applications include.
 INCLUDE = "runtime/include/"
+#: The header that all sources include first, and the line in it that settings of a folder follow.
+FIRST, _AFTER = f"{INCLUDE}megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
 _PUBLIC = ("megcc.h", "megcc_kernel.h", "megcc_realtime.h")
 #: The name of an ISA in megcc_simd.h -> headers in simd/: the one that megcc_simd.h includes for the ISA, then those
 #: that megcc_integer.h includes.
@@ -72,6 +75,14 @@ def header_for(source: str, header: str) -> str:
     """
     words = set(re.findall(r"\w+", source))
     return _ENTRY.sub(lambda found: found[0] if (found[1] or found[2]) in words else "", header)
+
+
+def with_settings(header: bytes, text: str) -> bytes:
+    """Returns the contents of the header `FIRST` with lines that all sources then see before any others."""
+    before, found, after = header.decode().partition(_AFTER)
+    if not found:
+        raise InternalError(f"{FIRST} has no line {_AFTER}")
+    return f"{before}{found}{text}{after}".encode()
 
 
 def without_unneeded(files: Mapping[str, bytes], isas: Iterable[Isa]) -> dict[str, bytes]:

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..target import TARGETS, Target
+from .safety import is_safe
 
 #: The guard, a preprocessor condition, of portable C: any CPU.
 _ANY = "1"
 #: The flag for models without loops, branches and extents that are known only when the model runs.
 NO_DYNAMIC = "-DMEGCC_NO_DYNAMIC"
+#: The flag for builds without error messages and names of kernels.
+NO_STRINGS = "-DMEGCC_NO_STRINGS"
 #: Flags that leave out parts of the runtime that a microcontroller does not need, if shapes are known before the model
 #: runs.
-STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", NO_DYNAMIC, "-DMEGCC_NO_THREADS")
+STATIC_PROFILE = ("-DMEGCC_NO_STDIO", NO_STRINGS, NO_DYNAMIC, "-DMEGCC_NO_THREADS")
 #: The flag for memory that is one block.
 ONE_REGION = "-DMEGCC_NO_REGIONS"
 #: The flag for containers that are part of the program: they are as trusted as its code.
@@ -40,6 +43,8 @@ def profile(models: Iterable[Mapping[str, Any]], embedded: bool, shared: bool = 
             out.
     """
     models = list(models)
+    if any(map(is_safe, models)):  # the other switches are in its headers
+        return (NO_STRINGS,)
     dynamic = shared or any(map(is_dynamic, models))
     flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == NO_DYNAMIC))
     one = all("regions" not in model["options"] for model in models)

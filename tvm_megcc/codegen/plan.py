@@ -176,6 +176,8 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
         workers: the number of threads.
     """
     graph = placed.graph
+    # Parts of an operator share kernels with run-time extents; loops of the safety profile have constant bounds.
+    part_of: Mapping[str, str] = {} if context.safe else placed.part_of
 
     def peak(forwarding: Forwarding) -> int:
         return memory.lower_bound(_buffers_of(graph, forwarding))
@@ -187,7 +189,7 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
         step = len(calls)
         if position not in forwarding.elided and not bodies_of(op):
             calls.append(bind(Site.of(graph, op, context), placed.choices[op.outputs[0]],
-                              shared=op.outputs[0] in placed.part_of))
+                              shared=op.outputs[0] in part_of))
         elif op.kind == EXTENT:
             before[step] = (*before.get(step, ()), *unbacked_symbols(graph.with_(ops=(op,))))
         elif position not in forwarding.elided:
@@ -195,7 +197,7 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
     weights: dict[str, Weight] = {}
     packed: dict[_Packed, str] = {}
     steps = []
-    for bound in with_equal_constants(calls) if context.compact else _parts_with_constants(calls, placed.part_of):
+    for bound in with_equal_constants(calls) if context.compact else _parts_with_constants(calls, part_of):
         inputs = tuple(_operand(graph, bound.op, operand, weights, packed) for operand in bound.inputs)
         steps.append(Step(bound, inputs, tuple(bound.op.outputs[operand.index] for operand in bound.outputs)))
     return KernelPlan(graph, context, tuple(steps), forwarding.locations, weights, workers, before)

@@ -52,6 +52,15 @@ def test_sizes_that_are_none(size, capsys):
         assert f"'{size}': expected a number of bytes, such as 4096, 256K or 100M" in capsys.readouterr().err
 
 
+def test_a_deprecated_option_that_is_called_like_a_new_one(capsys):
+    """`run --profile` was a flag; a value after it makes it the option of compilation."""
+    old = parsed(["run", DIGITS, "--profile", "--repeat", "2"])
+    assert old.times and old.options.profile == "default" and "use --times" in capsys.readouterr().err
+    for words in (["--profile", "safety"], ["--profile=safety"]):
+        new = parsed(["run", DIGITS, *words])
+        assert not new.times and new.options.profile == "safety" and not capsys.readouterr().err
+
+
 def test_every_option_that_changes_the_code_is_listed():
     """So that none is ignored silently on a compiled folder."""
     parser = argparse.ArgumentParser()
@@ -64,7 +73,7 @@ def test_every_option_that_changes_the_code_is_listed():
 #: Texts of each option that are taken, and some that are none; those without the latter are read with the model.
 TEXTS = {
     "optimize": (("speed", "size"), ("fast",)), "activations": (("model", "int8", "float32"), ("int4",)),
-    "cache": (("float16", "int8"), ("float64", "int4")),
+    "cache": (("float16", "int8"), ("float64", "int4")), "profile": (("safety", "default"), ("fast", "")),
     "input_shapes": (("data=(1,3,8,8)", "a:[1,2];b=(3)"), ()), "dispatch": (("data[0]=1..4",), ()),
     "dims": (("batch=1", "batch=1;sequence=1..128"), ("batch", "batch=-1", "batch=big")),
     "inputs": (("data=uint8,NHWC,mean=127.5", "a=uint8;b=uint8"), ("data", "data=uint7", "data=mean=x")),
@@ -95,7 +104,7 @@ def test_command_file_and_python_take_the_same_texts(name, tmp_path, capsys):
         parser = argparse.ArgumentParser()
         command.add_compiling(parser)
         typed = command.compile_options(parser.parse_args([option.flag, given]))
-        assert typed != CompileOptions() or given in ("1", "speed", "model")
+        assert typed != CompileOptions() or given in ("1", "speed", "model", "default")
         assert typed == described(given) == CompileOptions(**{name: [given] if option.kind == "paths" else given})
         if given.isdecimal():
             assert typed == described(int(given)) == CompileOptions(**{name: int(given)})

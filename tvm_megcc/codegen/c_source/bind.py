@@ -55,6 +55,7 @@ class KernelSpec:
     operation, algorithm: what the kernel computes and how, as parts of its name.
     compact: compiled at `-O size`, where constants may only remove code: loops are not unrolled.
     reproducible: the results have the same bits on every CPU; the file defines MEGCC_REPRODUCIBLE.
+    checked: the kernel checks its arguments before it reads them, as the safety profile requires.
     lanes: the kind of the epilogue's vectors, "f" for float32 or "i" for int32, as in `Kernel`.
     half: floats are computed in float16 (megcc_float16_math.h).
     """
@@ -77,6 +78,7 @@ class KernelSpec:
     reproducible: bool = False
     lanes: str = "f"
     half: bool = False
+    checked: bool = False
 
     @cached_property
     def symbol(self) -> str:
@@ -152,6 +154,7 @@ def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
         algorithm=lowered.algorithm,
         compact=site.compact,
         reproducible=site.context.reproducible,
+        checked=site.context.safe,
         lanes=choice.kernel.lanes,
         half=site.is_half and choice.kernel.float16)
     bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()), lowered.no_takeover)

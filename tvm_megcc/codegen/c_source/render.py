@@ -211,6 +211,17 @@ def _provenance(template: jinja2.Template) -> str:
     return "" if ours else f" * template {printable(template.name)} from MEGCC_TEMPLATES\n"
 
 
+def _argument_checks(spec: KernelSpec) -> list[str]:
+    """Returns the statement with which a kernel of the safety profile refuses arguments that its body cannot take."""
+    pointers = [f"call->{name}" for name, parameters in (("in", spec.inputs), ("out", spec.outputs)) if parameters]
+    pointers += [f"call->{name}[{index}]" for name, parameters in (("in", spec.inputs), ("out", spec.outputs))
+                 for index in range(len(parameters))]
+    pointers += ["call->shared"] * (spec.shared != 0) + ["scratch"] * (spec.scratch != 0)
+    refused = ["(call == NULL)", "(begin < 0)", f"(end > {spec.tasks})", *(f"({name} == NULL)" for name in pointers)]
+    return textwrap.wrap(f"if ({' || '.join(refused)}) {{", WIDTH, initial_indent=" " * 4,
+                         subsequent_indent=" " * 8) + ["        return MEGCC_REFUSED_ARGUMENT;", "    }"]
+
+
 def _entry(spec: KernelSpec, body: str) -> str:
     """Returns the head of the kernel function, the declarations of the operands and extents that its body uses, and
     `(void)` casts of parameters that it does not use."""
@@ -219,6 +230,8 @@ def _entry(spec: KernelSpec, body: str) -> str:
 
     lines = [f"int32_t {spec.symbol}(const megcc_call *call, int32_t begin, int32_t end, void *scratch)",
              "{"]
+    if spec.checked:
+        lines += _argument_checks(spec)
     for qualifier, field, parameters in (("const ", "in", spec.inputs), ("", "out", spec.outputs)):
         for index, parameter in enumerate(parameters):
             if used(parameter.name):

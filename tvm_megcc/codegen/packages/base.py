@@ -28,6 +28,7 @@ from ...target import TARGETS, Target
 from ...version import VERSION
 from ..boards import boards_of
 from ..c_source.render import environment
+from ..headers import FIRST, with_settings
 from ..machines import profile
 from ..manifest import read_manifest
 from ..quantised import Quantisation
@@ -48,8 +49,6 @@ from .variables import Benchmark, Model, PackageVariables, Tensor
 
 #: Files of the runtime that packages do not have: they need an operating system, or verify signatures of containers.
 _LEFT_OUT = ("runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/")
-#: The header that all sources include first, and the line in it that the include of the configuration follows.
-_FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
 #: An upper bound of the size of a model's C structs, in pointers.
 _BLOCK_POINTERS = 80
 #: The path of the configuration, and the line that includes it.
@@ -217,8 +216,8 @@ def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
                 data = (folder / name).read_bytes()
             except OSError as error:
                 raise MegccError(f"{folder} is damaged: {name}: {error.strerror}; compile the model again") from None
-            if name == _FIRST:
-                data = data.decode().replace(_AFTER, _AFTER + _INCLUDE, 1).encode()
+            if name == FIRST:
+                data = with_settings(data, _INCLUDE)
             found[_path_in_package(name)] = data
     return found
 

@@ -39,8 +39,8 @@ def command_line() -> argparse.ArgumentParser:
                "(.pt2). PATH is a model, a folder that 'megcc compile' wrote, or the .megcc file in it.")
     parser.add_argument("--version", action="version", version=f"megcc {VERSION}")
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Verb)
-    for add in (_demo, _compile, _build, _run, _bench, _tune, _compare, _verify, _inspect, _explain, _report, _quantize,
-                _export, language_models, programs, _keygen, _pack, _unpack, _cv, _list):
+    for add in (_demo, _compile, _build, _run, _bench, _tune, _compare, _verify, _inspect, _evidence, _explain, _report,
+                _quantize, _export, language_models, programs, _keygen, _pack, _unpack, _cv, _list):
         add(verbs)
     return parser
 
@@ -100,7 +100,7 @@ def _run(verbs: Verbs) -> None:
     verb.add_argument("--float", action="store_true", dest="real",
                       help="read quantised inputs and write quantised outputs as float32")
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
-    verb.add_argument("--profile", action="store_true", help="show the time of each kernel call")
+    verb.add_argument("--times", action="store_true", help="show the time of each kernel call")
     add_model(verb)
     add_target(verb, "target to run (default: one that runs here)")
     add_compiler(verb)
@@ -191,6 +191,20 @@ def _inspect(verbs: Verbs) -> None:
     add_target(verb, "target to build for --size (default: one that runs here)")
     add_compiler(verb, "the C compiler, for --size")
     add_compiling(verb)
+
+
+def _evidence(verbs: Verbs) -> None:
+    verb = add_verb(verbs, "evidence", run.evidence_, "show what holds of the C of a folder of the safety profile: "
+                                                      "properties, bounds, measurements, and the trace from operators "
+                                                      "to functions")
+    verb.add_argument("path", metavar="FOLDER", help="a folder that was compiled with --profile safety")
+    add_output(verb, "evidence", fixed=True)
+    verb.add_argument("--runs", type=count, default=3, metavar="N",
+                      help="runs with random inputs that the emulator counts, besides those with the least and the "
+                           "greatest numbers (default: 3)")
+    add_model(verb)
+    add_target(verb, "one of the folder's targets (default: the first)")
+    add_compiler(verb, "a gcc for the target (default: found by its usual names)")
 
 
 def _explain(verbs: Verbs) -> None:

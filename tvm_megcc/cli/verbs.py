@@ -32,9 +32,12 @@ def demo_(args: argparse.Namespace) -> int:
 def compile_(args: argparse.Namespace) -> int:
     from .. import api, folders
     from ..codegen import bundle
+    from ..context import SAFETY
     from ..tools import source
 
     args, models = source.described(args.config, args) if args.config else (args, source.each_model(args))
+    if args.weights == "file" and any(options.profile == SAFETY for _, _, options in models):
+        raise MegccError(f"--profile {SAFETY} has no files: leave out --weights file")
     if args.output:  # before the time that compiling takes
         folders.refuse_precious(Path(args.output), [model for model, *_ in models])
         if not args.force:
@@ -94,7 +97,7 @@ def run_(args: argparse.Namespace) -> int:
 
     with _progress(args, _preparing(args.path)):
         session = source.remote_session_of(args.path, args) if args.rpc else source.session_of(args.path, args)
-    report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.profile,
+    report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.times,
                      shapes=parse_shapes(args.shape or ""), sequence=args.sequence, real=args.real)
     _print(args, report, run.text)
     return 0
@@ -202,6 +205,26 @@ def inspect_(args: argparse.Namespace) -> int:
     else:
         _print(args, describe.folder(folder), describe.folder_text)
     return 0
+
+
+def evidence_(args: argparse.Namespace) -> int:
+    from .. import folders
+    from ..errors import MissingTool
+
+    folders.refuse_precious(Path(args.output), [args.path])
+    try:
+        from ..tools.evidence import evidence, page
+    except ModuleNotFoundError as error:
+        if error.name != "pycparser":
+            raise
+        raise MissingTool("loops are read with pycparser, which is not installed: pip install 'tvm_megcc[evidence]'") \
+            from None
+
+    with _progress(args, f"building and measuring {args.path}"):
+        report = evidence.evidence(Path(args.path), args.target or None, args.cc, args.which, args.runs)
+    folders.write_new(Path(args.output), page.files(report), args.force)
+    _print(args, report, page.text)
+    return 0 if evidence.complete(report) else REFUSED
 
 
 def explain_(args: argparse.Namespace) -> int:

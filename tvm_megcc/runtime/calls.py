@@ -37,8 +37,8 @@ class Deepest:
 
 
 @dataclass
-class _Calls:
-    """The call graph of a firmware.
+class CallGraph:
+    """The call graph of a firmware, or of some of its files.
 
     stack: function -> its bytes.
     calls: function -> its callees.
@@ -51,50 +51,60 @@ class _Calls:
     pointed: set[str] = field(default_factory=set)
     unbounded: set[str] = field(default_factory=set)
 
+    @classmethod
+    def read(cls, text: str) -> CallGraph:
+        """Returns the call graph of files. text: what the compiler wrote for each of them, one after the other."""
+        graph = cls()
+        for title, label in _NODE.findall(text):
+            stack = _STACK.search(label)
+            if stack:
+                graph.stack[title] = int(stack[1])
+                if stack[2] == "dynamic":
+                    graph.unbounded.add(title)
+                source = Path(label.split("\\n")[1].rpartition(":")[0].rpartition(":")[0])
+                if (source.parent.name == "kernels" and ":" not in title) or source.name == "kernels.c":
+                    graph.pointed.add(title)
+        for source, target in _EDGE.findall(text):
+            graph.calls.setdefault(source, set()).add(target)
+        return graph
+
+    @property
+    def callers_of_pointers(self) -> set[str]:
+        """The functions that call through a pointer."""
+        return {name for name, targets in self.calls.items() if _INDIRECT in targets}
+
+    def callees(self, name: str) -> set[str]:
+        """Returns the functions that a function may call: through a pointer any of `pointed`."""
+        targets = self.calls.get(name, set())
+        return (targets - {_INDIRECT}) | self.pointed if _INDIRECT in targets else targets
+
+    def deepest(self, root: str) -> Deepest:
+        """Returns the largest stack of a function with all that it calls. `unbounded` names those of them that are
+        recursive."""
+        memo: dict[str, tuple[int, tuple[str, ...]]] = {}
+        unknown: set[str] = set()
+        recursive: set[str] = set()
+
+        def below(name: str, above: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+            if name in above:
+                recursive.add(name)
+                return 0, ()
+            if name not in memo:
+                if name not in self.stack:
+                    unknown.add(name)
+                rest = max((below(target, (*above, name)) for target in sorted(self.callees(name))), default=(0, ()),
+                           key=lambda found: found[0])
+                memo[name] = self.stack.get(name, 0) + rest[0], (name, *rest[1])
+            return memo[name]
+
+        total, path = below(root, ())
+        return Deepest(total, path, tuple(sorted(unknown)), tuple(sorted((self.unbounded & set(memo)) | recursive)))
+
 
 def deepest(text: str, root: str = "reset") -> Deepest:
     """Returns the largest stack of a firmware. text: the concatenated call graphs of all its files. root: the function
     at which execution begins."""
-    graph = _Calls()
-    for title, label in _NODE.findall(text):
-        stack = _STACK.search(label)
-        if stack:
-            graph.stack[title] = int(stack[1])
-            if stack[2] == "dynamic":
-                graph.unbounded.add(title)
-            source = Path(label.split("\\n")[1].rpartition(":")[0].rpartition(":")[0])
-            if (source.parent.name == "kernels" and ":" not in title) or source.name == "kernels.c":
-                graph.pointed.add(title)
-    for source, target in _EDGE.findall(text):
-        graph.calls.setdefault(source, set()).add(target)
-    memo: dict[str, tuple[int, tuple[str, ...]]] = {}
-    unknown: set[str] = set()
-    total, path = _below(root, graph, memo, unknown, ())
-    return Deepest(total, path, tuple(sorted(unknown)), tuple(sorted(graph.unbounded & set(memo))))
-
-
-def _below(name: str, graph: _Calls, memo: dict[str, tuple[int, tuple[str, ...]]], unknown: set[str],
-           above: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Returns the stack bytes of a function with its callees, and the call chain that needs them.
-
-    Args:
-        memo: the results for functions that were visited before.
-        unknown: functions without stack information; new ones are added.
-        above: the call chain to the function, by which recursion is found.
-    """
-    if name in above:
-        graph.unbounded.add(name)
-        return 0, ()
-    if name not in memo:
-        targets = graph.calls.get(name, set())
-        if _INDIRECT in targets:
-            targets = (targets - {_INDIRECT}) | graph.pointed
-        if name not in graph.stack:
-            unknown.add(name)
-        rest = max((_below(target, graph, memo, unknown, (*above, name)) for target in sorted(targets)),
-                   default=(0, ()), key=lambda below: below[0])
-        memo[name] = graph.stack.get(name, 0) + rest[0], (name, *rest[1])
-    return memo[name]
+    return CallGraph.read(text).deepest(root)
 
 
 # --- memory by file, from the linker's map --------------------------------------------------------------------------

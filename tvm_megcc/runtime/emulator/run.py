@@ -7,6 +7,7 @@ import math
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ class EmulatedSession(Session):
     def firmware(self) -> Path:
         """The program or firmware image of the build."""
         return self._program
+
+    @cached_property
+    def code(self) -> counting.Disassembly:
+        """The instructions of the program. Raises ToolError without the compiler's objdump."""
+        return counting.disassembly(self._program, self._compiler, self.target.isa.helium)
 
     @property
     def container_bytes(self) -> int:
@@ -97,9 +103,7 @@ class EmulatedSession(Session):
         """Returns the emulator's options for counting: those of the plugin or, if that is not possible, of the
         clock."""
         try:
-            helium = self.target.isa.helium
-            self._code = counting.disassembly(self._program, self._compiler, helium)
-            plugin_options = counting.options(self._emulator[0], self._code.functions)
+            plugin_options = counting.options(self._emulator[0], self.code.functions)
             probe = subprocess.run([self._emulator[0], *plugin_options, "-version"], capture_output=True, check=False)
             if probe.returncode:
                 raise ToolError(f"{self._emulator[0]} takes no plugins")
@@ -118,7 +122,7 @@ class EmulatedSession(Session):
         calls = counting.read(counts.read_text())
         self.instructions = counting.instructions(calls)
         core = CORES.get(self.target.name)
-        self.cycles = [cycles(core, self._code, blocks) for blocks in calls] if core else None
+        self.cycles = [cycles(core, self.code, blocks) for blocks in calls] if core else None
 
     def _output(self, path: Path, port: Port, shape: tuple) -> Array:
         data = np.fromfile(path, np.dtype(port.dtype))

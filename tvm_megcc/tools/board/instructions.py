@@ -4,12 +4,13 @@ time."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import suppress
 
-from ...errors import shortened
+from ...errors import ToolError, shortened
 from ...runtime import calls
 from ...runtime.emulator import firmware
 from ...runtime.emulator.cycles import CORES
+from ...runtime.emulator.frames import completed
 from ...runtime.emulator.run import EmulatedSession
 from ..layers import KERNEL, NAME
 from ..run import asking_for_inputs, inputs_of
@@ -34,7 +35,7 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
              for call, count in zip(session.calls, session.instructions, strict=True)]
     if session.cycles:
         rows = [{**row, "cycles": count} for row, count in zip(rows, session.cycles, strict=True)]
-    static = stack_of(session.firmware)
+    static = stack_of(session)
     return {"model": session.name, "target": str(session.target), "board": firmware.BOARDS[session.target.name].name,
             "instructions": total,
             **({"cycles": sum(session.cycles), "cycle_model": CORES[session.target.name].source}
@@ -46,11 +47,17 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
             "firmware": {**firmware.sizes(session.firmware), "container": session.container_bytes}, "calls": rows}
 
 
-def stack_of(image: Path) -> calls.Deepest | None:
-    """Returns the compiler's figures for the stack; None if there are none."""
-    graph = image.with_suffix(calls.ENDING)
-    text = graph.read_text() if graph.exists() else ""
-    return calls.deepest(text) if text else None
+def stack_of(session: EmulatedSession) -> calls.Deepest | None:
+    """Returns the largest stack by the compiler's figures and, where it has none, by instructions; None if the compiler
+    writes no call graphs."""
+    file = session.firmware.with_suffix(calls.ENDING)
+    text = file.read_text() if file.exists() else ""
+    if not text:
+        return None
+    graph = calls.CallGraph.read(text)
+    with suppress(ToolError):  # without objdump the figures are the compiler's only
+        graph = completed(graph, session.code)
+    return graph.deepest("reset")
 
 
 def _cycles_text(report: dict) -> str:

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc evidence`: bounds that hold, figures that are measured, a trace without gaps, and what it refuses."""
+
+import csv
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import tvm_megcc
+from tests.kernels import test_kernels as kernel_tests
+from tvm_megcc.cli import REFUSED, main
+from tvm_megcc.errors import MegccError, MissingTool
+from tvm_megcc.frontends.models import import_model
+from tvm_megcc.passes.canonicalize.check import checked
+from tvm_megcc.runtime.calls import CallGraph
+from tvm_megcc.runtime.emulator.counting import Disassembly
+from tvm_megcc.runtime.emulator.frames import completed, library_stacks
+from tvm_megcc.target import TARGETS
+from tvm_megcc.tools.evidence.evidence import complete, evidence
+from tvm_megcc.tools.evidence.loops import loops
+from tvm_megcc.tools.evidence.page import files, page
+from tvm_megcc.tools.evidence.trace import kernel_test
+
+from .test_profile import compiled, floats, integers
+
+# --- loops ----------------------------------------------------------------------------------------------------------
+
+
+def bounds(text: str, **arguments) -> list:
+    return [loop.at_most for loop in loops(text, "f", arguments)]
+
+
+@pytest.mark.parametrize("head, most", [
+    ("for (int i = 0; i < 10; i++) ;", 10), ("for (int i = 0; i <= 10; i += 3) ;", 4),
+    ("for (int i = 7; i > 0; i -= 2) ;", 4), ("for (int i = 3; i >= 0; --i) ;", 4),
+    ("for (int i = 0; 4 + i <= 10; i += 4) ;", 2), ("for (int i = 0; 10 > i; i++) ;", 10),
+    ("for (int i = 0; i != 5; i++) ;", 5), ("for (int i = 0; i < 10 && memory[i]; i++) ;", 10),
+    ("for (int i = 0; i < (3 < 5 ? 3 : 5); i++) ;", 3), ("int n = 5; while (n > 0) { n--; }", 5),
+    ("int i = 0; do { i++; } while (i < 4);", 5), ("const int n = 8 / 3 * 2; for (int i = 0; i < n; i++) ;", 4),
+    ("for (int i = a; i < b; i++) ;", 9), ("for (int i = 0; i < b % 4; i++) ;", 3),
+    ("for (int i = 0; i < 10; i++) { if (memory[i]) { i += 2; } }", 10),
+    # What is not known: memory, a step that is not constant or not in one direction, a limit that moves.
+    ("for (int i = 0; i < memory[0]; i++) ;", None), ("for (int i = 0; i < 10; i += memory[0]) ;", None),
+    ("for (int i = 0; i < 10; i++) { if (memory[i]) i--; }", None), ("while (memory[0]) ;", None),
+    ("int n = 9; for (int i = 0; i < n; i++) { n++; }", None), ("for (int i = 0; i != 5; i += 2) ;", None),
+    ("int n = 3; if (memory[0]) { n = memory[1]; } for (int i = 0; i < n; i++) ;", None),
+    ("int n = 3; g(&n); for (int i = 0; i < n; i++) ;", None),
+    ("for (unsigned i = 0; i < (unsigned)(a - 20); i++) ;", None),
+])
+def test_bounds_of_loops(head, most):
+    text = f"int memory[9]; void g(int *p); void f(int a, int b) {{ {head} }}"
+    assert bounds(text, a=(1, 3), b=(0, 10)) == [most]
+
+
+def test_loops_of_functions_that_are_called():
+    """With the ranges of the arguments, the most of all calls; a recursive one is walked once."""
+    text = """void inner(int n) { for (int i = 0; i < n; i++) { } }
+              int twice(int n) { return 2 * n; }
+              void f(int n) { inner(3); inner(twice(n)); }"""
+    assert bounds(text, n=(0, 5)) == [10]
+    assert bounds("void f(int n) { for (int i = 0; i < n; i++) { f(n); } }", n=(0, 5)) == [5]
+
+
+def test_loops_in_assembler():
+    text = r"""static __attribute__((naked)) void tile(const int *x, int n) {
+        __asm__ volatile("1:\n\tsubs r1, #1\n\tbne 1b\n\tbx lr" ::: "memory"); }
+        void f(const int *x) { tile(x, 12); }"""
+    assert [(loop.head, loop.at_most) for loop in loops(text, "f", {})] == [("loop in assembler", 12)]
+    assigned = """void f(int n) { __asm__("mov %0, #3" : "=r"(n)); for (int i = 0; i < n; i++) { } }"""
+    assert bounds(assigned, n=(2, 2)) == [None]
+
+
+def test_counted_iterations_never_exceed_the_bounds(tmp_path):
+    """gcov counts what a run of the compiled code does."""
+    folder = compiled(integers, "c", tmp_path / "net", profile="safety")
+    facts = evidence(folder)
+    sources = [*folder.glob("*.c"), *folder.glob("kernels/*.c"), *folder.glob("runtime/src/*.c")]
+    subprocess.run(["gcc", "-O0", "--coverage", f"-I{folder}", f"-I{folder / 'runtime' / 'include'}",
+                    *map(str, sources), "-o", "run"], cwd=tmp_path, check=True)
+    subprocess.run(["./run"], cwd=tmp_path, check=True, capture_output=True)
+    compared = 0
+    for row in facts["loops"]:
+        if row["function"] == row["kernel"] and row["place"].startswith("kernels/"):
+            name, line = Path(row["place"].rpartition(":")[0]), int(row["place"].rpartition(":")[2])
+            text = subprocess.run(["gcov", "-t", "-o", str(tmp_path / f"run-{name.stem}.gcda"), str(folder / name)],
+                                  cwd=tmp_path, capture_output=True, text=True).stdout
+            counts = {int(parts[1]): parts[0].strip().rstrip("*") for parts in
+                      (found.split(":", 2) for found in text.splitlines()) if len(parts) > 2}
+            before = next((int(counts[n]) for n in range(line - 1, 0, -1) if counts.get(n, "-").isdigit()), None)
+            if before and counts.get(line, "-").isdigit():  # the head is reached once more than the body
+                assert int(counts[line]) <= before * (row["at_most"] + 1)
+                compared += 1
+    assert compared > 10
+
+
+# --- stack ----------------------------------------------------------------------------------------------------------
+
+def test_stacks_by_instructions():
+    """Of a library function with what it calls, and of a naked function."""
+    code = Disassembly((0, 2, 4, 6, 8, 10, 12, 14), (
+        ("push", "{r4, r5-r7, lr}"), ("sub", "sp, #12"), ("bl", "8 <inner>"), ("pop", "{r4, r5-r7, pc}"),
+        ("strd", "ip, lr, [sp, #-16]!"), ("bx", "lr"), ("stmdb", "sp!, {r4, lr}"), ("bx", "lr")),
+        {"outer": 0, "inner": 8, "tile": 12})
+    assert library_stacks(code, ["outer", "inner", "absent"]) == {"outer": 48, "inner": 16}
+    graph = completed(CallGraph({"run": 8, "k.c:tile": 0}, {"run": {"k.c:tile", "outer"}}), code)
+    assert graph.deepest("run").bytes == 56 and graph.stack["k.c:tile"] == 8
+    assert library_stacks(Disassembly((0,), (("sub", "sp, sp, r3"),), {"alloca": 0}), ["alloca"]) == {}
+
+
+# --- trace ----------------------------------------------------------------------------------------------------------
+
+def test_every_operator_of_the_graph_is_in_the_trace():
+    """Those that become constants, views and parts of others too."""
+    artifact = tvm_megcc.compile(floats(), "c", profile="safety", name="net")
+    (program,) = artifact.manifest["programs"]
+    graph = checked(*import_model(floats())[:2], {})
+    rows = program["trace"]["operators"]
+    assert [row["kind"] for row in rows] == [op.kind for op in graph.ops]
+    assert {call for row in rows for call in row["calls"]} | {row["call"] for row in program["trace"]["inserted"]} \
+        == set(range(len(program["calls"])))
+    by_kind = {row["kind"]: row for row in rows}
+    assert by_kind["reshape"]["end"] == "a view: no code"
+    conv, relu = by_kind["conv2d"], next(row for row in rows if row["kind"] in ("relu", "elementwise"))
+    assert conv["calls"] == relu["calls"] and "fuse_epilogues" in conv["passes"]
+
+
+def test_without_the_profile_there_is_no_trace():
+    assert "trace" not in tvm_megcc.compile(floats(), "c", name="net").manifest["programs"][0]
+
+
+@pytest.mark.parametrize("target", ["c", "cortex-m33", "cortex-m55", "riscv32"])
+def test_the_tests_that_the_trace_names(target):
+    """Each exists: its words select at least one case."""
+    ids = [param.id for param in kernel_tests.WORK]
+    for kind in ("conv2d", "conv2d_integer", "softmax_fixed", "gru", "matmul", "elementwise", "relayout"):
+        mode = kernel_test(kind, target).rpartition(" and ")[2].rstrip("'")
+        assert any(kind in name and mode in name for name in ids), (kind, mode)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("target", ["c", pytest.param("cortex-m4", marks=pytest.mark.slow),
+                                    pytest.param("riscv32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("network", [floats, integers])
+def test_evidence(network, target, tmp_path, capsys):
+    folder = compiled(network, target, tmp_path / "net", profile="safety")
+    try:
+        status = main(["evidence", str(folder), "-o", str(tmp_path / "evidence"), "--runs", "1"])
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    assert status == 0 and "the evidence is complete" in capsys.readouterr().out
+    facts = json.loads((tmp_path / "evidence" / "evidence.json").read_text())
+    assert complete(facts) and not facts["gaps"]
+    for name, rows in (("operators", facts["operators"]), ("functions", facts["functions"])):
+        with open(tmp_path / "evidence" / f"{name}.csv", newline="") as file:
+            assert len(list(csv.DictReader(file))) == len(rows) > 5
+    stack = {row["entry"]: row["bytes"] for row in facts["stack"]["entries"]}
+    assert stack["megcc_session_step"] > 0
+    if TARGETS[target].bare_metal:
+        assert 0 < facts["stack"]["painted"] <= stack["reset"]
+        assert all(0 < row["least"] <= row["most"] for row in facts["calls"]["rows"])
+    arena = facts["memory"]["arena"]
+    operands = [part for row in facts["operators"] for part in row.get("memory", ())]
+    assert all(part["offset"] + part["bytes"] <= arena for part in operands if part["memory"] == "arena")
+
+
+def test_texts_of_a_model_are_escaped(tmp_path):
+    folder = compiled(floats, "c", tmp_path / "net", profile="safety")
+    facts = evidence(folder)
+    facts["operators"][0]["operator"] = "<script>alert(1)</script>"
+    assert "<script>" not in page(facts) and b"alert(1)" in files(facts)["operators.csv"]
+
+
+def test_what_it_refuses(tmp_path, capsys):
+    plain = compiled(floats, "c", tmp_path / "plain")
+    assert main(["evidence", str(plain), "-o", str(tmp_path / "e")]) == REFUSED
+    assert "has no safety profile" in capsys.readouterr().err
+    folder = compiled(floats, "c", tmp_path / "net", profile="safety")
+    kernel = next(folder.glob("kernels/*.c"))
+    kernel.write_text(kernel.read_text() + "\n")
+    with pytest.raises(MegccError, match=f"'kernels/{kernel.name}' is not as the compiler wrote it"):
+        evidence(folder)
+
+
+def test_a_gap_and_a_property_that_fails_are_shown(tmp_path):
+    """A page that says complete has to be able to say that it is not."""
+    facts = evidence(compiled(floats, "c", tmp_path / "net", profile="safety"))
+    assert complete(facts)
+    for change in ({"gaps": ["call 0 has no file"]}, {"loops": [{**facts["loops"][0], "at_most": None}]},
+                   {"properties": [{**facts["properties"][0], "holds": False, "against": ["malloc"]}]}):
+        changed = {**facts, **change}
+        assert not complete(changed) and 'class="no"' in page(changed)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collects the evidence about a folder of the safety profile: properties, bounds, measurements and the trace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import folders
+from ...codegen.embedding import read_container
+from ...codegen.manifest import read_manifest
+from ...codegen.safety import is_safe
+from ...errors import MegccError
+from ...runtime.build import model_of, target_of
+from ...runtime.calls import ENDING, CallGraph
+from ...runtime.emulator import firmware, frames
+from ...runtime.emulator.cycles import CORES
+from ...runtime.emulator.run import EmulatedSession
+from ...runtime.load import load
+from ...runtime.session import Array, Port, Session
+from ...target import Target
+from ...version import VERSION
+from . import trace
+from .properties import kernel_loops, kernels_of, properties
+from .sources import Sources
+
+_API = re.compile(r"\b(megcc_\w+)\(")
+
+
+def evidence(folder: Path, target: str | None = None, cc: str | None = None, model: str | None = None,
+             runs: int = 3) -> dict[str, Any]:
+    """Returns the evidence about a folder of the safety profile as values of JSON.
+
+    Args:
+        target: one of the folder's targets; None: the first.
+        cc: the C compiler, a gcc.
+        model: the name of the model, if the folder has several.
+        runs: the number of measured runs with random inputs, besides those with the least and the greatest numbers.
+
+    Raises:
+        MegccError: for a folder without the profile, or whose files were edited.
+        ToolError: if there is no compiler, or it writes no call graphs.
+    """
+    folders.require_folder(folder)
+    manifest = read_manifest(folder)
+    facts = model_of(manifest, model, folder)
+    if not is_safe(facts):
+        raise MegccError(f"{folder} has no safety profile: compile the model with --profile safety")
+    _require_unedited(folder, manifest)
+    chosen = target_of(manifest, target, folder)
+    program = next(row for row in facts["programs"] if row["target"] == chosen.name)
+    sources = Sources.of(folder, chosen, cc)
+    loops, kernels = kernel_loops(sources), kernels_of(sources)
+    session = load(folder, chosen, cc, model=model)
+    image = read_container(folder, facts["name"], chosen)
+    operators = trace.operator_rows(program, kernels, trace.memory_of(image, chosen.isa.code))
+    functions = trace.function_rows(sources, program, kernels)
+    measured = _measured(session, runs)
+    return {
+        "generator": f"tvm_megcc {VERSION}", "model": facts["name"], "source": facts["model"], "target": chosen.name,
+        "folder": folder.name, "compiler": _version(sources), "flags": list(sources.flags),
+        "files": manifest["files"],
+        "properties": [{"name": row.name, "holds": row.holds, "against": list(row.against), "how": row.how}
+                       for row in properties(sources, list(chain(*loops.values())))],
+        "stack": _stack(sources, session),
+        "loops": [{"kernel": kernel, "function": loop.function, "place": _relative(loop.place, folder),
+                   "head": loop.head, "at_most": loop.at_most} for kernel, rows in loops.items() for loop in rows],
+        "calls": measured, "memory": _memory(program, session, chosen, len(image)),
+        "operators": operators, "functions": functions,
+        "gaps": trace.gaps(operators, functions, program, sources)}
+
+
+def complete(facts: Mapping[str, Any]) -> bool:
+    """Whether all properties hold, the trace has no gap, and every loop and stack has a bound."""
+    return (all(row["holds"] for row in facts["properties"]) and not facts["gaps"]
+            and all(row["at_most"] is not None for row in facts["loops"])
+            and all(not row["unbounded"] for row in facts["stack"]["entries"]))
+
+
+def _require_unedited(folder: Path, manifest: Mapping[str, Any]) -> None:
+    edited = [name for name, digest in manifest["files"].items()
+              if not (folder / name).is_file() or folders.sha256(folder / name) != digest]
+    if edited:
+        raise MegccError(f"{folder}: '{edited[0]}' is not as the compiler wrote it; compile the model again")
+
+
+def _relative(place: str, folder: Path) -> str:
+    path, _, line = place.rpartition(":")
+    return f"{Path(path).relative_to(folder).as_posix() if Path(path).is_relative_to(folder) else path}:{line}"
+
+
+def _version(sources: Sources) -> str:
+    import subprocess
+
+    result = subprocess.run([*sources.compiler.command, "--version"], capture_output=True, text=True, check=False)
+    return result.stdout.partition("\n")[0]
+
+
+# --- stack ----------------------------------------------------------------------------------------------------------
+
+def _stack(sources: Sources, session: Session) -> dict[str, Any]:
+    """Returns the bound of every function of the C API. On a microcontroller they are those of the firmware, which has
+    the compiler's library in it; otherwise those of the object files."""
+    header = (sources.folder / "runtime" / "include" / "megcc.h").read_text()
+    defined = {name for source, name, letter in sources.symbols if letter == "T" and source.startswith("runtime/")}
+    names = sorted(defined & set(_API.findall(header)))
+    text, how = sources.graph_text, "object files"
+    library: dict[str, int] = {}
+    if isinstance(session, EmulatedSession) and sources.target.bare_metal:
+        graph = session.firmware.with_suffix(ENDING)
+        text, how = graph.read_text(), f"build/{sources.target.name}/{graph.name}"
+        calls = CallGraph.read(text)
+        unknown = set().union(*calls.calls.values()) - set(calls.stack)
+        # The linker has removed functions that nothing calls; gcc's graph has calls that it removed later.
+        calls = frames.completed(calls, session.code, unknown - sources.defined(session.firmware))
+        library = {name: calls.stack[name] for name in sorted(unknown & set(calls.stack)) if calls.stack[name]}
+        names = [*(name for name in names if name in calls.stack), "reset"]
+    else:
+        calls = CallGraph.read(text)
+    rows = [{"entry": name, "bytes": found.bytes, "path": [part.rpartition("/")[2] for part in found.path],
+             "unknown": list(found.unknown), "unbounded": list(found.unbounded)}
+            for name, found in ((name, calls.deepest(name)) for name in names)]
+    return {"entries": rows, "library": library, "call_graph": how,
+            "painted": session.stack_bytes if isinstance(session, EmulatedSession) else None}
+
+
+# --- measurements ---------------------------------------------------------------------------------------------------
+
+def _shape(port: Port) -> tuple[int, ...]:
+    """Returns the shape of an input; in the profile all extents are numbers."""
+    return tuple(map(int, port.shape))
+
+
+def _inputs(session: Session, runs: int) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Yields inputs with a name: the least and the greatest numbers, zeros, then seeded random ones."""
+    def filled(value: str) -> dict[str, Array]:
+        arrays = {}
+        for port in session.inputs:
+            dtype = np.dtype(port.dtype)
+            limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(np.float32)
+            number = {"least": limits.min, "greatest": limits.max, "zero": 0}[value]
+            arrays[port.name] = np.full(_shape(port), number, dtype)
+        return arrays
+
+    for value in ("least", "greatest", "zero"):
+        yield f"{value} numbers", filled(value)
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        yield f"random numbers of seed {seed}", {
+            port.name: (rng.integers(np.iinfo(port.dtype).min, np.iinfo(port.dtype).max, _shape(port), endpoint=True)
+                        if np.dtype(port.dtype).kind in "iu" else rng.standard_normal(_shape(port))).astype(port.dtype)
+            for port in session.inputs}
+
+
+def _measured(session: Session, runs: int) -> dict[str, Any]:
+    """Returns the instructions and modelled cycles of each call, the least and the most of some emulated runs."""
+    names = [{"function": call["kernel"], "operator": call["origin"] or call["kind"]} for call in session.calls]
+    if not (isinstance(session, EmulatedSession) and session.target.bare_metal):
+        return {"runs": [], "rows": names, "reason": f"{session.target} has no emulator that counts instructions"}
+    session.counted = True
+    inputs, instructions, cycles = [], [], []
+    for name, feeds in _inputs(session, runs):
+        session.reset()
+        session.run(feeds)
+        inputs.append(name)
+        instructions.append(session.instructions)
+        cycles.append(session.cycles or [])
+    rows = [{**row, "least": min(counts), "most": max(counts), **({"cycles": max(modelled)} if modelled else {})}
+            for row, counts, modelled in zip(names, zip(*instructions, strict=True),
+                                             zip(*cycles, strict=True) if cycles[0] else [()] * len(names),
+                                             strict=True)]
+    core = CORES.get(session.target.name)
+    return {"runs": inputs, "rows": rows, "least": min(map(sum, instructions)), "most": max(map(sum, instructions)),
+            **({"cycles": max(map(sum, cycles)), "cycle_model": core.source} if core and cycles[0] else {}),
+            **({"reason": session.uncounted} if session.uncounted else {})}
+
+
+def _memory(program: Mapping[str, Any], session: Session, target: Target, container_bytes: int) -> dict[str, Any]:
+    sizes = firmware.sizes(session.firmware) if isinstance(session, EmulatedSession) and target.bare_metal else {}
+    return {"arena": program["arena_bytes"], "weights": program["weight_bytes"], "container": container_bytes,
+            **{f"firmware_{name}": value for name, value in sizes.items()}}
+
+

@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The most iterations of every loop of a C function, by abstract interpretation of its text over ranges of integers.
+
+The walk follows the statements in order with a range for each integer variable. Where paths meet it takes the least
+range of both, and a loop forgets the variables that it changes, so every range holds in every run (P. Cousot and
+R. Cousot, "Abstract interpretation", POPL 1977, with the widest widening). Calls of functions in the same text are
+walked with the ranges of their arguments. Memory is unknown.
+
+The text is that of the target's own preprocessor. pycparser reads C99, so GNU's attributes are removed first, and an
+assembler statement makes its outputs unknown. A loop in assembler has at most as many iterations as the parameter
+`n` of its function says, by the convention of c_runtime/include/simd.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pycparser import c_ast, c_generator, c_parser
+
+from .ranges import Range, binary, known, union
+
+_NESTED = r"(?:[^()\"]|\"[^\"]*\"|\((?:[^()\"]|\"[^\"]*\"|\([^()]*\))*\))*"
+_ASSEMBLER = re.compile(rf"\b(?:__asm__|__asm|asm)\b\s*(?:volatile|__volatile__)?\s*\(({_NESTED})\)")
+_ATTRIBUTE = re.compile(rf"\b__attribute__\s*\(({_NESTED})\)")
+_KEYWORDS = re.compile(r"\b__(?:inline|restrict|extension|const|volatile)(?:__)?\b")
+_BUILTIN_TYPE = re.compile(r"\b__builtin_va_list\b")
+#: A branch back to a numbered label of an assembler statement; the function of C that stands for the statement.
+_BACKWARDS, _MARKER = re.compile(r"\bb[a-z]* (?:\w+, ){0,2}\d+b\b"), "__assembler_statement"
+#: How deep calls are walked.
+_DEEPEST = 12
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop.
+
+    function: the function that it stands in.
+    place: file and line.
+    head: its text.
+    at_most: the most iterations each time that it is reached; None: unknown.
+    """
+
+    function: str
+    place: str
+    head: str
+    at_most: int | None
+
+
+@dataclass
+class _Found:
+    """A loop, and the most iterations so far, over all calls of its function."""
+
+    function: str
+    node: c_ast.Node
+    at_most: int | None = 0
+
+
+def loops(preprocessed: str, entry: str, arguments: Mapping[str, Range]) -> list[Loop]:
+    """Returns the loops that a function reaches, in the order of the text.
+
+    Args:
+        preprocessed: C with line markers, as `gcc -E` prints it.
+        entry: the name of the function.
+        arguments: the ranges of its parameters; others are unknown.
+
+    Raises:
+        ValueError: if the text is not C99, or has no such function.
+    """
+    try:
+        tree = c_parser.CParser().parse(plain_c(preprocessed), "<preprocessed>")
+    except Exception as error:  # pycparser's ParseError differs between versions
+        raise ValueError(f"the preprocessed text is not C99: {error}") from None
+    functions = {node.decl.name: node for node in tree.ext if isinstance(node, c_ast.FuncDef)}
+    if entry not in functions:
+        raise ValueError(f"there is no function {entry}")
+    walk = _Walk(functions, _constants(tree))
+    walk.call(entry, dict(arguments))
+    printer = c_generator.CGenerator()
+    rows = [Loop(row.function, f"{row.node.coord.file}:{row.node.coord.line}", _head(printer, row.node), row.at_most)
+            for row in walk.found.values()]
+    return sorted(rows, key=lambda loop: (loop.function != entry, loop.function,
+                                          int(loop.place.rpartition(":")[2])))
+
+
+def plain_c(text: str) -> str:
+    """Returns C99 without GNU's attributes and assembler, which keep their numbers of lines."""
+    def outputs(match: re.Match[str]) -> str:
+        names = re.findall(r'"[=+][^"]*"\s*\((\w+)\)', match[1])
+        loops_within = len(_BACKWARDS.findall(re.sub(r"\\[nt]", " ", match[1])))
+        return f"{_MARKER}({loops_within}{''.join(f', &{name}' for name in names)})" + "\n" * match[0].count("\n")
+
+    text = _ATTRIBUTE.sub(lambda match: "\n" * match[0].count("\n"), _ASSEMBLER.sub(outputs, text))
+    return _BUILTIN_TYPE.sub("int", _KEYWORDS.sub("", text))
+
+
+def _constants(tree: c_ast.FileAST) -> dict[str, int]:
+    """Returns the constants of enumerations."""
+    found: dict[str, int] = {}
+    for node in tree.ext:
+        enum = getattr(getattr(node, "type", None), "type", None)
+        following = 0
+        for row in (enum.values.enumerators if isinstance(enum, c_ast.Enum) and enum.values else ()):
+            value = _literal(row.value) if row.value is not None else following
+            if value is None:
+                break
+            found[row.name], following = value, value + 1
+    return found
+
+
+def _literal(node: c_ast.Node) -> int | None:
+    if isinstance(node, c_ast.Constant) and "int" in node.type:
+        text = node.value.rstrip("uUlL")
+        return int(text, 8) if re.fullmatch(r"0[0-7]+", text) else int(text, 0)
+    if isinstance(node, c_ast.Constant) and node.type == "char" and len(node.value) == 3:
+        return ord(node.value[1])
+    return None
+
+
+def _head(printer: c_generator.CGenerator, node: c_ast.Node) -> str:
+    def text(part: c_ast.Node | None) -> str:
+        return "" if part is None else str(printer.visit(part)).strip()
+
+    if isinstance(node, c_ast.FuncCall):
+        return "loop in assembler"
+    if isinstance(node, c_ast.For):
+        return f"for ({text(node.init)}; {text(node.cond)}; {text(node.next)})"
+    return f"{'do … ' if isinstance(node, c_ast.DoWhile) else ''}while ({text(node.cond)})"
+
+
+def _nodes(node: c_ast.Node | None) -> Iterator[c_ast.Node]:
+    if node is not None:
+        yield node
+        for _, child in node.children():
+            yield from _nodes(child)
+
+
+def _changes(node: c_ast.Node | None) -> dict[str, list[int | None]]:
+    """Returns the variables that a statement changes -> the numbers that it adds; None for any other change."""
+    found: dict[str, list[int | None]] = {}
+    for part in _nodes(node):
+        target, step = None, None
+        if isinstance(part, c_ast.Assignment):
+            target, value = part.lvalue, _literal(part.rvalue)
+            step = value if part.op == "+=" else -value if part.op == "-=" and value is not None else None
+        elif isinstance(part, c_ast.UnaryOp) and part.op in ("++", "p++", "--", "p--"):
+            target, step = part.expr, 1 if "+" in part.op else -1
+        elif isinstance(part, c_ast.UnaryOp) and part.op == "&":
+            target = part.expr
+        if isinstance(target, c_ast.ID):
+            found.setdefault(target.name, []).append(step)
+    return found
+
+
+@dataclass
+class _Walk:
+    """The walk over the functions of a text.
+
+    functions: name -> definition.
+    constants: name -> value.
+    found: the loops so far, by place in the tree.
+    """
+
+    functions: Mapping[str, c_ast.FuncDef]
+    constants: Mapping[str, int]
+    found: dict[int, _Found] = field(default_factory=dict)
+    stack: list[str] = field(default_factory=list)
+    returned: list[Range | str] = field(default_factory=list)
+    seen: dict[tuple[Any, ...], Range] = field(default_factory=dict)
+
+    def call(self, name: str, ranges: dict[str, Range]) -> Range:
+        """Walks a function. Returns the range of its result."""
+        if name in self.stack or len(self.stack) >= _DEEPEST:
+            return None
+        key = (name, tuple(sorted((variable, value) for variable, value in ranges.items() if value)))
+        if key not in self.seen:
+            returned, self.returned = self.returned, []
+            self.stack.append(name)
+            self.statement(self.functions[name].body, dict(ranges))
+            self.stack.pop()
+            values = [value for value in self.returned if not isinstance(value, str)]
+            self.returned = returned
+            result = values[0] if values else None
+            for value in values[1:]:
+                result = union(result, value)
+            self.seen[key] = result
+        return self.seen[key]
+
+    # --- statements: they change `ranges`, the range of each variable ---------------------------------------------
+
+    def statement(self, node: c_ast.Node | None, ranges: dict[str, Range]) -> None:
+        if node is None:
+            return
+        if isinstance(node, c_ast.Compound):
+            for part in node.block_items or ():
+                self.statement(part, ranges)
+        elif isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile)):
+            self.loop(node, ranges)
+        elif isinstance(node, c_ast.If):
+            self.branch(node, ranges)
+        elif isinstance(node, (c_ast.Switch, c_ast.Label, c_ast.Case, c_ast.Default)):
+            self.forget(node, ranges)
+            for _, part in node.children():
+                self.statement(part, dict(ranges))
+        elif isinstance(node, c_ast.DeclList):
+            for part in node.decls:
+                self.statement(part, ranges)
+        elif isinstance(node, c_ast.Decl):
+            value = self.value(node.init, ranges) if node.init is not None else None
+            ranges[node.name] = value
+        elif isinstance(node, c_ast.Return):
+            self.returned.append(self.value(node.expr, ranges) if node.expr is not None else None)
+        else:
+            self.value(node, ranges)
+
+    def forget(self, node: c_ast.Node | None, ranges: dict[str, Range]) -> None:
+        """Makes the variables that a statement changes unknown."""
+        for name in _changes(node):
+            ranges[name] = None
+
+    def branch(self, node: c_ast.If, ranges: dict[str, Range]) -> None:
+        truth = self.value(node.cond, ranges)
+        outcomes = []
+        for taken, part in ((1, node.iftrue), (0, node.iffalse)):
+            if truth is None or truth[0] <= taken <= truth[1] or (taken and truth[1] > 1):
+                after = dict(ranges)
+                self.statement(part, after)
+                if not _leaves(part):
+                    outcomes.append(after)
+        if outcomes:
+            for name in list(ranges):
+                value = outcomes[0][name]
+                for other in outcomes[1:]:
+                    value = union(value, other[name])
+                ranges[name] = value
+
+    def loop(self, node: c_ast.Node, ranges: dict[str, Range]) -> None:
+        inner = dict(ranges)
+        if isinstance(node, c_ast.For):
+            self.statement(node.init, inner)
+        changed = _changes(node.stmt)
+        for name, steps in [*_changes(node.cond).items(), *_changes(getattr(node, "next", None)).items()]:
+            changed[name] = changed.get(name, []) + steps
+        begin = dict(inner)
+        for name in changed:
+            inner[name] = None
+        most, counter = _most(self, node, begin, inner, changed)
+        if isinstance(node, c_ast.DoWhile) and most is not None:
+            most += 1
+        self.record(node, most)
+        if counter:
+            inner[counter[0]] = counter[1]
+        if most != 0:
+            body = dict(inner)
+            self.value(node.cond, body)
+            self.statement(node.stmt, body)
+            if isinstance(node, c_ast.For) and node.next is not None:
+                self.value(node.next, body)
+        for name in changed:
+            if name in ranges:
+                ranges[name] = union(begin.get(name), counter[2]) if counter and counter[0] == name else None
+
+    def record(self, node: c_ast.Node, most: int | None) -> None:
+        """Notes the most iterations of a loop in one call of its function."""
+        row = self.found.setdefault(id(node), _Found(self.stack[-1], node))
+        row.at_most = None if most is None or row.at_most is None else max(row.at_most, most)
+
+    # --- expressions ----------------------------------------------------------------------------------------------
+
+    def value(self, node: c_ast.Node | None, ranges: dict[str, Range]) -> Range:
+        """Returns the range of an expression, and walks the functions that it calls."""
+        literal = _literal(node) if node is not None else None
+        if literal is not None:
+            return literal, literal
+        if isinstance(node, c_ast.ID):
+            constant = self.constants.get(node.name)
+            return ranges.get(node.name, None if constant is None else (constant, constant))
+        if isinstance(node, c_ast.BinaryOp):
+            return binary(node.op, self.value(node.left, ranges), self.value(node.right, ranges))
+        if isinstance(node, c_ast.UnaryOp):
+            return self.unary(node, ranges)
+        if isinstance(node, c_ast.TernaryOp):
+            return self.choice(node, ranges)
+        if isinstance(node, c_ast.Cast):
+            return _converted(self.value(node.expr, ranges), node.to_type)
+        if isinstance(node, c_ast.Assignment):
+            value = self.value(node.rvalue, ranges)
+            if isinstance(node.lvalue, c_ast.ID):
+                name = node.lvalue.name
+                ranges[name] = value if node.op == "=" else binary(node.op[:-1], ranges.get(name), value)
+                return ranges[name]
+            self.value(node.lvalue, ranges)
+            return value
+        if isinstance(node, c_ast.FuncCall):
+            return self.called(node, ranges)
+        for _, part in node.children() if node is not None else ():
+            self.statement(part, ranges)
+        return None
+
+    def unary(self, node: c_ast.UnaryOp, ranges: dict[str, Range]) -> Range:
+        if node.op == "sizeof":
+            return None
+        value = self.value(node.expr, ranges)
+        if node.op in ("++", "p++", "--", "p--"):
+            after = binary("+" if "+" in node.op else "-", value, (1, 1))
+            if isinstance(node.expr, c_ast.ID):
+                ranges[node.expr.name] = after
+            return value if node.op[0] == "p" else after
+        if node.op == "-":
+            return binary("-", (0, 0), value)
+        if node.op == "!":
+            return binary("==", value, (0, 0))
+        return value if node.op == "+" else None
+
+    def choice(self, node: c_ast.TernaryOp, ranges: dict[str, Range]) -> Range:
+        """Returns the range of `condition ? a : b`, which is often a minimum or a maximum."""
+        truth = self.value(node.cond, ranges)
+        first, second = self.value(node.iftrue, ranges), self.value(node.iffalse, ranges)
+        if truth in ((1, 1), (0, 0)):
+            return first if truth == (1, 1) else second
+        if isinstance(node.cond, c_ast.BinaryOp) and node.cond.op in ("<", "<=", ">", ">="):
+            printer = c_generator.CGenerator()
+            left, right, one, other = (printer.visit(part) for part in (node.cond.left, node.cond.right, node.iftrue,
+                                                                        node.iffalse))
+            if {left, right} == {one, other}:
+                least = (node.cond.op[0] == "<") == (left == one)
+                return _least(first, second) if least else _greatest(first, second)
+        return union(first, second)
+
+    def called(self, node: c_ast.FuncCall, ranges: dict[str, Range]) -> Range:
+        arguments = node.args.exprs if node.args is not None else []
+        values = [self.value(argument, ranges) for argument in arguments]
+        self.forget(node.args, ranges)
+        name = node.name.name if isinstance(node.name, c_ast.ID) else ""
+        if name == _MARKER and values[0] != (0, 0):
+            n = ranges.get("n")
+            self.record(node, max(0, n[1]) if n else None)
+        if name not in self.functions:
+            return None
+        parameters = self.functions[name].decl.type.args
+        names = [parameter.name for parameter in (parameters.params if parameters else ()) if parameter.name]
+        return self.call(name, dict(zip(names, values, strict=False)))
+
+
+def _leaves(node: c_ast.Node | None) -> bool:
+    """Returns whether a statement ends the function or the iteration of a loop."""
+    if isinstance(node, c_ast.Compound):
+        return bool(node.block_items) and _leaves(node.block_items[-1])
+    return isinstance(node, (c_ast.Return, c_ast.Continue, c_ast.Break))
+
+
+def _least(a: Range, b: Range) -> Range:
+    return known(min(a[0], b[0]), min(a[1], b[1])) if a and b else None
+
+
+def _greatest(a: Range, b: Range) -> Range:
+    return known(max(a[0], b[0]), max(a[1], b[1])) if a and b else None
+
+
+def _converted(value: Range, type_: c_ast.Node) -> Range:
+    """Returns the range after a conversion: unknown if an unsigned type does not hold it."""
+    names = getattr(getattr(getattr(type_, "type", None), "type", None), "names", [])
+    unsigned = any(name.startswith(("uint", "unsigned", "size_t")) for name in names)
+    bits = next((int(size[0]) for name in names if (size := re.findall(r"int(\d+)_t", name))), 64)
+    lower, upper = (0, 2**bits - 1) if unsigned else (-2**(bits - 1), 2**(bits - 1) - 1)
+    return value if value and lower <= value[0] and value[1] <= upper else None
+
+
+def _conditions(node: c_ast.Node | None) -> Iterator[c_ast.Node]:
+    """Yields the parts of a condition that all hold."""
+    if isinstance(node, c_ast.BinaryOp) and node.op == "&&":
+        yield from _conditions(node.left)
+        yield from _conditions(node.right)
+    elif node is not None:
+        yield node
+
+
+def _most(walk: _Walk, node: c_ast.Node, begin: dict[str, Range], inner: dict[str, Range],
+          changed: Mapping[str, list[int | None]]) -> tuple[int | None, tuple[str, Range, Range] | None]:
+    """Returns the most iterations of a loop; and its counter with the ranges that it has in the body and at the end.
+
+    Args:
+        begin: the ranges before the first iteration.
+        inner: those in every iteration, in which variables that the loop changes are unknown.
+        changed: the variables that it changes.
+    """
+    best: tuple[int | None, tuple[str, Range, Range] | None] = (None, None)
+    for part in _conditions(node.cond):
+        found = _counted(walk, part, begin, inner, changed)
+        if found and (best[0] is None or found[0] < best[0]):
+            best = found[0], found[1]
+    return best
+
+
+def _counted(walk: _Walk, part: c_ast.Node, begin: dict[str, Range], inner: dict[str, Range],
+             changed: Mapping[str, list[int | None]]) -> tuple[int, tuple[str, Range, Range]] | None:
+    """Returns the most iterations by one comparison of a counter with a limit, and the counter; None if it is no such
+    comparison. The arguments are those of `_most`."""
+    if not isinstance(part, c_ast.BinaryOp) or part.op not in ("<", "<=", ">", ">=", "!="):
+        return None
+    for side, limit_node, operator in ((part.left, part.right, part.op),
+                                       (part.right, part.left, part.op.translate(str.maketrans("<>", "><")))):
+        counter = next((node for node in _nodes(side) if isinstance(node, c_ast.ID) and node.name in changed), None)
+        steps = changed[counter.name] if counter is not None else []
+        numbers = [step for step in steps if step]
+        if counter is None or not numbers or len(numbers) != len(steps):
+            continue
+        up = min(numbers) > 0
+        if (not up and max(numbers) >= 0) or operator[0] not in ("<!" if up else ">!"):
+            continue
+        if operator == "!=" and (numbers not in ([1], [-1])):
+            continue
+        first, offset, limit = begin.get(counter.name), _offset(walk, side, counter.name), walk.value(limit_node, inner)
+        if first is None or offset is None or limit is None:
+            continue
+        step = min(numbers, key=abs)
+        inclusive = operator.endswith("=") and operator != "!="
+        if up:
+            last = limit[1] - offset + inclusive - 1  # the greatest value for which the condition may hold
+            most = max(0, (last - first[0]) // step + 1)
+            return most, (counter.name, (first[0], max(first[0], last)), (first[0], max(first[1], last + max(numbers))))
+        last = limit[0] - offset - inclusive + 1
+        most = max(0, (first[1] - last) // -step + 1)
+        return most, (counter.name, (min(first[1], last), first[1]), (min(first[0], last + min(numbers)), first[1]))
+    return None
+
+
+def _offset(walk: _Walk, side: c_ast.Node, counter: str) -> int | None:
+    """Returns the number that one side of a comparison adds to the counter; None for any other expression of it."""
+    at = [walk.value(side, {counter: (value, value)}) for value in (0, 1000)]
+    if at[0] is None or at[1] is None or at[0][0] != at[0][1] or at[1] != (at[0][0] + 1000, at[0][1] + 1000):
+        return None
+    return at[0][0]

@@ -24,6 +24,8 @@ from .elementwise.float16 import FLOAT16_BLOCKS, FLOAT16_LOOPS
 from .elementwise.lookup import LookupBytes
 from .elementwise.loops import LANES, SCALAR, VECTOR
 from .extern.call import ExternCall
+from .gather.gather import GatherElements, GatherPoints, GatherRuns
+from .gather.scatter import ScatterElements, ScatterPoints
 from .helium.helium import HeliumConv, HeliumDepthwise, HeliumMatMul
 from .input.convert import ConvertRuns
 from .integer.dot import DotConv, DotMatMul
@@ -43,11 +45,10 @@ from .matmul.packed import DotsMatMul, PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.append import AppendRows, WidenCache
 from .move.copies import ConcatRuns, PadRows
 from .move.copy import StridedCopy
-from .move.gather import GatherElements, GatherPoints, GatherRuns
 from .move.relayout import RelayoutBlocks, RelayoutElements, RelayoutMatrix
 from .move.reverse import ReverseRuns
-from .move.scatter import ScatterElements, ScatterPoints
 from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
+from .move.transpose_bytes import RelayoutBytes, TransposeBytes
 from .norm.l2 import L2Slices
 from .norm.layer import LayerNormBytes, LayerNormRows
 from .norm.lrn import LrnPixels
@@ -156,8 +157,8 @@ realise(ops.tensor.data_dependent.CountNonZero, NonZeroCount())
 realise(ops.tensor.data_dependent.NonZero, NonZeroScan())
 realise(ops.tensor.unique.Unique, UniqueSort())
 
-realise(ops.tensor.move.Transpose, TransposeMatrix(), StridedTranspose())
-realise(ops.tensor.move.Relayout, RelayoutMatrix(), RelayoutBlocks(), RelayoutElements())
+realise(ops.tensor.move.Transpose, TransposeBytes(), TransposeMatrix(), StridedTranspose())
+realise(ops.tensor.move.Relayout, RelayoutBytes(), RelayoutMatrix(), RelayoutBlocks(), RelayoutElements())
 realise(ops.tensor.move.Concat, ConcatRuns())
 realise(ops.tensor.move.Slice, StridedSlice())
 realise(ops.tensor.move.Pad, PadRows())

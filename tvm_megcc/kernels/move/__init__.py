@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of elements: gather, scatter, concat, pad, slice, transpose, and changes of layout."""
+"""Copies of elements: concat, pad, slice, transpose, and changes of layout."""

@@ -35,7 +35,9 @@ class Transpose(Operator):
              *(Case((f32(2, *shape),), {"perm": (0, 2, 1)})
                for few in (2, 4, 8, 16) for shape in ((few, 53), (53, few))),
              *(Case(((shape, dtype),), {"perm": (0, 2, 1)}) for dtype, shape in (
-                 ("uint8", (2, 19, 67)), ("int8", (1, 16, 16)), ("int8", (2, 49, 130)), ("uint8", (3, 130, 15)))))
+                 ("uint8", (2, 19, 67)), ("int8", (1, 16, 16)), ("int8", (2, 49, 130)), ("uint8", (3, 130, 15)))),
+             *(Case(((shape, "uint8"),), {"perm": (0, 2, 1)}) for few in (2, 3, 4)
+               for shape in ((2, few, 53), (2, 53, few), (1, few, 5), (1, 4101, few), (1, few, 4101))))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
@@ -67,7 +69,8 @@ class Relayout(Operator):
     kind = "relayout"
     cases = (Case((f32(2, 3, 5, 7),)), Case((f32(1, 16, 4, 4),)), Case((f32(2, 37, 1, 1),)), Case((f32(1, 1, 6, 5),)),
              Case((f32(1, 40, 9, 11),)), Case((f32(2, 18, 31, 37),)),
-             *(Case((((2, 18, 3, 5), dtype),)) for dtype in ("uint8", "float16", "int32", "float64", "bool")))
+             *(Case((((2, 18, 3, 5), dtype),)) for dtype in ("uint8", "float16", "int32", "float64", "bool")),
+             Case((((2, 3, 5, 9), "int8"),)))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:

@@ -10,10 +10,10 @@ from ...ir.dims import Dim, product
 from ...ir.types import DTYPES
 from ...ops.tensor.scatter import REDUCTIONS
 from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..move.copies import copy_cost, integer_bits
 from ..parameters import UnitParameters
 from ..reduce.reducers import INTEGER_REDUCERS
 from ..site import Site
-from .copies import copy_cost, integer_bits
 from .gather import indexed_extents
 
 #: ONNX's reductions of scatter -> their names in the table of integer reducers.
@@ -91,7 +91,7 @@ class ScatterElements(ScatterKernel):
         extents, x_extents, index_extents, axis = indexed_extents(site)
         size, rank = product(index_extents), len(x_extents)
         params = ElementParameters(**vars(self.combine_parameters(site)), axis=axis, rank=rank)
-        return self.call(site, "move/scatter_elements", params, extents, (product(x_extents), size, size),
+        return self.call(site, "gather/scatter_elements", params, extents, (product(x_extents), size, size),
                          product(x_extents[:axis]), f"axis{axis}of{rank}")
 
 
@@ -108,5 +108,5 @@ class ScatterPoints(ScatterKernel):
         extents.update(COUNT=product(indices.shape[:-1]), RUN=product(x.shape[depth:]))
         *axes, count, run = extent_symbols(*extents)
         params = PointParameters(**vars(self.combine_parameters(site)), depth=depth)
-        return self.call(site, "move/scatter_points", params, extents,
+        return self.call(site, "gather/scatter_points", params, extents,
                          (product(axes) * run, count * depth, count * run), 1, f"depth{depth}")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, product
 from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..move.copies import copy_cost, integer_bits
 from ..parameters import Parameters, UnitParameters
 from ..site import Site
-from .copies import copy_cost, integer_bits
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class GatherRuns(Kernel):
         outer, extent, run, count = extent_symbols("OUTER", "EXTENT", "RUN", "COUNT")
         extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "RUN": product(x.shape[axis + 1:]),
                    "COUNT": indices.size}
-        return Lowered("move/gather", UnitParameters(x.c_type), extents,
+        return Lowered("gather/gather", UnitParameters(x.c_type), extents,
                        (Operand("x", 0, outer * extent * run), Operand("index", 1, count)),
                        (Operand("y", 0, outer * count * run),), outer * count,
                        f"gather_{integer_bits(indices)}", self.name)
@@ -77,7 +77,7 @@ class GatherElements(Kernel):
     def lower(self, site: Site) -> Lowered:
         extents, x_extents, index_extents, axis = indexed_extents(site)
         rank, size = len(x_extents), product(index_extents)
-        return Lowered("move/gather_elements", ElementParameters(site.x.c_type, axis, rank), extents,
+        return Lowered("gather/gather_elements", ElementParameters(site.x.c_type, axis, rank), extents,
                        (Operand("x", 0, product(x_extents)), Operand("index", 1, size)), (Operand("y", 0, size),),
                        product(index_extents[:axis + 1]),
                        f"gather_elements_{integer_bits(site.inputs[1])}_axis{axis}of{rank}", self.name)
@@ -99,7 +99,7 @@ class GatherPoints(Kernel):
         extents.update((f"X{index}", x.shape[batch + index]) for index in range(depth))
         outer, count, run = extent_symbols("BATCH", "COUNT", "RUN")
         axes = extent_symbols(*(f"X{index}" for index in range(depth)))
-        return Lowered("move/gather_points", PointParameters(depth), extents,
+        return Lowered("gather/gather_points", PointParameters(depth), extents,
                        (Operand("x", 0, outer * product(axes) * run), Operand("index", 1, outer * count * depth)),
                        (Operand("y", 0, outer * count * run),), outer * count,
                        f"gather_points{depth}_{integer_bits(indices)}", self.name)

@@ -6,20 +6,23 @@ the package from its wheel.
     python3 scripts/test_tvm_releases.py FOLDER [RELEASE …] [-- OPTIONS OF PYTEST …]
 
 FOLDER gets the wheel, the environments and a copy of the tests: where they run there are no sources of the package.
+For each release it prints how much CPU `import tvm` takes, and how much of that is for this package.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Release -> requirements for pip.
+#: Release -> requirements for pip. TVM 0.25 asks for any apache-tvm-ffi, and cannot be imported with a newer one.
 RELEASES = {
+    "0.25": ("apache-tvm==0.25.0.post1", "apache-tvm-ffi==0.1.12"),
     "0.26": ("apache-tvm==0.26.0",),
     "0.27": ("apache-tvm==0.27.0.post1",),
 }
@@ -33,6 +36,9 @@ assert str(tvm.target.Target("megcc-arm64").attrs["mtriple"]).startswith("aarch6
 assert tvm.relax.get_pipeline("megcc") is not None
 import tvm_megcc
 assert "site-packages" in tvm_megcc.__file__, tvm_megcc.__file__"""
+
+#: Prints the seconds of CPU that the import of TVM takes.
+IMPORT = "import time; begin = time.process_time(); import tvm; print(time.process_time() - begin)"
 
 
 def wheel(folder: Path) -> Path:
@@ -56,6 +62,19 @@ def environment(folder: Path, packages: tuple[str, ...], package: Path) -> Path:
     return python
 
 
+def import_times(python: Path, folder: Path, environment: dict[str, str], turns: int = 9) -> str:
+    """A sentence on the CPU time of `import tvm`: medians of turns with our entry point and without."""
+    with_us, more = [], []
+    for _ in range(turns):
+        times = [float(subprocess.run([python, "-c", IMPORT], cwd=folder, env={**environment, **switch}, check=True,
+                                      capture_output=True, text=True).stdout)
+                 for switch in ({}, {"TVM_DEVICE_BACKEND_AUTOLOAD": "0"})]
+        with_us.append(times[0])
+        more.append(times[0] - times[1])
+    return (f"import tvm takes {1e3 * statistics.median(with_us):.0f} ms of CPU, "
+            f"{1e3 * statistics.median(more):.0f} ms of them for tvm_megcc")
+
+
 def main(arguments: list[str]) -> int:
     split = arguments.index("--") if "--" in arguments else len(arguments)
     (given, *releases), options = arguments[:split], arguments[split + 1:]
@@ -68,7 +87,7 @@ def main(arguments: list[str]) -> int:
     failed = []
     for release in releases or RELEASES:
         python = environment(folder / release, RELEASES[release], package)
-        print(f"TVM {release}", flush=True)
+        print(f"TVM {release}: {import_times(python, run, clean)}", flush=True)
         tests = [str(python), "-m", "pytest", "-q", "-n", "auto", "--dist", "loadgroup", "-m", "not long"]
         commands = [str(python), "-c", ALONE], [*tests, "tests/relax", *options]
         if any([subprocess.run(command, cwd=run, env=clean, check=False).returncode for command in commands]):

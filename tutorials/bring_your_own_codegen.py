@@ -110,15 +110,20 @@ static void dense(const float *x, const float *w, const float *b, float *y, int 
 """
 
 
+def numbers_of(constant):
+    """The numbers of a constant. TVM 0.26 calls the field data."""
+    return (constant.value if hasattr(constant, "value") else constant.data).numpy()
+
+
 def layers_of(region):
     """(rows of the input, weights, bias) of the composites of a region, in order."""
     found = []
 
     def look(call):
         if isinstance(call, tvm.ir.Call) and getattr(call.op, "name", "") == "relax.matmul":
-            found.append([int(call.args[0].ty.shape[0]), call.args[1].value.numpy()])
+            found.append([int(call.args[0].ty.shape[0]), numbers_of(call.args[1])])
         elif isinstance(call, tvm.ir.Call) and getattr(call.op, "name", "") == "relax.add":
-            found[-1].append(call.args[1].value.numpy())
+            found[-1].append(numbers_of(call.args[1]))
 
     relax.analysis.post_order_visit(region, look)
     return found

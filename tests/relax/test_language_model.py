@@ -15,7 +15,7 @@ from tvm import relax, tirx  # noqa: E402
 from tvm.relax.frontend import nn  # noqa: E402
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache, RopeMode, TIRPagedKVCache  # noqa: E402
 
-from .modules import assert_same, megcc  # noqa: E402
+from .modules import assert_same, megcc, number  # noqa: E402
 
 HEADS, SHARED, WIDTH, WORDS, LAYERS = 4, 2, 16, 50, 2
 CHANNELS = HEADS * WIDTH
@@ -66,7 +66,7 @@ class Model(nn.Module):
             layer_partition=relax.ShapeExpr([0, LAYERS]), num_hidden_layers=LAYERS, num_attention_heads=HEADS,
             num_key_value_heads=SHARED, qk_head_dim=WIDTH, v_head_dim=WIDTH, mla_original_qk_head_dim=0,
             mla_original_v_head_dim=0, rope_mode=RopeMode.NORMAL, rope_scale=1, rope_theta=10000, rope_scaling={},
-            rope_ext_factors=relax.prim_value(0), rotary_dim=WIDTH, enable_disaggregation=False, dtype="float32",
+            rope_ext_factors=number(0), rotary_dim=WIDTH, enable_disaggregation=False, dtype="float32",
             target=tvm.target.Target("llvm"))
 
 

@@ -33,7 +33,7 @@ MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3]
 @dataclass(frozen=True)
 class Network:
     """slow, long: its C takes long to compile. regions: that it is partitioned into. since: the first release whose
-    importer takes it; those before want another shape of PRelu's slope."""
+    importer takes it; those before want another shape of PRelu's slope, or lose an axis before Split."""
 
     name: str
     slow: bool = True
@@ -46,7 +46,7 @@ NETWORKS = (
     Network("mnist8", slow=False), Network("resnet8_cifar10_f32"), Network("kws_dscnn_f32"),
     Network("mobilenet_v1_025_224_f32"), Network("super_resolution_10"), Network("sinet_portrait_seg", since=(0, 27)),
     Network("lw_person_detector_192", long=True), Network("yolox_nano_416", long=True), Network("yunet_n_dynamic"),
-    Network("ad_autoencoder_f32"), Network("dtln_stage2"), Network("kwt1_keyword_transformer"),
+    Network("ad_autoencoder_f32"), Network("dtln_stage2", since=(0, 26)), Network("kwt1_keyword_transformer"),
     Network("minilm_l1_f32"), Network("minilm_l2_int8dyn", long=True),
     Network("ad_autoencoder_int8"), Network("resnet8_cifar10_int8"), Network("kws_dscnn_int8"),
     Network("mobilenet_v1_025_224_uint8"),

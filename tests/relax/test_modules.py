@@ -411,12 +411,25 @@ def test_regions_that_would_need_each_other(check):
     """The second of one branch is joined with the first of the other, so the two that are left are not independent."""
     n = tirx.Var("n", "int64")
 
-    def build(emit, x, y, z):
+    def build(emit, x, y, z, row):
         first = emit(op.nn.relu(emit(op.atan2(emit(op.exp(x)), y))))
-        place = emit(op.bucketize(x, emit(op.exp(z))))
+        place = emit(op.bucketize(row, emit(op.abs(z))))
         return emit(Tuple([first, emit(op.add(place, place))]))
-    report = check(module(build, f32(1, 5), f32(n, 5), f32(n)), symbols={"n": 3})
+    report = check(module(build, f32(1, 5), f32(n, 5), RelaxTensor((n,), "int64"), RelaxTensor((1, 5), "int64")),
+                   symbols={"n": 3})
     assert report.theirs == {"relax.atan2": 1, "relax.bucketize": 1} and len(report.regions) == 3
+
+
+def test_functions_that_differ_in_constants_only(check):
+    """TVM 0.25 takes them for one: composites, and regions."""
+    def build(emit, x):
+        for value in (1, 5):
+            x = emit(op.atan2(emit(op.add(x, relax.const(np.full((3, 5), value, np.float32)))), x))
+        for value in (2, 7):
+            x = emit(op.multiply(x, relax.const(np.full((3, 5), value, np.float32))))
+        return x
+    report = check(module(build, f32(3, 5)), share=None)
+    assert report.theirs == {"relax.atan2": 2} and len(report.regions) == 3
 
 
 def test_equal_regions_of_which_two_are_joined(check):

@@ -16,7 +16,7 @@ import tvm_megcc
 from tvm_megcc.frontends.tvm_versions import RelaxTensor, type_of
 from tvm_megcc.ops.base import OPERATORS
 
-from .modules import assert_same, f32, megcc, module, number, random_inputs, reference, run, weights
+from .modules import RELEASE, assert_same, f32, megcc, module, number, random_inputs, reference, run, weights
 
 INDICES = relax.const(np.array([[1, 0, 2], [3, 3, 1]]), "int64")
 ROWS = relax.const(np.array([2, 0]), "int64")
@@ -79,6 +79,8 @@ MADE_OF_LOOPS = {
     "take around": lambda x, y: op.take(x, op.argmax(y, 1), 0, mode="wrap"),
     "hamming_window": lambda x, y: op.multiply(x, op.hamming_window(6, True, 0.54, 0.46, "float32")),
 }
+#: The first release that has loops for an operator on floats.
+LOOPS_SINCE = {"bucketize": (0, 26)}
 
 
 def build_of(expressions: dict):
@@ -107,13 +109,14 @@ def test_hand_written(target: str):
 
 @pytest.mark.slow
 def test_made_of_loops():
-    mod = module(build_of(MADE_OF_LOOPS), f32(4, 6), f32(4, 6))
+    built = {name: build for name, build in MADE_OF_LOOPS.items() if RELEASE >= LOOPS_SINCE.get(name, ())}
+    mod = module(build_of(built), f32(4, 6), f32(4, 6))
     partitioned = megcc.partition_for_megcc(mod, target="megcc-c", tir=True)
     report = megcc.report(partitioned)
     assert not report.theirs, str(report)
     names = {"atan2", "bucketize", "floor_divide", "index_tensor", "index_put", "layout_transform", "meshgrid",
              "nn.nll_loss", "nn.softplus", "take"}
-    assert set(report.tir) == {f"relax.{name}" for name in names}
+    assert set(report.tir) == {f"relax.{name}" for name in names if RELEASE >= LOOPS_SINCE.get(name, ())}
     inputs = random_inputs(mod)
     assert_same(run(tvm.compile(partitioned, target="megcc-c", relax_pipeline="megcc"), inputs),
                 run(reference(mod), inputs))
@@ -197,7 +200,7 @@ def test_symbolic_extents_of_loops():
 def test_names_in_declarations_are_operators_of_relax():
     known = {str(name) for name in tvm.ir.Op.list_op_names()}
     declared = {name for declaration in OPERATORS.values() for name in declaration.relax}
-    assert len(declared) > 50 and not declared - known
+    assert len(declared) > 50 and not declared - known - ({"relax.reverse_sequence"} if RELEASE < (0, 26) else set())
 
 
 @pytest.mark.parametrize("operator", [op.argmax, op.argmin, op.round], ids=["argmax", "argmin", "round"])

@@ -4,6 +4,7 @@ ours."""
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 
 import numpy as np
@@ -141,8 +142,8 @@ def test_records_of_meta_schedule_for_what_stays_with_tvm():
     assert_same(run(tvm.compile(applied, target="llvm"), inputs), run(reference(mod), inputs))
 
 
-#: A function of TVM's FFI that computes tanh of float32.
-TANH = """
+#: A function of TVM's FFI on tensors of float32. %s: its body.
+FUNCTION = """
 #include <math.h>
 #include <stdint.h>
 typedef struct {{ int32_t index, zero; void *pointer; }} any;
@@ -151,43 +152,58 @@ static tensor *of(const any *a) {{ return (tensor *)(void *)((char *)a->pointer 
 int __tvm_ffi_{name}(void *self, const any *given, int32_t count, any *result);
 int __tvm_ffi_{name}(void *self, const any *given, int32_t count, any *result)
 {{
-    tensor *x = of(given), *y = of(given + 1);
+    tensor *x = of(given), *y = of(given + count - 1);
     int64_t size = 1;
-    for (int axis = 0; axis < x->ndim; axis++) size *= x->shape[axis];
-    for (int64_t i = 0; i < size; i++) ((float *)y->data)[i] = tanhf(((float *)x->data)[i]);
-    (void)self, (void)count, (void)result;
+    for (int axis = 0; axis < y->ndim; axis++) size *= y->shape[axis];
+    for (int64_t i = 0; i < size; i++) %s
+    (void)self, (void)result;
     return 0;
 }}
 """
+#: Code generator -> what its functions compute.
+BODIES = {"other": "((float *)y->data)[i] = tanhf(((float *)x->data)[i]);", "cublas": """{{
+        const tensor *w = of(given + 1);
+        const int64_t columns = w->shape[1], depth = w->shape[0];
+        const float *row = (const float *)x->data + i / columns * depth, *column = (const float *)w->data + i % columns;
+        double sum = 0;
+        for (int64_t k = 0; k < depth; k++) sum += (double)row[k] * column[k * columns];
+        ((float *)y->data)[i] = (float)sum;
+    }}"""}
 
 
-@pytest.fixture
-def other(tmp_path):
-    """A second code generator, `relax.ext.other`; gives its patterns."""
+@pytest.fixture(params=["other", "cublas"])
+def other(request, tmp_path):
+    """A second code generator: `relax.ext.other`, or one in place of TVM's for cuBLAS, which the wheel has only the
+    patterns of. Gives its name and its patterns."""
+    name, body = request.param, FUNCTION % BODIES[request.param]
+
     def codegen(functions, _options, _constants):
         made = []
-        for name in (str(function.attrs["global_symbol"]) for function in functions):
-            source = tmp_path / f"{name}.c"
-            source.write_text(TANH.format(name=name))
+        for symbol in (str(function.attrs["global_symbol"]) for function in functions):
+            source = tmp_path / f"{symbol}.c"
+            source.write_text(body.format(name=symbol))
             subprocess.run([*find_compiler(TARGETS["c"]).command, "-fPIC", "-c", source, "-o",
                             source.with_suffix(".o")], check=True)
-            made.append(tvm.runtime.load_static_library(str(source.with_suffix(".o")), [f"__tvm_ffi_{name}"]))
+            made.append(tvm.runtime.load_static_library(str(source.with_suffix(".o")), [f"__tvm_ffi_{symbol}"]))
         return made
 
-    tvm_ffi.register_global_func("relax.ext.other", codegen, override=True)
-    yield [FusionPattern("other.tanh", is_op("relax.tanh")(wildcard()), {}, None)]
-    tvm_ffi.registry.remove_global_func("relax.ext.other")
+    importlib.import_module("tvm.relax.backend.cuda.cublas")
+    tvm_ffi.register_global_func(f"relax.ext.{name}", codegen, override=True)
+    yield name, [FusionPattern("other.tanh", is_op("relax.tanh")(wildcard()), {}, None)] if name == "other" \
+        else get_patterns_with_prefix("cublas")
+    tvm_ffi.registry.remove_global_func(f"relax.ext.{name}")
 
 
 def test_another_code_generator(other, tmp_path):
     """What it took stays its own, one library holds both."""
-    mod = module(between, f32(1, 3, 8, 8))
+    mod, (name, patterns) = module(between, f32(1, 3, 8, 8)), other
+    taken = {"other": "tanh", "cublas": "matmul"}[name]
     inputs = random_inputs(mod)
-    partitioned = partition_for_megcc(relax.transform.FuseOpsByPattern(other, annotate_codegen=True)(mod),
-                                      target=TARGET)
+    theirs = relax.transform.FuseOpsByPattern(patterns, bind_constants=False, annotate_codegen=True)(mod)
+    partitioned = partition_for_megcc(theirs, target=TARGET)
     report = megcc.report(partitioned)
-    assert dict(report.theirs) == {"relax.atan2": 1, "relax.tanh": 1} and len(report.regions) == 2, str(report)
-    assert "it is in fused_relax_tanh_other, which is for other" in str(report)
+    assert dict(report.theirs) == {"relax.atan2": 1, f"relax.{taken}": 1} and len(report.regions) == 2, str(report)
+    assert f"it is in fused_relax_{taken}_{name}, which is for {name}" in str(report)
     executable = tvm.compile(partitioned, target=TARGET)
     assert_same(run(executable, inputs), run(reference(mod), inputs))
     executable.export_library(str(tmp_path / "both.so"))

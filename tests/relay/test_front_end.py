@@ -55,7 +55,7 @@ with warnings.catch_warnings(record=True) as caught:
     import tvm
 print(caught[0].message)
 """)
-    assert out.startswith("tvm_megcc does not work with TVM 0.0 (supported: 0.26 to 0.27, or 0.9 to 0.19): ")
+    assert out.startswith("tvm_megcc does not work with TVM 0.0 (supported: 0.25 to 0.27, or 0.9 to 0.19): ")
 
 
 def test_asking_whether_there_is_a_tvm_changes_nothing():

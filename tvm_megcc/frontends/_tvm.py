@@ -30,11 +30,10 @@ NEED_TVM = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", 
 _IMPORTED_BY_TVM = {"tflite": ("TFLite files", "'tvm_megcc[tflite]'"),
                     "program": ("programs of torch.export", "'tvm_megcc[tvm]' torch")}
 #: The oldest and the newest release of TVM with Relax that are tested.
-_OLDEST_RELAX, _NEWEST_RELAX = (0, 26), (0, 27)
+_OLDEST_RELAX, _NEWEST_RELAX = (0, 25), (0, 27)
 #: The tested releases in messages: those with Relax, and those with Relay.
-SUPPORTED = "0.26 to 0.27, or 0.9 to 0.19"
-#: The reason in messages. TVM 0.25 and older give wrong results: they merge fused functions that differ only in
-#: constants.
+SUPPORTED = "0.25 to 0.27, or 0.9 to 0.19"
+#: The reason in messages.
 TOO_OLD = "it is older"
 #: The TVM module that registration was tried with, successfully or not; empty before.
 _REGISTERED: list = []

@@ -4,12 +4,18 @@ only this module depends on the release; `_tvm.py` has the supported releases.
 
 Since 0.26 expressions of Relax and TIR share base classes. Before, each had its own classes, types were called "struct
 info", and numeric arguments of operators were wrapped in PrimValue.
+
+TVM 0.25 takes two functions for one if they differ only in constants. There functions get an attribute that differs
+too (`add_function`, `match_attributes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import tvm
 from tvm import ir, relax, tirx
 
@@ -47,7 +53,7 @@ Var = relax.Var | tirx.Var if _SEPARATE_CLASSES else ir.Var
 RelaxShape = _first((relax, "ShapeStructInfo"), (relax, "ShapeType"))
 RelaxTensor = _first((relax, "TensorStructInfo"), (relax, "TensorType"))
 RelaxTuple = _first((relax, "TupleStructInfo"), (ir, "TupleType"))
-#: Whether TVM merges composites across a TupleGetItem of a composite's results.
+#: Whether TVM's pass merges composites across a TupleGetItem of a composite's results (from 0.26).
 MERGES_SELECTIONS = not _SEPARATE_CLASSES
 #: The class name of TIR's tensor reads.
 TENSOR_READ = type(tirx.BufferLoad(tirx.decl_buffer((1,), "float32"), [0])).__name__
@@ -58,6 +64,11 @@ TENSOR_READ = type(tirx.BufferLoad(tirx.decl_buffer((1,), "float32"), [0])).__na
 def type_of(expr):
     """Returns the type of an expression of Relax, of a parameter for example."""
     return expr.struct_info if _SEPARATE_CLASSES else expr.ty
+
+
+def set_type(expr, type_) -> None:
+    """Gives an expression of Relax its type."""
+    (relax.expr._update_struct_info if _SEPARATE_CLASSES else relax.expr._update_type)(expr, type_)
 
 
 def result_type_of(function: relax.Function):
@@ -106,6 +117,39 @@ def is_number(expr) -> bool:
 def as_argument(number):
     """Returns an expression of TIR as an argument of an operator."""
     return relax.PrimValue(number) if _SEPARATE_CLASSES else number
+
+
+def _confuses_constants() -> bool:
+    """Whether TVM's builder takes functions that differ only in constants for one."""
+    builder, numbers = relax.BlockBuilder(), [relax.const(np.full(1, value, np.int32)) for value in range(2)]
+    first, second = (builder.add_func(relax.Function([], number, type_of(number)), "f") for number in numbers)
+    return first == second
+
+
+_CONFUSES_CONSTANTS = _confuses_constants()
+#: Attributes that differ where functions do: a digest of a function's constants, and the number of a match.
+_DIGEST, _MATCH = "megcc_constants", "megcc_match"
+
+
+def add_function(builder: relax.BlockBuilder, function: relax.Function, name: str) -> ir.GlobalVar:
+    """Adds a function to a builder, as `builder.add_func`; returns the existing one only if constants agree too."""
+    if _CONFUSES_CONSTANTS:
+        digest = hashlib.sha256()
+        relax.analysis.post_order_visit(function, lambda expr: digest.update(
+            value_of(expr).numpy().tobytes()) if isinstance(expr, Constant) else None)
+        function = function.with_attr(_DIGEST, digest.hexdigest())
+    return builder.add_func(function, name)
+
+
+def match_attributes() -> Callable[[Mapping], dict[str, str]] | None:
+    """Returns what FusionPattern takes as `attrs_getter`, so that FuseOpsByPattern makes a function of each match."""
+    count = itertools.count()
+    return (lambda _matched: {_MATCH: str(next(count))}) if _CONFUSES_CONSTANTS else None
+
+
+def without_match_attributes(function: relax.Function) -> relax.Function:
+    """Returns a composite as other releases have it."""
+    return function.without_attr(_MATCH) if _CONFUSES_CONSTANTS else function
 
 
 # --- TIR -----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 pytest.importorskip("tvm", reason="TVM is not installed")
 
@@ -22,7 +23,7 @@ from tvm_megcc.frontends.relax.importer import import_region
 from tvm_megcc.frontends.tvm_versions import RelaxTensor
 from tvm_megcc.target import parse_targets
 
-from ..modules import assert_same, megcc, module, reference, run
+from ..modules import assert_same, megcc, module, run
 
 
 def array(*shape: int) -> np.ndarray:
@@ -51,6 +52,9 @@ FILES = {
                                     {"x": MATRIX, "i": ("int64", [1, 1]), "u": [1, 8]}, {"y": MATRIX}),
     "dynamic quantisation": model([node("DynamicQuantizeLinear", "x", "q s z")], {"x": MATRIX},
                                   {"q": ("uint8", MATRIX), "s": [], "z": ("uint8", [])}),
+    "hard swish": model([node("HardSwish", "x", "y")], {"x": MATRIX}, {"y": MATRIX}),
+    "transposed": model([node("ConvTranspose", "x w b", "y", strides=[2, 2])], {"x": [1, 6, 5, 4]},
+                        {"y": [1, 8, 11, 9]}, {"w": array(6, 8, 3, 3), "b": array(8)}),
     "tile": model([node("Tile", "x r", "y")], {"x": MATRIX}, {"y": [6, 24]}, {"r": np.array([2, 3])}),
     **{f"pad {mode}": model([node("Pad", "x p", "y", mode=mode)], {"x": MATRIX}, {"y": [6, 13]},
                             {"p": np.array([1, 0, 2, 5])}) for mode in ("reflect", "edge")},
@@ -91,11 +95,13 @@ def inputs_of(proto) -> list[np.ndarray]:
     return arrays
 
 
-@pytest.mark.parametrize("name", [name if name == "rows from the end" else pytest.param(name, marks=pytest.mark.slow)
-                                  for name in FILES])
-def test_results_are_those_of_tvm(name):
-    mod, inputs = from_onnx(FILES[name]), inputs_of(FILES[name])
-    assert_same(run(megcc.build(mod, "megcc-c"), inputs), run(reference(mod), inputs))
+@pytest.mark.parametrize("name", FILES)
+def test_results_are_those_of_onnx(name):
+    """Not those of TVM: where an index counts from the end, TVM 0.26 reads outside the tensor."""
+    inputs = inputs_of(FILES[name])
+    evaluator = ReferenceEvaluator(FILES[name])
+    expected = evaluator.run(None, dict(zip(evaluator.input_names, inputs, strict=True)))
+    assert_same(run(megcc.build(from_onnx(FILES[name]), "megcc-c"), inputs), list(map(np.asarray, expected)))
 
 
 def test_other_numbers_are_what_they_say():

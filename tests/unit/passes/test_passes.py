@@ -307,6 +307,23 @@ def test_a_result_that_is_nothing_but_channels_takes_its_offset(make):
     assert [op.kind for op in absorb.absorb_scales(make(), ARM64).ops] == [make().ops[0].kind]
 
 
+@pytest.mark.parametrize(("groups", "kinds", "left"), [
+    (1, ("mul", "add"), []), (2, ("add",), []), (2, ("mul", "add"), ["mul", "add"])])
+def test_transposed_convolutions_take_scales_and_offsets(groups, kinds, left):
+    """Those in groups take offsets only: their weights have the channels of one group on an axis."""
+    b = Builder()
+    y = b.op("conv2d_transpose", b.input("x", 1, 4, 3, 5), b.const("w", 4, 6 // groups, 2, 3), strides=(2, 1),
+             dilations=(1, 1), output_padding=(0, 0), pads=(0, 1, 1, 0), groups=groups)
+    for kind in kinds:
+        y = b.op(kind, y, b.const(kind, 1, 6, 1, 1))
+    before = b.graph(y)
+    after = absorb.absorb_scales(before, ARM64)
+    assert [op.kind for op in after.ops] == ["conv2d_transpose", *left]
+    x = {"x": np.random.default_rng(0).standard_normal((1, 4, 3, 5), np.float32)}
+    (expected,), (actual,) = (run(graph, x).values() for graph in (before, after))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape,kind,attrs,form", [
     ((1, 9, 7), "global_avg_pool", {}, "reduce_mean"),
     ((1, 8, 5, 7), "reduce_mean", {"axes": (2, 3), "keepdims": True}, "global_avg_pool"),

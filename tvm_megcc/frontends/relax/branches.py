@@ -13,7 +13,7 @@ from tvm import relax
 from ...ir.graph import Graph
 from ...target import Target
 from ..tvm_common.support import why_unsupported
-from ..tvm_versions import Call, RelaxTensor, RelaxTuple, result_type_of, type_of
+from ..tvm_versions import Call, RelaxTensor, RelaxTuple, add_function, result_type_of, type_of
 from .extents import OUTSIDE
 from .importer import REFUSALS, Importer, import_function
 from .patterns import tir_functions
@@ -63,7 +63,7 @@ def _as_region_call(mod: tvm.IRModule, var: tvm.ir.GlobalVar, function: relax.Fu
     """Moves the body of a function into a region, which the function calls."""
     region, name = named_region(relax.utils.copy_with_new_vars(function), mod, attrs)
     builder = relax.BlockBuilder(mod)
-    called = builder.add_func(region, name)
+    called = add_function(builder, region, name)
     body = relax.SeqExpr([relax.BindingBlock([])], Call(called, function.params))
     caller = relax.Function(function.params, body, result_type_of(function), function.is_pure, function.attrs)
     builder.update_func(var, caller)

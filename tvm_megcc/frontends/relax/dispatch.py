@@ -26,7 +26,18 @@ from ..tvm_common.dispatch import (
     no_bucket_error,
     segments,
 )
-from ..tvm_versions import Call, RelaxTensor, Tuple, Var, as_argument, assertion, name_of, result_type_of, type_of
+from ..tvm_versions import (
+    Call,
+    RelaxTensor,
+    Tuple,
+    Var,
+    add_function,
+    as_argument,
+    assertion,
+    name_of,
+    result_type_of,
+    type_of,
+)
 from .extents import LOWER, OUTSIDE, UPPER, bounds_of
 
 logger = logging.getLogger(__name__)
@@ -160,7 +171,8 @@ class _DispatchBuilder:
     def build(self) -> tvm.IRModule:
         """Returns the module, in which the function selects a clone and calls it."""
         for bucket in self.buckets:
-            self.targets[bucket] = self.builder.add_func(self._clone(bucket), f"{self.name}{clone_suffix(bucket)}")
+            self.targets[bucket] = add_function(self.builder, self._clone(bucket),
+                                                f"{self.name}{clone_suffix(bucket)}")
         for symbol in self.symbols:
             if not all(inside for _, inside in segments(self.buckets, symbol)):
                 self.targets[symbol] = self._add_failing_function(symbol)

@@ -10,7 +10,18 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import ir, relax, tirx
 
-from ..tvm_versions import Call, RelaxTensor, RelaxTuple, Tuple, TupleGetItem, Var, key_of, name_of, type_of
+from ..tvm_versions import (
+    Call,
+    RelaxTensor,
+    RelaxTuple,
+    Tuple,
+    TupleGetItem,
+    Var,
+    add_function,
+    key_of,
+    name_of,
+    type_of,
+)
 
 Regions = Mapping[ir.GlobalVar, relax.Function]
 
@@ -62,7 +73,7 @@ class _Joiner(relax.PyExprMutator):
         calls = [binding.value for binding in bindings]
         arguments = list({key_of(argument): argument for call in calls for argument in call.args}.values())
         region = _joined_region(calls, arguments, self.regions)
-        var = self.builder_.add_func(region, "megcc_joined")
+        var = add_function(self.builder_, region, "megcc_joined")
         self.joined[var] = region
         results = self.builder_.emit(Call(var, [self.visit_expr(argument) for argument in arguments]))
         for index, binding in enumerate(bindings):

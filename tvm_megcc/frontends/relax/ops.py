@@ -17,6 +17,7 @@ from ...ops.rules import axis_of
 from ..tvm_common import ops as tvm_ops
 from ..tvm_common.node import Importer, TvmNode, Values, importer_of, ints, registers_in
 from ..tvm_common.ops import reduced, require_affine
+from ..tvm_versions import number_of
 from . import select
 
 PREFIX = "relax."
@@ -113,7 +114,7 @@ def fma(node: TvmNode) -> Values:
 @imports("clip")
 def clip(node: TvmNode) -> Values:
     dtype = node.types[0].dtype
-    bounds = [node.constant(getattr(bound, "value", bound), dtype) for bound in node.args[1:3]]
+    bounds = [node.constant(number_of(bound).value, dtype) for bound in node.args[1:3]]
     return node.onnx("Clip", node.inputs[0], *bounds)
 
 
@@ -221,7 +222,8 @@ def variance(node: TvmNode) -> Values:
 @imports("strided_slice")
 def strided_slice(node: TvmNode) -> Values:
     """Imports a slice whose axes, begins, ends and steps are operands; steps may be absent."""
-    axes, begins, ends, *steps = (node.constant(ints(argument.fields), "int64") for argument in node.args[1:])
+    axes, begins, ends, *steps = (node.constant(ints(map(number_of, argument.fields)), "int64")
+                             for argument in node.args[1:])
     return node.onnx("Slice", node.inputs[0], begins, ends, axes, *steps)
 
 

@@ -19,6 +19,7 @@ from ...target import Target, native
 from ..tir.legalize import has_loops
 from ..tvm_common.pattern_converter import PatternConverter
 from ..tvm_common.support import why_unsupported
+from ..tvm_versions import match_attributes
 from .importer import CALL_TIR, TIR_PREFIX, import_match, is_operator
 from .ops import importable
 
@@ -97,8 +98,9 @@ class _Converter(PatternConverter):
 
 def pattern_table() -> list[FusionPattern]:
     """Returns all patterns, most specific first: the composites, then every operator by itself."""
-    composites = [FusionPattern(row.name, _Converter().pattern(row.term), {}, check) for row in patterns.COMPOSITES]
-    singles = [FusionPattern(PREFIX + name.removeprefix("relax."), _any_call(name), {}, check)
+    composites = [FusionPattern(row.name, _Converter().pattern(row.term), {}, check, match_attributes())
+                  for row in patterns.COMPOSITES]
+    singles = [FusionPattern(PREFIX + name.removeprefix("relax."), _any_call(name), {}, check, match_attributes())
                for name in importable()]
     return composites + singles
 
@@ -116,7 +118,7 @@ def loops_table(mod: IRModule) -> list[FusionPattern]:
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
     return [FusionPattern(TIR_PREFIX + name.removeprefix("relax."), is_op(name)(*(wildcard() for _ in range(count))),
-                          {}, check_loops)
+                          {}, check_loops, match_attributes())
             for name, count in sorted(found) if name == CALL_TIR or has_loops(name)]
 
 
@@ -130,7 +132,7 @@ def _any_call(name: str) -> DFPattern:
 def register() -> None:
     """Registers the table with TVM, in reverse: later entries of its registry have the higher priority."""
     if not get_patterns_with_prefix(PREFIX):
-        register_patterns([(row.name, row.pattern, row.annotation_patterns, check)
+        register_patterns([(row.name, row.pattern, row.annotation_patterns, check, match_attributes())
                            for row in reversed(pattern_table())])
 
 

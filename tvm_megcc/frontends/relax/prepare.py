@@ -15,7 +15,6 @@ from tvm import relax, tirx
 
 from ...errors import MegccError
 from ..tvm_versions import (
-    MERGES_SELECTIONS,
     Call,
     Constant,
     RelaxTensor,
@@ -23,12 +22,12 @@ from ..tvm_versions import (
     Tuple,
     TupleGetItem,
     Var,
+    add_function,
     is_number,
     key_of,
     name_of,
     result_type_of,
     type_of,
-    value_of,
     with_arguments,
 )
 from .extents import OUTSIDE
@@ -57,7 +56,6 @@ def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = Fals
     mod = relax.transform.CanonicalizeBindings()(mod)
     mod = channels_first(mod)
     mod = rewrite(rewrite(mod, LiftTir), SimplifyOnnx)
-    mod = mod if MERGES_SELECTIONS else rewrite(mod, DecomposeBatchNorm)
     mod = relax.transform.CanonicalizeBindings()(rewrite(mod, partial(FoldConstants, loops=loops)))
     return without_dead_code(rewrite(mod, OrderSums))
 
@@ -185,7 +183,7 @@ class OutlineBlocks(relax.PyExprMutator):
         inputs = relax.analysis.free_vars(body)
         function = relax.Function(inputs, body, RelaxTuple([type_of(var) for var in outputs]))
         function = relax.utils.copy_with_new_vars(function)
-        outlined = self.builder_.add_func(function, "megcc_block")
+        outlined = add_function(self.builder_, function, "megcc_block")
         self.builder_._begin_binding_block()
         results = self.builder_.emit(Call(outlined, [self.visit_expr(var) for var in inputs]))
         for index, var in enumerate(outputs):
@@ -240,29 +238,6 @@ class SimplifyOnnx(relax.PyExprMutator):
             return []
         axes = [int(axis) for axis in call.attrs.axis]
         return list(stack.args[0].fields) if axes == [int(stack.attrs.axis)] else []
-
-
-@relax.expr_functor.mutator
-class DecomposeBatchNorm(relax.PyExprMutator):
-    """Replaces a batch norm with constant statistics by a product and a sum, for its first result."""
-
-    def visit_tuple_getitem_(self, selection):
-        selection = self.visit_expr_post_order(selection)
-        call = selection.tuple_value
-        call = self.lookup_binding(call) if isinstance(call, Var) else call
-        if selection.index != 0 or not is_operator(call) or call.op.name != "relax.nn.batch_norm" \
-                or call.attrs.training or not all(isinstance(operand, Constant) for operand in call.args[1:]):
-            return selection
-        gamma, beta, mean, variance = (value_of(operand).numpy().astype(np.float64) for operand in call.args[1:])
-        gamma = gamma if call.attrs.scale else np.ones_like(gamma)
-        beta = beta if call.attrs.center else np.zeros_like(beta)
-        factor = gamma / np.sqrt(variance + float(call.attrs.epsilon))
-        type_ = type_of(call.args[0])
-        shape = [-1 if axis == int(call.attrs.axis) % type_.ndim else 1 for axis in range(type_.ndim)]
-        factor, shift = (relax.const(values.reshape(shape).astype(str(type_.dtype)))
-                         for values in (factor, beta - mean * factor))
-        product = self.builder_.normalize(relax.op.multiply(call.args[0], factor))
-        return self.builder_.normalize(relax.op.add(product, shift))
 
 
 @relax.expr_functor.mutator

@@ -12,10 +12,13 @@ from tvm import ir, relax, tirx
 
 from ...errors import MegccError
 from ..tvm_versions import (
+    MERGES_SELECTIONS,
     Call,
     RelaxTuple,
     Tuple,
+    TupleGetItem,
     Var,
+    add_function,
     as_argument,
     cast_type_of,
     element_type,
@@ -23,8 +26,10 @@ from ..tvm_versions import (
     key_of,
     number_of,
     result_type_of,
+    set_type,
     type_of,
     with_arguments,
+    without_match_attributes,
 )
 from .extents import LOWER, UPPER
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_region, is_operator
@@ -80,14 +85,16 @@ def is_composite(function) -> bool:
 
 def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     """Applies TVM's MergeCompositeFunctions to every function of a module. Regions get the attributes `attrs`."""
-    composites = {var: function for var, function in mod.functions.items() if is_composite(function)}
+    composites = {var: without_match_attributes(function) for var, function in mod.functions.items()
+                  if is_composite(function)}
     result = {var: function for var, function in mod.functions.items() if var not in composites}
     count = sum(map(is_ours, result.values()))
     for var, function in list(result.items()):
         if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
             continue
         shield, result_type = _Shield(), result_type_of(function)
-        function, regions = _merge_composites(composites, result, var, shield.apply(function))
+        function, own_composites = _with_selections(function, composites)
+        function, regions = _merge_composites(own_composites, result, var, shield.apply(function))
         if not shield.casts:  # `join` moves calls, and none may move before a cast that defines a symbol of its shapes
             function, regions = join(function, regions)
         bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
@@ -162,8 +169,55 @@ def _opaque(function: relax.Function) -> relax.Function:
 def _with_result(function: relax.Function, result, type_) -> relax.Function:
     """Returns the function with another result of its bindings, which has this type."""
     body = relax.SeqExpr(function.body.blocks, result)
-    relax.expr._update_type(body, type_)
+    set_type(body, type_)
     return relax.Function(function.params, body, type_, function.is_pure, function.attrs)
+
+
+def _with_selections(function: relax.Function, composites: Mapping) -> tuple[relax.Function, dict]:
+    """Returns a function and its composites. Where TVM's pass needs that (`MERGES_SELECTIONS`), composites give tensors
+    instead of tuples."""
+    if MERGES_SELECTIONS:
+        return function, dict(composites)
+    mutator = _SelectInComposites(composites)
+    changed = mutator.visit_expr(function)
+    return relax.analysis.remove_all_unused(changed) if mutator.selected else function, mutator.composites
+
+
+@relax.expr_functor.mutator
+class _SelectInComposites(relax.PyExprMutator):
+    """Replaces a selection of a composite's result by a composite that gives only that result.
+
+    composites: all of them. selected: (composite, index of a result) -> the composite of that result.
+    """
+
+    def __init__(self, composites: Mapping):
+        super().__init__()
+        self.composites = dict(composites)
+        self.selected: dict[tuple[ir.GlobalVar, int], ir.GlobalVar] = {}
+
+    def visit_tuple_getitem_(self, selection):
+        selection = self.visit_expr_post_order(selection)
+        call = selection.tuple_value
+        call = self.lookup_binding(call) if isinstance(call, Var) else call
+        if not isinstance(call, Call) or call.op not in self.composites:
+            return selection
+        key = (call.op, int(selection.index))
+        if key not in self.selected:
+            self._add(*key)
+        return self.builder_.normalize(Call(self.selected[key], call.args))
+
+    def _add(self, composite: ir.GlobalVar, index: int) -> None:
+        function = relax.utils.copy_with_new_vars(self.composites[composite])
+        (block,) = function.body.blocks
+        type_ = type_of(function.body.body).fields[index]
+        result = relax.Var("selected", type_)
+        selection = relax.VarBinding(result, TupleGetItem(function.body.body, index))
+        body = relax.SeqExpr([relax.DataflowBlock([*block.bindings, selection])], result)
+        set_type(body, type_)
+        var = ir.GlobalVar(f"{composite.name_hint}_{index}")
+        selecting = relax.Function(function.params, body, type_, function.is_pure, function.attrs)
+        set_type(var, type_of(selecting))
+        self.selected[composite, index], self.composites[var] = var, selecting
 
 
 @relax.expr_functor.mutator
@@ -189,7 +243,7 @@ class _Shield(relax.PyExprMutator):
     def _stand_in(self, like):
         """Returns a new global function of the type of an expression."""
         stand_in = ir.GlobalVar(f"{_STAND_IN_PREFIX}{len(self.replaced) + len(self.casts)}")
-        relax.expr._update_type(stand_in, type_of(like))
+        set_type(stand_in, type_of(like))
         return stand_in
 
     def _replace(self, leaf):
@@ -201,8 +255,8 @@ class _Shield(relax.PyExprMutator):
         stand_in = self._stand_in(relax.ExternFunc("match_cast"))
         self.casts[stand_in.name_hint] = binding
         value = Call(ir.Op.get(_CALL_PURE), [stand_in, self.visit_expr(binding.value)], None, [type_of(binding.var)])
-        relax.expr._update_type(value, type_of(binding.var))
-        result = Var("cast", type_of(binding.var))
+        set_type(value, type_of(binding.var))
+        result = relax.Var("cast", type_of(binding.var))
         self.set_var_remap(key_of(binding.var), result)
         self.results.append(result)
         self.builder_.emit_normalized(relax.VarBinding(result, value))
@@ -246,7 +300,7 @@ class _Restore(relax.PyExprMutator):
     def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str], shield: _Shield):
         super().__init__(mod)
         self.replaced, self.casts = shield.replaced, shield.casts
-        self.names = {old: self.builder_.add_func(mod[old].without_attr("global_symbol"), name)
+        self.names = {old: add_function(self.builder_, mod[old].without_attr("global_symbol"), name)
                       for old, name in names.items()}
 
     def visit_global_var_(self, var):

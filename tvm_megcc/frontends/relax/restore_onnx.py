@@ -18,8 +18,9 @@ _INDICES_OPERAND = {"gather": 1, "gather_elements": 1, "gather_nd": 1, "scatter_
 
 def restore_onnx_operators(graph: Graph) -> Graph:
     """Returns the graph with one operator for each of these sequences of operators: reductions of norms and logarithms,
-    DynamicQuantizeLinear, indices that count from the end, and convolutions of one axis with a bias."""
-    for restore in (_restore_indices, _restore_reductions, _restore_dynamic_quantisation, _restore_biases):
+    HardSwish, DynamicQuantizeLinear, indices that count from the end, and convolutions of one axis with a bias."""
+    for restore in (_restore_indices, _restore_reductions, _restore_hard_swish, _restore_dynamic_quantisation,
+                    _restore_biases):
         edit = Editor(graph)
         for op in reversed(graph.ops):
             restore(edit, op)
@@ -99,6 +100,26 @@ def _restore_reductions(edit: Editor, op: Op) -> None:
             edit.replace(op, new.with_(outputs=(value,)),
                          op.with_(kind="reshape", attrs=Attrs(shape=result.shape), inputs=(value,)))
         return
+
+
+# --- HardSwish -----------------------------------------------------------------------------------------------------
+
+# clip(x + 3, 0, 6) / 6
+_THREE, _SIX = is_const(1), is_const(1)
+_HARD_CLIP = is_op("clip", is_op("add", _X, _THREE, once=True), once=True)
+_HARD_SIGMOID = is_op("div", _HARD_CLIP, _SIX)
+
+
+def _restore_hard_swish(edit: Editor, op: Op) -> None:
+    """Replaces clip(x + 3, 0, 6) / 6, the factor in TVM's HardSwish, by ONNX's: clip(x / 6 + 0.5, 0, 1), without a
+    division of elements."""
+    match = _HARD_SIGMOID.match(edit, op.outputs[0]) if op.kind == "div" else None
+    if match is None or edit.types[match[_X]] != edit.types[op.outputs[0]]:
+        return
+    clip = match.op(_HARD_CLIP).attrs
+    if (clip.lo, clip.hi) == (0, 6) and edit.constants[match[_THREE]].item() == 3 \
+            and edit.constants[match[_SIX]].item() == 6 and edit.types[match[_X]].dtype.startswith("float"):
+        edit.replace(op, op.with_(kind="hard_sigmoid", attrs=Attrs(alpha=1 / 6, beta=0.5), inputs=(match[_X],)))
 
 
 # --- DynamicQuantizeLinear -----------------------------------------------------------------------------------------

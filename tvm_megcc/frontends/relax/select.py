@@ -15,6 +15,7 @@ from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common.node import Importer, TvmNode, Values, registers_in
 from ..tvm_common.ops import scatter_reduction
+from ..tvm_versions import number_of
 
 #: Importers by the operators' names without "relax.".
 IMPORTERS: dict[str, Importer] = {}
@@ -80,14 +81,13 @@ def one_hot(node: TvmNode) -> Values:
     with_axis = node.reshaped(node.inputs[0], (*index.shape[:axis], 1, *index.shape[axis:]))
     class_indices = np.arange(depth).reshape([-1 if i == axis else 1 for i in range(rank)])
     dtype = node.types[0].dtype
-    # The values are PrimValues, whose number is the attribute `value`, or plain numbers.
-    on, off = (node.constant(getattr(value, "value", value), dtype) for value in node.args[1:3])
+    on, off = (node.constant(number_of(value).value, dtype) for value in node.args[1:3])
     return node.onnx("Where", *node.onnx("Equal", with_axis, node.constant(class_indices, index.dtype)), on, off)
 
 
 @imports("tril", "triu")
 def triangle(node: TvmNode) -> Values:
-    k = node.constant(int(node.args[1]), "int64")
+    k = node.constant(int(number_of(node.args[1])), "int64")
     return node.onnx("Trilu", node.inputs[0], k, upper=int(node.op == "triu"))
 
 

@@ -18,7 +18,7 @@ from ..match import is_op, wildcard
 #: Kind of an operator with operands (x, weights, optional bias) -> function that returns the weights' axis of output
 #: channels, counted from the end.
 _OUTPUT_CHANNEL: dict[str, Callable[[Op], int]] = {
-    "conv2d": lambda op: -4, "matmul": lambda op: -2 if op.attrs.trans_b else -1}
+    "conv2d": lambda op: -4, "conv2d_transpose": lambda op: -3, "matmul": lambda op: -2 if op.attrs.trans_b else -1}
 
 _X = wildcard()
 _PAD = is_op("pad", _X, once=True)
@@ -54,8 +54,9 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
     has_bias = len(source.inputs) > 2 and source.inputs[2]
     if shared or weights.dtype.kind != "f" or (has_bias and source.inputs[2] not in edit.constants):
         return
-    axis = _OUTPUT_CHANNEL[source.kind](source)
-    channels = weights.shape[axis]
+    axis, channels = _OUTPUT_CHANNEL[source.kind](source), output.shape[axis]
+    if op.kind in ("mul", "div") and weights.shape[axis] != channels:  # a transposed convolution in groups
+        return
     term = np.broadcast_to(edit.constants[factor].reshape(-1), (channels,)).astype(weights.dtype)
     bias = edit.constants[source.inputs[2]] if has_bias else np.zeros(channels, weights.dtype)
     name, weight = op.outputs[0], source.inputs[1]

@@ -44,7 +44,7 @@ class Editor:
 
     def is_read_once(self, name: str) -> bool:
         """Returns whether the value is no output and exactly one operator of the original graph reads it. A value that
-        the pass added counts as read once."""
+        the pass added counts as read once, since its readers are not counted."""
         return name not in self.graph.types or (len(self._readers.get(name, ())) == 1
                                                 and name not in self.graph.outputs)
 
@@ -91,7 +91,8 @@ class Editor:
         self._before[self._position[op.outputs[0]]].append(new)
 
     def add_after(self, name: str, new: Op) -> None:
-        """Adds an operator right after the one that computes a value; before all operators if the value is an input."""
+        """Adds an operator right after the one that computes a value; before all operators if the value is an input or
+        ""."""
         self._after[self._position.get(name, 0)].append(new)
 
     def append(self, new: Op) -> None:

@@ -23,8 +23,9 @@ def sink_into_branches(graph: Graph, context: Context) -> Graph:
 
 def _captured(branch: Op, body: str) -> tuple[str, ...]:
     """Returns the values that a body of a branch reads, in the order of the body's inputs."""
-    reads = 1 + branch.attrs.reads
-    return branch.inputs[1:reads] if body == "yes" else branch.inputs[reads:]
+    # Operands of a branch: the condition, the values that `yes` reads, those that `no` reads.
+    first_of_no = 1 + branch.attrs.reads
+    return branch.inputs[1:first_of_no] if body == "yes" else branch.inputs[first_of_no:]
 
 
 def _sunk(graph: Graph, branch: Op, body: str) -> Graph:
@@ -78,7 +79,7 @@ def _only_read_by(graph: Graph, branch: Op, body: str) -> Sequence[Op]:
 
 
 def _is_movable(op: Op, graph: Graph) -> bool:
-    """Returns whether an operator may run later or not at all: it checks nothing, and defines no extents of other
-    values."""
-    return not (op.kind in (EXTENT, "extern") or op.attrs.get("required")
-                or any(symbols(extent) for name in op.outputs if name for extent in graph.types[name].shape))
+    """Returns whether an operator may run later or not at all: it checks nothing (`required`: the check of a symbol's
+    value stays), is no foreign code (extern), and defines no extents of other values."""
+    has_symbols = any(symbols(extent) for name in op.outputs if name for extent in graph.types[name].shape)
+    return not (op.kind in (EXTENT, "extern") or op.attrs.get("required") or has_symbols)

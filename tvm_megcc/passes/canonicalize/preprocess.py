@@ -167,7 +167,7 @@ def with_network(graph: Graph, name: str, given: Input) -> Input:
 
 
 def _begins_transposed(graph: Graph, name: str) -> bool:
-    """Returns whether the only reader of an input is a transpose from channels last to channels first."""
+    """Returns whether an input has readers, and all are transposes from channels last to channels first."""
     readers = graph.consumers().get(name, [])
     return bool(readers) and all(op.kind == "transpose" and op.attrs.perm == _TO_CHANNELS_FIRST for op in readers)
 
@@ -175,19 +175,19 @@ def _begins_transposed(graph: Graph, name: str) -> bool:
 def _converted(graph: Graph, name: str, given: Input) -> Graph:
     """Returns the graph with one input in the caller's format."""
     edit = Editor(graph)
-    type_, read = graph.types[name], {name}
+    type_, network_inputs = graph.types[name], {name}  # the values that the rest of the network begins with
     transposed = {op.outputs[0] for op in graph.consumers().get(name, [])}
     # A model that begins by transposing NHWC to NCHW: that transpose is dropped, and the converted input replaces its
     # result. So the network's input has the axes NCHW from here on; those that the caller gives stay the same.
     if given.network == "NHWC" and _begins_transposed(graph, name) and not transposed & {*graph.outputs}:
         given = replace(given, layout=given.axes, network="NCHW")
-        type_, read = type_.with_shape(type_.shape[axis] for axis in _TO_CHANNELS_FIRST), transposed
-    readers = [op for op in graph.ops if not read.isdisjoint(op.inputs)]
-    if _folds(graph, readers, read, type_, given):
+        type_, network_inputs = type_.with_shape(type_.shape[axis] for axis in _TO_CHANNELS_FIRST), transposed
+    readers = [op for op in graph.ops if not network_inputs.isdisjoint(op.inputs)]
+    if _folds(graph, readers, network_inputs, type_, given):
         _fold(edit, readers, given)
         given = Input(given.dtype, given.layout, network=given.network)
     edit.types[name] = TensorType(given.dtype or type_.dtype, given.given_shape(type_.shape))
-    edit.redirect(dict.fromkeys(read, _convert(edit, name, given, type_)))
+    edit.redirect(dict.fromkeys(network_inputs, _convert(edit, name, given, type_)))
     quantised = {port: pair for port, pair in graph.quantised.items() if port != name}
     return edit.finish().with_(quantised=quantised)
 
@@ -206,10 +206,9 @@ def _convert(edit: Editor, name: str, given: Input, network_type: TensorType) ->
     if given.computes or given.order or (network_type.dtype == "float32" and edit.types[name].dtype != "float32"):
         mean, scale = given.factors()
         is_uniform = len(mean) == 1 and not given.order and not is_transposed
-        last = given.axes == "NHWC" and not is_uniform
         # The result has the channels first, unless all elements are treated alike: then its axes are those given.
         emit("convert_input", _constant(edit, f"{name}.mean", mean), _constant(edit, f"{name}.scale", scale),
-             channels_last=last, reverse=bool(given.order))
+             channels_last=given.axes == "NHWC" and not is_uniform, reverse=bool(given.order))
         if given.network == "NHWC" and not is_uniform:
             emit("transpose", perm=_TO_CHANNELS_LAST)
         if not network_type.dtype.startswith("float"):
@@ -225,15 +224,16 @@ def _constant(edit: Editor, name: str, array: np.ndarray) -> str:
     return edit.constant(name, np.ascontiguousarray(array, np.float32))
 
 
-def _folds(graph: Graph, readers: Sequence[Op], read: Container[str], type_: TensorType, given: Input) -> bool:
-    """Returns whether the arithmetic can go into the weights of the convolutions that read the network's input.
+def _folds(graph: Graph, readers: Sequence[Op], network_inputs: Container[str], type_: TensorType, given: Input
+           ) -> bool:
+    """Returns whether the arithmetic can go into the weights of the convolutions that read one of `network_inputs`.
 
     It is not folded if the dtype has to be converted: the conversion is a pass over the elements anyway, so arithmetic
     in it costs nearly nothing, and numbers near 0 are more exact. A mean is not folded into a convolution with pads,
     because the padding is 0 after the arithmetic.
     """
     def takes(op: Op) -> bool:
-        return (op.kind == "conv2d" and op.epilogue is None and op.inputs[0] in read
+        return (op.kind == "conv2d" and op.epilogue is None and op.inputs[0] in network_inputs
                 and isinstance(type_.shape[1], int)
                 and all(operand in graph.constants for operand in op.inputs[1:] if operand)
                 and (not given.order or op.attrs.groups == 1)

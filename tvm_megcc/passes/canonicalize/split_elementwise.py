@@ -59,12 +59,15 @@ def _concat_before(edit: Editor, op: Op, parts: Container[str]) -> Op | None:
 def _gains(edit: Editor, concat: Op, parts: Container[str]) -> bool:
     """Returns whether moving an operator before the concat saves work for at least one of its parts."""
     def gains(name: str) -> bool:
-        if name in parts or not edit.is_read_once(name):
-            return True
+        if name in parts:
+            return True  # the operator before this one was moved: a chain stays together
+        if not edit.is_read_once(name):
+            return True  # the part would be copied into the concat: the moved operator replaces the copy
         source = edit.producer(name)
         return source is not None and (fuses_epilogue(source.kind) or is_float_elementwise(edit.graph, source))
 
-    return len(set(concat.inputs)) == len(concat.inputs) and any(map(gains, concat.inputs))
+    is_any_repeated = len(set(concat.inputs)) < len(concat.inputs)
+    return not is_any_repeated and any(map(gains, concat.inputs))
 
 
 def _can_cut(edit: Editor, name: str, output: TensorType, axis: int) -> bool:

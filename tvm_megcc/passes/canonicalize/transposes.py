@@ -57,6 +57,7 @@ def _transposed_axis(graph: Graph, before: Op, along: Op, op: Op) -> int | None:
 
 
 def _are_inverse(before: Op, op: Op) -> bool:
+    """Returns whether the transpose `op` undoes the transpose `before`."""
     perm = before.attrs.perm
     return [perm[axis] for axis in op.attrs.perm] == list(range(len(perm)))
 
@@ -66,10 +67,12 @@ def _scatter_in_place(edit: Editor, match: Match, op: Op) -> None:
     Exporters write `x[:, :, rows] = updates` so. Then x is not transposed, and not copied if it is a state."""
     x, row_indices, updates = match[_X], match[_ROW_INDICES], match[_UPDATES]
     before, write = match.op(_TRANSPOSED), match.op(_WRITE)
-    if not _are_inverse(before, op) or {row_indices, updates} & edit.constants.keys() \
-            or edit.types[row_indices].rank != 2 or edit.types[row_indices].shape[1] != 1:
+    indices_type = edit.types[row_indices]
+    are_rows = indices_type.rank == 2 and indices_type.shape[1] == 1
+    # Constants were folded at import, so a transpose or reshape of a constant would be computed in each run.
+    if not are_rows or not _are_inverse(before, op) or {row_indices, updates} & edit.constants.keys():
         return
-    axis, count, name = before.attrs.perm[0], edit.types[row_indices].shape[0], write.outputs[0]
+    axis, count, name = before.attrs.perm[0], indices_type.shape[0], write.outputs[0]
     shape = tuple(count if i == axis else extent for i, extent in enumerate(edit.types[x].shape))
     rewritten = []
 
@@ -84,8 +87,7 @@ def _scatter_in_place(edit: Editor, match: Match, op: Op) -> None:
     along_axis = emit("reshape", Attrs(shape=tuple(count if i == axis else 1 for i in range(len(shape)))), row_indices)
     index = emit("expand", Attrs(shape=shape), along_axis)
     edit.replace(op, *rewritten, Op("scatter_elements", Attrs(axis=axis, reduction=write.attrs.reduction),
-                                    (x, index, rows),
-                                    op.outputs, origin=write.origin))
+                                    (x, index, rows), op.outputs, origin=write.origin))
 
 
 def _last_axis(graph: Graph, before: Op, along: Op, op: Op) -> int | None:

@@ -19,17 +19,17 @@ def make_trees(graph: Graph, context: Context) -> Graph:
         fan_in = operator(op.kind).fan_in
         numbers = count(1)
         while fan_in and len(op.inputs) > fan_in:
-            joints = []
+            partial_results = []
             for group in _groups(op.inputs, fan_in):
-                joints.append(edit.result(f"{op.outputs[0]}:{next(numbers)}", op.kind, op.attrs, group))
-                edit.add_before(op, op.with_(inputs=group, outputs=(joints[-1],)))
-            op = op.with_(inputs=tuple(joints))
+                partial_results.append(edit.result(f"{op.outputs[0]}:{next(numbers)}", op.kind, op.attrs, group))
+                edit.add_before(op, op.with_(inputs=group, outputs=(partial_results[-1],)))
+            op = op.with_(inputs=tuple(partial_results))
             edit.replace(op, op)
     return edit.finish()
 
 
 def _groups(names: tuple[str, ...], fan_in: int) -> list[tuple[str, ...]]:
     """Splits names into as few groups of at most `fan_in` names as possible, of about equal length."""
-    runs = -(-len(names) // fan_in)
-    borders = [len(names) * index // runs for index in range(runs + 1)]
+    groups = -(-len(names) // fan_in)
+    borders = [len(names) * index // groups for index in range(groups + 1)]
     return [names[first:last] for first, last in pairwise(borders)]

@@ -43,26 +43,28 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
     if factor not in edit.constants or not edit.is_read_once(value) \
             or source is None or source.kind not in _OUTPUT_CHANNEL or source.epilogue is not None:
         return
-    axis = operator(source.kind).channel_axis
+    channel_axis = operator(source.kind).channel_axis
     output = edit.types[value]
-    if axis is None or not _is_per_channel(edit.types[factor], output, axis):
+    if channel_axis is None or not _is_per_channel(edit.types[factor], output, channel_axis):
         return
     if edit.types[op.outputs[0]].shape != output.shape or source.inputs[1] not in edit.constants:
         return
     weights = edit.constants[source.inputs[1]]
-    shared = not edit.is_read_once(source.inputs[1]) and op.kind in ("mul", "div")
+    # Scaled weights that another operator reads too would be stored a second time.
+    needs_copy = op.kind in ("mul", "div") and not edit.is_read_once(source.inputs[1])
     has_bias = len(source.inputs) > 2 and source.inputs[2]
-    if shared or weights.dtype.kind != "f" or (has_bias and source.inputs[2] not in edit.constants):
+    if needs_copy or weights.dtype.kind != "f" or (has_bias and source.inputs[2] not in edit.constants):
         return
-    axis, channels = _OUTPUT_CHANNEL[source.kind](source), output.shape[axis]
-    if op.kind in ("mul", "div") and weights.shape[axis] != channels:  # a transposed convolution in groups
+    weights_axis, channels = _OUTPUT_CHANNEL[source.kind](source), output.shape[channel_axis]
+    if op.kind in ("mul", "div") and weights.shape[weights_axis] != channels:  # a transposed convolution in groups
         return
     term = np.broadcast_to(edit.constants[factor].reshape(-1), (channels,)).astype(weights.dtype)
     bias = edit.constants[source.inputs[2]] if has_bias else np.zeros(channels, weights.dtype)
     name, weight = op.outputs[0], source.inputs[1]
     if op.kind in ("mul", "div"):
         scale = term if op.kind == "mul" else 1 / term
-        scaled = weights * scale.reshape(channels, *(1,) * (-1 - axis))
+        trailing_axes = -1 - weights_axis
+        scaled = weights * scale.reshape(channels, *(1,) * trailing_axes)
         weight, bias = edit.constant(f"{name}.weight", np.ascontiguousarray(scaled)), bias * scale
     else:
         bias = bias + term if op.kind == "add" else bias - term

@@ -140,23 +140,21 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
     if scores is None or edit.types[softmax.inputs[0]].dtype != "float32" \
             or axis_of(softmax.attrs.axis, len(shape)) != len(shape) - 1:
         return None
-    flat, rank = edit.types[scores.product.outputs[0]].shape, len(edit.types[scores.product.outputs[0]].shape)
-    following, blind = [softmax], False
-    for choice in _reader(edit, readers, softmax, "where"):
-        blind = _is_zero_for_hidden_keys(edit, softmax, choice, scores.masks)
-        following += [choice] if blind or _has_no_effect(edit, softmax, choice) else []
-    if guard := _guard(edit, readers, softmax):
-        blind, following = True, [softmax, *guard]
-    if flat != shape:
+    product_shape = edit.types[scores.product.outputs[0]].shape
+    rank = len(product_shape)
+    # The operators from the softmax on: perhaps a choice of zeros, perhaps a reshape, and the product with the values.
+    following, blind = _softmax_with_zeros(edit, readers, softmax, scores.masks)
+    if product_shape != shape:
         following += _reader(edit, readers, following[-1], "reshape")
     following += _reader(edit, readers, following[-1], "matmul")
     last = following[-1]
-    if last.kind != "matmul" or last.inputs[0] != following[-2].outputs[0] or edit.types[last.inputs[0]].shape != flat \
+    if last.kind != "matmul" or last.inputs[0] != following[-2].outputs[0] \
+            or edit.types[last.inputs[0]].shape != product_shape \
             or not _is_untransposed_product(last) or not 2 <= rank <= 4:
         return None
-    groups = _query_groups(flat, shape)
-    keys = K if scores.product.attrs.trans_b else K[:2] + K[:1:-1]
-    values = V[:2] + V[:1:-1] if last.attrs.trans_b else V
+    groups = _query_groups(product_shape, shape)
+    keys = K if scores.product.attrs.trans_b else _with_last_two_swapped(K)
+    values = _with_last_two_swapped(V) if last.attrs.trans_b else V
     product = scores.product.inputs
     operands = _operands(edit, (product[0], Q[-rank:]), (product[1], keys[-rank:]), (last.inputs[1], values[-rank:]))
     if groups is None or operands is None:
@@ -168,7 +166,7 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
         axes, last = "".join(axes[axis] for axis in transposed[0].attrs.perm), transposed[0]
         following.append(last)
     masks, causal = _simplify_masks(edit, scores.masks, shape if groups == 1 else ())
-    mask = _mask_shape([edit.types[mask_operand.value].shape for mask_operand in masks], shape, flat, groups)
+    mask = _mask_shape([edit.types[mask_operand.value].shape for mask_operand in masks], shape, product_shape, groups)
     if mask is None:
         return None
     scale = scores.scale * q.factor * k.factor
@@ -178,6 +176,24 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
                   q_at=q.index, k_at=k.index, v_at=v.index, shared=k.shared, seen=k.keys, blind=blind)
     return _Found(attrs, (q.value, k.value, v.value), last, (*scores.ops, *following, *q.ops, *k.ops, *v.ops), masks,
                   (TensorType("float32", mask),) if masks else ())
+
+
+def _softmax_with_zeros(edit: Editor, readers: dict[str, list[Op]], softmax: Op, masks: Sequence[_Mask]) \
+        -> tuple[list[Op], bool]:
+    """Returns the softmax and the operators after it that choose between its result and zeros, and whether queries
+    whose keys are all masked give zeros (the attribute `blind` of attention)."""
+    if guard := _guard(edit, readers, softmax):
+        return [softmax, *guard], True
+    for choice in _reader(edit, readers, softmax, "where"):  # one or none
+        blind = _is_zero_for_hidden_keys(edit, softmax, choice, masks)
+        if blind or _has_no_effect(edit, softmax, choice):
+            return [softmax, choice], blind
+    return [softmax], False
+
+
+def _with_last_two_swapped(axes: str) -> str:
+    """Returns letters of axes in the order of a matrix that is transposed."""
+    return axes[:-2] + axes[-1] + axes[-2]
 
 
 def _reader(edit: Editor, readers: dict[str, list[Op]], op: Op, kind: str) -> list[Op]:
@@ -370,32 +386,37 @@ def _indexed(operand: _Operand, value: str, axis: int, index: Dim) -> _Operand |
 def _have_equal_extents(edit: Editor, q: _Operand, k: _Operand, v: _Operand) -> bool:
     """Returns whether each axis has the same extent in all operands, so that no operand is broadcast, and the dtypes
     fit the fused operator."""
+    types = [edit.types[operand.value] for operand in (q, k, v)]
+    dtypes = [type_.dtype for type_ in types]
+    if (k.keys, k.shared) != (v.keys, v.shared) \
+            or dtypes[0] != "float32" or dtypes[1] != dtypes[2] or dtypes[1] not in CACHE_DTYPES:
+        return False
     extents: dict[str, Dim] = {}
-    operands = (q, k, v)
-    dtypes = [edit.types[operand.value].dtype for operand in operands]
-    return (k.keys, k.shared) == (v.keys, v.shared) \
-        and dtypes[0] == "float32" and dtypes[1] == dtypes[2] and dtypes[1] in CACHE_DTYPES \
-        and all(extents.setdefault(axis, dim * operand.shared if axis == "n" else dim)
-                == (dim * operand.shared if axis == "n" else dim)
-                for operand, dtype in zip(operands, dtypes, strict=True)
-                for axis, dim in zip(operand.axes, numbers_shape(edit.types[operand.value].shape, dtype), strict=True))
+    for operand, type_ in zip((q, k, v), types, strict=True):
+        for axis, dim in zip(operand.axes, numbers_shape(type_.shape, type_.dtype), strict=True):
+            extent = dim * operand.shared if axis == "n" else dim  # heads count as often as queries share them
+            if extents.setdefault(axis, extent) != extent:
+                return False
+    return True
 
 
-def _query_groups(flat: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
+def _query_groups(product: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
     """Returns the number of heads of queries that share a head of keys (grouped-query attention), if scores
     [b, heads, s, t] were computed as [b, heads of keys, groups * s, t]; else None.
 
     Args:
-        flat: the shape of the product's result.
+        product: the shape of the product's result.
         shape: the shape of the softmax's result.
     """
-    if flat == shape:
+    if product == shape:
         return 1
-    if len(flat) != 4 or len(shape) != 4 or not isinstance(flat[1], int) or not isinstance(shape[1], int) \
-            or not flat[1] or shape[1] % flat[1]:
+    if len(product) != 4 or len(shape) != 4:
         return None
-    groups = shape[1] // flat[1]
-    return groups if (flat[0], flat[2], flat[3]) == (shape[0], shape[2] * groups, shape[3]) else None
+    key_heads, heads = product[1], shape[1]
+    if not isinstance(key_heads, int) or not isinstance(heads, int) or not key_heads or heads % key_heads:
+        return None
+    groups = heads // key_heads
+    return groups if product == (shape[0], key_heads, shape[2] * groups, shape[3]) else None
 
 
 def _simplify_masks(edit: Editor, masks: tuple[_Mask, ...], shape: Sequence[Dim]) -> tuple[tuple[_Mask, ...], bool]:
@@ -425,7 +446,7 @@ def _mask_values(edit: Editor, mask: _Mask) -> np.ndarray | None:
     return np.where(allowed, np.float32(0), np.float32(mask.forbidden))
 
 
-def _mask_shape(shapes: Sequence[Sequence[Dim]], scores: Sequence[Dim], flat: Sequence[Dim], groups: int) \
+def _mask_shape(shapes: Sequence[Sequence[Dim]], scores: Sequence[Dim], product: Sequence[Dim], groups: int) \
         -> tuple[Dim, ...] | None:
     """Returns the shape of the sum of masks as the fused operator takes it; () for no masks. Returns None if the sum is
     as large as the scores of several heads, or broadcasts in an unsupported way.
@@ -433,7 +454,7 @@ def _mask_shape(shapes: Sequence[Sequence[Dim]], scores: Sequence[Dim], flat: Se
     Args:
         shapes: the shapes of the masks.
         scores: the shape of the softmax's result.
-        flat: the shape of the product's result.
+        product: the shape of the product's result.
         groups: the number of heads of queries that share a head of keys.
     """
     if not shapes:
@@ -446,7 +467,8 @@ def _mask_shape(shapes: Sequence[Sequence[Dim]], scores: Sequence[Dim], flat: Se
         return None
     if groups == 1 or summed[1] == 1:
         return summed
-    return (summed[0], *flat[1:]) if summed[2] == scores[2] else None
+    # A mask for each head is read as one for each row of the product, in which heads of a group follow each other.
+    return (summed[0], *product[1:]) if summed[2] == scores[2] else None
 
 
 def _mask(edit: Editor, found: _Found) -> tuple[str, ...]:

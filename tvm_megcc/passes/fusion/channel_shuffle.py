@@ -40,9 +40,9 @@ def absorb_shuffles(graph: Graph, context: Context) -> Graph:
         region = _region(graph, readers, op.outputs[0]) if order is not None else None
         if found is None or order is None or region is None:
             continue
-        source, back = found[_X], np.argsort(order)
+        source, inverse = found[_X], np.argsort(order)
         for position, summed in region.items():
-            reordered = _reordered(edit, graph.ops[position], back, summed)
+            reordered = _reordered(edit, graph.ops[position], inverse, summed)
             edit.replace(reordered, reordered.with_(inputs=tuple(
                 source if name == op.outputs[0] else name for name in reordered.inputs)))
     return edit.finish()
@@ -101,37 +101,47 @@ def _agrees(graph: Graph, op: Op, summed: bool, permuted: set[str]) -> bool:
         return False
     output = graph.types[op.outputs[0]]
     operands = op.inputs if op.kind == "elementwise" else (op.inputs[0], *op.epilogue_inputs)
-    return all(name in graph.constants or _same_channels(graph.types[name], output) == (name in permuted)
-               for name in operands) and all(graph.types[name].shape[1] == output.shape[1]
-                                             for name in op.inputs if name in permuted)
+    # Operands with channels are either constants, which get permuted, or permuted values; others have no channels.
+    fit = all(name in graph.constants or _has_channels(graph.types[name], output) == (name in permuted)
+              for name in operands)
+    return fit and all(graph.types[name].shape[1] == output.shape[1] for name in op.inputs if name in permuted)
 
 
-def _same_channels(operand: TensorType, output: TensorType) -> bool:
+def _channel_axis(operand: TensorType, output: TensorType) -> int:
+    """Returns the axis of an operand that broadcasts to the output's channels, axis 1; negative if it has none."""
+    return 1 - (output.rank - operand.rank)
+
+
+def _has_channels(operand: TensorType, output: TensorType) -> bool:
     """Returns whether an elementwise operand has a channel axis that is not broadcast."""
-    axis = 1 - (output.rank - operand.rank)
+    axis = _channel_axis(operand, output)
     return axis >= 0 and operand.shape[axis] != 1
 
 
-def _reordered(edit: Editor, op: Op, back: np.ndarray, summed: bool) -> Op:
+def _reordered(edit: Editor, op: Op, inverse: np.ndarray, summed: bool) -> Op:
     """Returns the operator on unpermuted channels, with its constants permuted.
 
     Args:
-        back: the inverse permutation of the shuffle.
+        inverse: the inverse permutation of the shuffle.
         summed: the operator is a convolution that sums over the channels.
     """
     def permuted_constant(name: str, axis: int) -> str:
         if not name or name not in edit.constants or axis < 0 or edit.types[name].shape[axis] == 1:
             return name
-        array = np.ascontiguousarray(np.take(edit.constants[name], back, axis))
+        array = np.ascontiguousarray(np.take(edit.constants[name], inverse, axis))
         return edit.constant(f"{name}.reordered", array)
 
     operands = list(op.own_inputs)
     if summed:
         return op.with_(inputs=(operands[0], permuted_constant(operands[1], 1), *op.inputs[2:]))
-    rank = edit.types[op.outputs[0]].rank
-    followers = [permuted_constant(name, 1 - (rank - edit.types[name].rank)) for name in op.epilogue_inputs]
+    output = edit.types[op.outputs[0]]
+
+    def permuted_operand(name: str) -> str:
+        return permuted_constant(name, _channel_axis(edit.types[name], output))
+
+    epilogue_operands = list(map(permuted_operand, op.epilogue_inputs))
     if op.kind == "conv2d":
         operands[1:] = [permuted_constant(name, 0) for name in operands[1:]]
     elif op.kind == "elementwise":
-        operands = [permuted_constant(name, 1 - (rank - edit.types[name].rank)) for name in operands]
-    return op.with_(inputs=(*operands, *followers))
+        operands = list(map(permuted_operand, operands))
+    return op.with_(inputs=(*operands, *epilogue_operands))

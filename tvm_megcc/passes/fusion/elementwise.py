@@ -26,7 +26,7 @@ def fuse_elementwise(graph: Graph, context: Context) -> Graph:
     Operators that convert 8-bit integers to floats are inlined into all readers."""
     edit = Editor(graph)
     for op in graph.ops:
-        if is_float_elementwise(graph, op) or is_lanes(op):
+        if is_float_elementwise(graph, op) or is_integer_expression(op):
             edit.replace(op, _joined(edit, simplify(graph, as_expression(op))))
     return edit.finish()
 
@@ -40,8 +40,8 @@ def _joined(edit: Editor, op: Op) -> Op:
         if source is None:
             return op
         seen.add(source.outputs)
-        within = _saturated(graph, source)
-        merged = simplify(graph, inline(op, source.outputs[0], within, graph.types[op.outputs[0]].dtype))
+        saturated = _saturated(graph, source)  # as if its result were stored
+        merged = simplify(graph, inline(op, source.outputs[0], saturated, graph.types[op.outputs[0]].dtype))
         if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MAX_EXPRESSION_CALLS:
             op = merged
 
@@ -65,13 +65,14 @@ def _inlines(edit: Editor, source: Op, op: Op) -> bool:
     if source.kind != "elementwise" or graph.types[name].shape != graph.types[op.outputs[0]].shape:
         return False
     if dequantises(source, edit.types):
-        return True
+        return True  # computing it again for each reader costs no more than storing floats
     if is_of_bytes(op, edit.types) and is_costly(op.attrs.expr):
-        return False  # becomes a table
+        return False  # `tabulate` replaces the reader by a table, which needs it to have one 8-bit operand
     # The expression becomes the epilogue of one product, so the int32 sums of one product only are inlined; those of
     # another product keep a requantization of their own.
-    sums = [any(edit.types[operand].dtype == "int32" for operand in part.inputs) for part in (source, op)]
-    return edit.is_read_once(name) and not all(sums) and not (sums[0] and dequantises(op, edit.types))
+    source_reads_sums, op_reads_sums = (any(edit.types[operand].dtype == "int32" for operand in part.inputs)
+                                        for part in (source, op))
+    return edit.is_read_once(name) and not (source_reads_sums and (op_reads_sums or dequantises(op, edit.types)))
 
 
 def is_float_elementwise(graph: Graph, op: Op) -> bool:
@@ -82,15 +83,16 @@ def is_float_elementwise(graph: Graph, op: Op) -> bool:
             and any(name not in graph.constants for name in op.inputs))
 
 
-def is_lanes(op: Op) -> bool:
-    """Returns whether the operator is an expression over integers, or integers and floats (ir/lanes.py)."""
+def is_integer_expression(op: Op) -> bool:
+    """Returns whether the operator is an expression over integers, or integers and floats (ir/lanes.py). Only these
+    have the attribute `dtype`, that of the result."""
     return op.kind == "elementwise" and "dtype" in op.attrs
 
 
 def as_expression(op: Op) -> Op:
     """Returns an elementwise operator as one of the kind `elementwise`, with its expression as an attribute."""
     expression = operator(op.kind).expression(op.attrs)
-    return op if is_lanes(op) else op.with_(kind="elementwise", attrs=Attrs(expr=expression))
+    return op if is_integer_expression(op) else op.with_(kind="elementwise", attrs=Attrs(expr=expression))
 
 
 def inline(op: Op, name: str, source: Op, dtype: str) -> Op:
@@ -101,7 +103,7 @@ def inline(op: Op, name: str, source: Op, dtype: str) -> Op:
     replaced = [shifted if operand == name else Arg(i) for i, operand in enumerate(op.inputs)]
     expression = expressions.substitute(op.attrs.expr, replaced)
     origin = f"{source.origin}+{op.origin}" if source.origin and op.origin else op.origin or source.origin
-    typed: dict[str, Any] = {"dtype": dtype} if is_lanes(op) or is_lanes(source) else {}
+    typed: dict[str, Any] = {"dtype": dtype} if is_integer_expression(op) or is_integer_expression(source) else {}
     return op.with_(attrs=Attrs(expr=expression, **typed), inputs=op.inputs + source.inputs, origin=origin)
 
 

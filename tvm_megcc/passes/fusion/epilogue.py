@@ -11,6 +11,7 @@ from ...kernels.site import Site
 from ...kernels.support import MAX_EPILOGUE_OPERANDS, fuses_epilogue, operand_class, realisable
 from ...ops.base import operator
 from ..edit import Editor
+from .elementwise import is_integer_expression
 
 
 def fuse_epilogues(graph: Graph, context: Context) -> Graph:
@@ -34,8 +35,9 @@ def _fused(edit: Editor, producer: Op, op: Op, context: Context) -> Op | None:
     output = graph.types[value]
     if not edit.is_read_once(value) or graph.types[op.outputs[0]].shape != output.shape:
         return None
-    if output.dtype != ("int32" if "dtype" in op.attrs else "float32"):
-        return None  # epilogues compute float32 for float32 sums, and the types of ir/lanes.py for int32 sums
+    # An epilogue of int32 sums is an integer expression (ir/lanes.py), that of float32 sums one over float32.
+    if output.dtype != ("int32" if is_integer_expression(op) else "float32"):
+        return None
     axis = operator(producer.kind).channel_axis
     others = [name for name in op.inputs if name != value]
     if any(operand_class(graph.types[name], output, axis) is None for name in others):
@@ -61,7 +63,5 @@ def _fused(edit: Editor, producer: Op, op: Op, context: Context) -> Op | None:
     producer_inputs = producer.own_inputs
     origin = f"{producer.origin}+{op.origin}" if producer.origin and op.origin else producer.origin or op.origin
     fused = producer.with_(inputs=producer_inputs + tuple(present), outputs=op.outputs,
-                           epilogue_start=len(producer_inputs),
-                           epilogue=epilogue, origin=origin)
-    accepted = realisable(Site.of(graph, fused, context))
-    return fused if accepted else None
+                           epilogue_start=len(producer_inputs), epilogue=epilogue, origin=origin)
+    return fused if realisable(Site.of(graph, fused, context)) else None

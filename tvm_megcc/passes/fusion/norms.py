@@ -32,6 +32,7 @@ def fuse_norms(graph: Graph, context: Context) -> Graph:
         bias, last = _per_element(edit, readers, last, "add", extent)
         factors = tuple(edit.constant(f"{last.outputs[0]}.{what}", array) if array is not None else ""
                       for what, array in (("weight", weight), ("bias", bias)))
+        # An absent weight before a bias is ""; absent operands at the end are left out.
         operands = (x, *factors) if factors[1] else (x, *filter(None, factors))
         fused = Op("layer_norm", Attrs(epsilon=epsilon), operands, last.outputs, origin=last.origin)
         types = tuple(edit.types[name] if name else None for name in operands)
@@ -55,6 +56,7 @@ def _normalised(edit: Editor, op: Op, readers: Readers) -> tuple[str, float] | N
     """Returns x and epsilon of an operator that computes (x - mean) / sqrt(variance + epsilon); None for another."""
     pattern = _NORMALISED.get(op.kind)
     found = pattern.match(edit, op.outputs[0]) if pattern and edit.types[op.outputs[0]].dtype == "float32" else None
+    # Only the square and this operator may read x - mean: with other readers it would be computed in any case.
     if found is None or len(readers[found[_CENTRED]]) != 2 \
             or not all(_is_of_rows(edit, found.op(mean)) for mean in (_MEAN, _VARIANCE)):
         return None
@@ -86,7 +88,7 @@ def _per_element(edit: Editor, readers: Readers, op: Op, kind: str, extent: Dim)
     (reader,) = following
     for name, operand in (reader.inputs, reader.inputs[::-1]):
         array = _constant_value(edit, operand)
-        if name == value and array is not None and array.size == array.shape[-1:].count(extent) * extent \
+        if name == value and array is not None and array.shape[-1:] == (extent,) and array.size == extent \
                 and edit.types[reader.outputs[0]] == edit.types[value]:
             return np.ascontiguousarray(array.reshape(-1)), reader
     return None, op

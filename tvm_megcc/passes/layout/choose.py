@@ -21,6 +21,7 @@ from ...errors import ModelError
 from ...ir.graph import Attrs, Graph, Op
 from ...ir.shapes import likely_type
 from ...ir.types import PLAIN, Layout, TensorType
+from ...kernels.base import CALL
 from ...kernels.choice import Choice, Option, choose, measured_relayout_cost, options, reasons
 from ...kernels.site import Site
 from ..edit import Editor
@@ -75,7 +76,7 @@ def choose_layouts(graph: Graph, context: Context) -> Placed:
         chosen = _Chooser(graph, [accepted for accepted, _ in options_of_ops], context, unwanted).run()
         result, owners = _apply(graph, chosen)
         live = live_bytes(result)
-        cost, peak_of_choice = _cost(result, chosen, context), max(live, default=0)
+        cost, peak_of_choice = _total_cost(result, chosen, context), max(live, default=0)
         if best is None:
             best, fastest, least_bytes = (result, owners, chosen), (cost, peak_of_choice), peak_of_choice
         elif peak_of_choice < least_bytes and _SLOWER * (cost / fastest[0] - 1) <= 1 - peak_of_choice / fastest[1]:
@@ -93,22 +94,24 @@ def choose_layouts(graph: Graph, context: Context) -> Placed:
 
 
 def relayout_cost(type_: TensorType, source: Layout, target: Layout, context: Context) -> float:
-    """Returns the measured or estimated cost of a relayout: a third of the speed of a vector copy to or from blocks of
-    channels; element by element between plain and channels last."""
+    """Returns the cost of a relayout in cycles: the measured one, or an estimate whose factors are from measurements. A
+    copy to or from blocks of channels has a third of the speed of a vector copy; between plain and channels last,
+    elements are copied one by one."""
     if source == target:
         return 0.0
     type_ = likely_type(type_, 1)
-    moved = type_.with_layout(source).stored + type_.with_layout(target).stored
-    by_vectors = "nchwc" in (source.kind, target.kind) and type_.dtype == "float32"
-    interleaved = context.isa.interleaves and PLAIN in (source, target) and type_.shape[1] % context.isa.lanes == 0
-    vector = 1.0 if interleaved else 3.0
-    # Moving single float16 elements takes longer than a conversion to a type with vectors.
-    element = 2.0 if type_.dtype == "float16" else 0.5
-    guess = 200 + (vector * moved / max(context.isa.lanes, 1) if by_vectors else element * moved)
-    return measured_relayout_cost(type_, source, target, context, guess)
+    moved = type_.with_layout(source).stored + type_.with_layout(target).stored  # elements read and written
+    if "nchwc" in (source.kind, target.kind) and type_.dtype == "float32":
+        interleaved = context.isa.interleaves and PLAIN in (source, target) and type_.shape[1] % context.isa.lanes == 0
+        cycles_per_vector = 1.0 if interleaved else 3.0
+        copy = cycles_per_vector * moved / max(context.isa.lanes, 1)
+    else:
+        # Moving single float16 elements takes longer than a conversion to a type with vectors.
+        copy = (2.0 if type_.dtype == "float16" else 0.5) * moved
+    return measured_relayout_cost(type_, source, target, context, CALL + copy)
 
 
-def _cost(graph: Graph, chosen: list[Option], context: Context) -> float:
+def _total_cost(graph: Graph, chosen: list[Option], context: Context) -> float:
     """Returns the cost of the chosen kernels and of the relayouts between them."""
     moved = ((graph.types[op.inputs[0]], graph.types[op.outputs[0]]) for op in graph.ops if op.kind == "relayout")
     return (sum(option.cost for option in chosen)
@@ -138,28 +141,28 @@ class _Chooser:
         for _ in range(_SWEEPS):
             changed = False
             for i, offered in enumerate(self.options):
-                best = min(offered, key=lambda option, i=i: self._cost(i, option))
+                best = min(offered, key=lambda option, i=i: self._cost_at(i, option))
                 changed |= best is not self.chosen[i]
                 self.chosen[i] = best
             if not changed:
                 break
         return self.chosen
 
-    def _cost(self, i: int, option: Option) -> float:
+    def _cost_at(self, i: int, option: Option) -> float:
         """Returns the cost of an option of operator i, with the relayouts to and from the operators around it."""
         op, total = self.graph.ops[i], option.cost
         for name, layout in dict(zip(op.inputs, option.inputs, strict=True)).items():
             if name and name not in self.graph.constants:
-                total += self._relayout(name, self._layout_of(name), layout)
+                total += self._cost_of_relayout(name, self._layout_of(name), layout)
         for name, layout in zip(op.outputs, option.outputs, strict=True):
             read_layouts = {PLAIN} if name in self.graph.outputs else set()
             for reader, slot in self.readers.get(name, ()):
                 if self.chosen[reader] is not None:
                     read_layouts.add(self.chosen[reader].inputs[slot])
-            total += sum(self._relayout(name, layout, read) for read in sorted(read_layouts, key=str))
+            total += sum(self._cost_of_relayout(name, layout, read) for read in sorted(read_layouts, key=str))
         return total
 
-    def _relayout(self, name: str, source: Layout, target: Layout) -> float:
+    def _cost_of_relayout(self, name: str, source: Layout, target: Layout) -> float:
         """Returns the cost of a relayout of a value; 0 if both layouts are equal."""
         cost = relayout_cost(self.graph.types[name], source, target, self.context)
         return cost + _UNWANTED if cost and name in self.unwanted else cost

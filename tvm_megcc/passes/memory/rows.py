@@ -62,6 +62,7 @@ def has_rows(graph: Graph, op: Op) -> bool:
     if y.rank != 4 or y.shape[0] != 1:
         return False
     if op.kind in WINDOWS:
+        # Not with `ceil`, whose last windows reach beyond the pads. Two strides: no pools of 1 or 3 dimensions.
         return op.attrs.get("ceil", 0) == 0 and len(op.attrs.strides) == 2
     return op.kind in POINTWISE or operator(op.kind).expression(op.attrs) is not None
 

@@ -102,14 +102,16 @@ def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, previous_rows
         # The rows of a value are the union of those that its readers need.
         (result,) = op.outputs
         if result not in needed:
+            # The previous strip has all rows that its readers need. No strip after the last one needs rows of it.
             if previous_rows and final:
-                continue  # not needed: its readers' rows are kept
+                continue
             return None
         rows = needed[result]
-        present = previous_rows.get(result, Strip(rows.first, rows.first))
-        if present.first > rows.first:
+        kept = previous_rows.get(result, Strip(rows.first, rows.first))
+        if kept.first > rows.first:
             return None
-        new = Strip(min(max(present.end, rows.first), rows.end), rows.end)
+        first_new = min(max(kept.end, rows.first), rows.end)
+        new = Strip(first_new, rows.end)
         reads = rows_read(graph, op, new) if new.count else None
         if reads is None and new.count:
             return None
@@ -176,12 +178,12 @@ class _Cutter:
         return replace(self.placed, graph=graph, choices=self.choices, part_of=self.part_of,
                        whole=frozenset(self.whole))
 
-    def _strip(self, parts: Sequence[Part], following: Mapping[str, Strip], number: int) -> str:
+    def _strip(self, parts: Sequence[Part], following: Mapping[str, Strip], index: int) -> str:
         """Adds the operators of a strip. Returns its result; "" if a part cannot be computed by rows.
 
         Args:
             following: value -> the rows that the next strip keeps from this one.
-            number: the index of the strip.
+            index: that of the strip.
         """
         computed: dict[str, tuple[str, Strip]] = {}
         slices: dict[tuple[str, Strip], str] = {}
@@ -190,7 +192,7 @@ class _Cutter:
             (result,) = part.op.outputs
             target = self.buffers.get(result, "")
             if part.new.count:
-                target = self._new(part, computed, slices, number)
+                target = self._new(part, computed, slices, index)
                 if target and part.retained.count:
                     target = self._appended(self.buffers[result], target, part)
             if not target:
@@ -205,8 +207,9 @@ class _Cutter:
         return target
 
     def _new(self, part: Part, computed: Mapping[str, tuple[str, Strip]], slices: dict[tuple[str, Strip], str],
-             number: int) -> str:
-        """Adds the operator that computes the new rows, and returns them; "" if that is impossible."""
+             index: int) -> str:
+        """Adds the operator that computes the new rows, and returns them; "" if that is impossible. index: that of
+        the strip."""
         inputs = []
         assert part.reads is not None
         for name, rows in zip(part.op.inputs, part.reads.operands, strict=True):
@@ -219,7 +222,7 @@ class _Cutter:
                     return ""
             inputs.append(source)
         (result,) = part.op.outputs
-        new_rows = self._value(f"{result}:{number}", _rows(self.types[result], part.new.count))
+        new_rows = self._value(f"{result}:{index}", _rows(self.types[result], part.new.count))
         op = part.op.with_(attrs=part.reads.attrs, inputs=tuple(inputs), outputs=(new_rows,))
         if not self._choose(part.op, op):
             return ""
@@ -262,6 +265,7 @@ class _Cutter:
         (y,) = (self.types[name] for name in part.outputs)
         site = Site(part, tuple(types), (y,), self.context, frozenset(constants), constants)
         if refusal(site, choice.kernel) is not None:
+            # here=True: only kernels for the layouts that the operands have already.
             others, refused = options(site, here=True) if op.kind == "conv2d_integer" else ([], {})
             if not others:
                 return False

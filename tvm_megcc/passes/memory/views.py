@@ -65,7 +65,7 @@ def concat_offsets(graph: Graph, op: Op) -> list[int] | None:
     return offsets if fixed and position == output.bytes else None
 
 
-class _Classes:
+class _Groups:
     """Groups of values that share memory. The root of a group is a value that spans all its members.
 
     locations: value -> its place in its group's root.
@@ -131,48 +131,49 @@ def forward(graph: Graph, peak: Callable[[Forwarding], int], always: Container[s
 
 def _forward(graph: Graph, concats: set[int]) -> Forwarding:
     """Returns all views, with these concats computed in place. concats: indices of operators."""
-    classes = _Classes(graph)
+    groups = _Groups(graph)
     elided = set()
     for position, op in enumerate(graph.ops):
         offset = view_offset(graph, op)
-        if offset is not None and _join_view(graph, classes, op, offset):
+        if offset is not None and _join_view(graph, groups, op, offset):
             elided.add(position)
     for position in sorted(concats):
-        if _join_concat(graph, classes, graph.ops[position]):
+        if _join_concat(graph, groups, graph.ops[position]):
             elided.add(position)
-    return Forwarding(classes.locations, frozenset(elided))
+    return Forwarding(groups.locations, frozenset(elided))
 
 
-def _join_view(graph: Graph, classes: _Classes, op: Op, offset: int) -> bool:
+def _join_view(graph: Graph, groups: _Groups, op: Op, offset: int) -> bool:
     """Makes the result of an operator a view of its operand. Returns whether that is possible."""
     source, result = op.inputs[0], op.outputs[0]
-    root = classes.root(source)
+    root = groups.root(source)
     if result in graph.outputs:
-        same = classes.locations[source].offset + offset == 0 and graph.types[result].bytes == graph.types[root].bytes
-        if not same or classes.holds(root, graph.inputs) or classes.holds(root, graph.outputs):
+        # An output needs memory of its own, so it becomes the root; it can if it is as large as the whole group.
+        spans = groups.locations[source].offset + offset == 0 and graph.types[result].bytes == graph.types[root].bytes
+        if not spans or groups.holds(root, graph.inputs) or groups.holds(root, graph.outputs):
             return False
-        classes.join(result, source, offset)
-        classes.reroot(result)
+        groups.join(result, source, offset)
+        groups.reroot(result)
         return True
-    classes.join(result, source, offset)
+    groups.join(result, source, offset)
     return True
 
 
-def _join_concat(graph: Graph, classes: _Classes, op: Op) -> bool:
+def _join_concat(graph: Graph, groups: _Groups, op: Op) -> bool:
     """Makes the operands of a concat parts of its result. Returns whether that is possible."""
     result = op.outputs[0]
     roots = []
     for name in op.inputs:
-        if name in graph.constants or name not in classes.locations:
+        if name in graph.constants or name not in groups.locations:
             return False
-        root, location = classes.root(name), classes.locations[name]
+        root, location = groups.root(name), groups.locations[name]
         spans = location.offset == 0 and graph.types[root].bytes == graph.types[name].bytes
-        if not spans or root in roots or root == classes.root(result) \
-                or classes.holds(root, graph.inputs) or classes.holds(root, graph.outputs):
+        if not spans or root in roots or root == groups.root(result) \
+                or groups.holds(root, graph.inputs) or groups.holds(root, graph.outputs):
             return False
         roots.append(root)
     for root, offset in zip(roots, concat_offsets(graph, op), strict=True):
-        classes.join(root, result, offset)
+        groups.join(root, result, offset)
     return True
 
 

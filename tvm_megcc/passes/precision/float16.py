@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes operators in float16, and stores their results in float16, if that is estimated to be faster (`--half`)."""
+"""Computes operators in float16, and stores their results in float16, if that is not estimated to be much slower
+(`--half`)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ SLOWER = 1.6
 
 
 def compute_in_float16(graph: Graph, context: Context) -> Graph:
-    """Computes products in float16 whose float16 kernels are estimated to be faster, and the operators after them.
+    """Computes convolutions and products in float16 if their float16 kernels are not estimated to be much slower
+    (`SLOWER`), and the operators after them.
 
     Casts are inserted before and after operators that stay in float32. Constants are rounded; an operator with a
     constant beyond the range of float16 stays in float32.
@@ -57,9 +59,13 @@ class _Float16:
                                                 outputs=tuple(self._result(name, op) for name in op.outputs)))
         return self._edit.finish()
 
+    def _is_float32(self, name: str) -> bool:
+        """Returns whether an operand or result is float32; "" is an absent one."""
+        return bool(name) and self._edit.types[name].dtype == "float32"
+
     def _floats(self, names: tuple[str, ...]) -> list[str]:
         """Returns the float32 values among `names`, without duplicates."""
-        return [name for name in dict.fromkeys(names) if name and self._edit.types[name].dtype == "float32"]
+        return list(filter(self._is_float32, dict.fromkeys(names)))
 
     def _on_float16(self, op: Op) -> Site | None:
         """Returns the operator on float16, for the choice of a kernel; None if a constant is beyond the range of
@@ -89,7 +95,7 @@ class _Float16:
 
     def _operand(self, name: str, op: Op) -> str:
         """Returns a float32 operand as float16: a rounded constant, or the result of a cast before the operator."""
-        if name not in self._floats((name,)):
+        if not self._is_float32(name):
             return name
         if name not in self.half:
             edit, type_ = self._edit, _as_half(self._edit.types[name])
@@ -102,7 +108,7 @@ class _Float16:
 
     def _result(self, name: str, op: Op) -> str:
         """Returns a new float16 value for a float32 result, and adds a cast to float32 after the operator."""
-        if name not in self._floats((name,)):
+        if not self._is_float32(name):
             return name
         edit = self._edit
         if name in self._converted:

@@ -15,7 +15,7 @@ from ...kernels.support import realisable
 from ..edit import Editor
 
 #: Operators that move elements without computing on them, or that have their own rules for dtypes.
-OF_BITS = ("cast", "bitcast", "branch", "loop", "extern", "tir", "copy")
+WITHOUT_ARITHMETIC = ("cast", "bitcast", "branch", "loop", "extern", "tir", "copy")
 
 
 def widen_stored(graph: Graph, context: Context) -> Graph:
@@ -25,7 +25,8 @@ def widen_stored(graph: Graph, context: Context) -> Graph:
     output of the graph, a cast of the model, or a kernel that works on 16-bit floats. Results of other storage dtypes
     are always rounded, as in the model.
     """
-    return _Widening(graph, replace(context, half=False)).finish()  # float16 is decided when chains are complete
+    # half=False: `compute_in_float16` decides later, when chains are fused, which operators `--half` changes.
+    return _Widening(graph, replace(context, half=False)).finish()
 
 
 class _Widening:
@@ -45,6 +46,7 @@ class _Widening:
     def finish(self) -> Graph:
         """Returns the graph with the casts."""
         for op in self._graph.ops:
+            # `rounds`: the model itself rounds there, so the cast stays.
             if op.kind == "cast" and op.outputs[0] not in self._graph.outputs and not op.attrs.get("rounds"):
                 self._cancel(op)
             if any(map(self._is_stored, (*op.inputs, *op.outputs))) and not self._stays(op):
@@ -70,7 +72,7 @@ class _Widening:
 
     def _stays(self, op: Op) -> bool:
         """Returns whether a kernel accepts the operator unchanged and none of its operands was computed in float32."""
-        return op.kind == "bitcast" or ((op.kind in OF_BITS or self.computed.isdisjoint(op.inputs))
+        return op.kind == "bitcast" or ((op.kind in WITHOUT_ARITHMETIC or self.computed.isdisjoint(op.inputs))
                                         and realisable(Site.of(self._graph, op, self._context)))
 
     def _operand(self, name: str, reader: Op) -> str:

@@ -26,7 +26,7 @@ def parse_dims(given: str | Sequence[str] | Mapping[str, Size]) -> dict[str, int
         return {name: _size(name, size) for name, size in given.items()}
     found: dict[str, int | list[Interval]] = {}
     for text in (part for line in ([given] if isinstance(given, str) else given) for part in line.split(";")):
-        name, equals, size = (part.strip() for part in text.rpartition("="))
+        name, equals, size = (part.strip() for part in text.rpartition("="))  # a name may contain "="
         if not text.strip():
             continue
         if not (name and equals and size):
@@ -63,8 +63,8 @@ def _size(name: str, size: Size) -> int | list[Interval]:
         if size.step != 1:
             raise MegccError(f"dimension '{name}': {size} is no range of step 1")
         return [(size.start, size.stop)]
-    pairs: list[Any] = \
-        [size] if len(size) == 2 and all(isinstance(end, (Integral, type(None))) for end in size) else list(size)
+    is_one_pair = len(size) == 2 and all(isinstance(end, (Integral, type(None))) for end in size)
+    pairs: list[Any] = [size] if is_one_pair else list(size)
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], Integral)
                and isinstance(pair[1], (Integral, type(None))) for pair in pairs):
         raise MegccError(f"dimension '{name}': {size!r} is no list of half-open ranges (low, high)")
@@ -94,6 +94,7 @@ def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],
     axes = axes_of(inputs)
     unknown = [name for name in dims if name not in axes]
     if unknown:
+        # The user may have written "a=1,b=2", which is a dimension "a=1,b".
         several = "; several sizes are separated by ';'" if "=" in unknown[0] else ""
         raise MegccError(f"the model has no dimension '{unknown[0]}'; {_joined(axes)}{several}")
     shapes = {name: list(shape) for name, shape in (sets[0] if sets else {}).items()}
@@ -103,6 +104,7 @@ def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],
             if not isinstance(size, int):
                 ranges.setdefault(input_, {})[axis] = size
                 continue
+            # A given shape may have too few axes, which is reported later; then the slice appends.
             shape = shapes.setdefault(input_, [None] * len(inputs[input_]))
             if axis < len(shape) and shape[axis] not in (None, size):
                 raise MegccError(f"axis {axis} of input '{input_}' is '{name}', which is given as {size} and as "

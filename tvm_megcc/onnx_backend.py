@@ -100,10 +100,8 @@ class MegccRep(BackendRep):
             raise UnsupportedModel(f"inputs {', '.join(names)} are neither tensors nor sequences or optionals of them")
         self._model, self._target = _with_empty_inputs_known(model), target
         self._inputs = [value.name for value in _inputs(model)]
-        open_shapes = any(not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape")
-                          or any(not dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
-                          for value in _inputs(self._model))
-        self._session = None if open_shapes else self._compiled()
+        has_open_shapes = not all(_has_known_shape(value) for value in _inputs(self._model))
+        self._session = None if has_open_shapes else self._compiled()
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Value, ...]:
         """Returns the outputs, in the model's order. inputs: arrays in the model's order, or by name."""
@@ -145,6 +143,13 @@ def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in model.graph.input if value.name not in initializers]
 
 
+def _has_known_shape(value: onnx.ValueInfoProto) -> bool:
+    """Returns whether an input is a tensor whose extents are all numbers."""
+    tensor = value.type.tensor_type
+    return value.type.HasField("tensor_type") and tensor.HasField("shape") \
+        and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+
+
 def _value(results: Mapping[str, np.ndarray], output: onnx.ValueInfoProto) -> Value:
     """Returns an output: a sequence as a list; None for an optional without a value."""
     if is_sequence(output.type):
@@ -175,9 +180,9 @@ def _load(artifact: Artifact, target: Target) -> NativeSession:
         library = folder / "libmodel.so"
         sources = [folder / "kernels.c", *sorted((folder / "kernels").glob("*.c"))]
         flags = (*_FLAGS, *target.cflags, "-pthread")
-        first = intrinsics(compiler, flags, "".join(source.read_text() for source in sources))
-        run_tool([*compiler.command, *flags, *first, f"-I{paths.c_runtime() / 'include'}", "-shared",
-                         *map(str, sources), *map(str, _runtime_objects(compiler, target)), "-o", str(library)])
+        precompiled_header = intrinsics(compiler, flags, "".join(source.read_text() for source in sources))
+        run_tool([*compiler.command, *flags, *precompiled_header, f"-I{paths.c_runtime() / 'include'}", "-shared",
+                  *map(str, sources), *map(str, _runtime_objects(compiler, target)), "-o", str(library)])
         return NativeSession(builds.Build(folder, target, compiler, library, None))
 
 

@@ -171,16 +171,19 @@ class OnnxNode:
     """A node of an ONNX graph as importers (`Operator.from_onnx`, `decomposes`) see it, and the graph that they emit
     operators into. frontends/onnx/builder.py implements it.
 
-    A value is a name in our graph. Operands and outputs of the node are given by their numbers.
+    A value is a name in our graph. Operands and outputs of the node are given by their numbers: `type`, `const` and
+    `is_const` are for an operand, `type_of`, `constant_of` and `is_constant` for any value.
 
     op_type: ONNX's name of the operator. name: that of the node. opset: the version of the operator set.
-    inputs: the values of the operands, "" for an absent one. num_outputs: the number of outputs that the model uses.
+    inputs: the values of the operands, "" for an absent one. outputs: the model's names of the results, "" for one that
+    it does not use. num_outputs: the number of outputs that the model uses.
     """
 
     op_type: str
     name: str
     opset: int
     inputs: tuple[str, ...]
+    outputs: Sequence[str]
     num_outputs: int
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -256,7 +259,8 @@ class OnnxNode:
         """Returns the elements of an integer value as `dims` does, for values whose run-time elements need not be
         extents: a shape may contain -1, pads may be negative.
 
-        resolve: emits the extents that all elements stand for, int64, given the positions of the run-time elements.
+        resolve: gets the positions of the run-time elements; emits an int64 tensor with the extent that each element
+            stands for, such as the inferred one for -1.
 
         Raises:
             MegccError: if the value is not a list of a few integers.
@@ -286,7 +290,8 @@ class OnnxNode:
         raise NotImplementedError
 
     def random_key(self) -> tuple[str, int]:
-        """Returns the key for a random operator without a `seed` attribute, int64 [], and the operator's index.
+        """Returns what a random operator without a `seed` attribute draws from: the value of the key, int64 [], and the
+        operator's index, by which operators with the same key differ.
 
         Raises:
             MegccError: if the front end has none.

@@ -18,17 +18,17 @@ from .quantized.nbits import quantize_activation_blocks
 #: The dtypes that a cache may have.
 CACHE_DTYPES = ("float32", "float16", "int8")
 #: The number of int8 elements that hold the float32 scale at the end of a row.
-SCALE = 4
+SCALE_ELEMENTS = 4
 
 
 def stored_shape(shape: Sequence[Dim], dtype: str) -> tuple[Dim, ...]:
     """Returns the shape of the stored cache, [..., n] or, for int8, [..., n + 4], of rows [..., n]."""
-    return (*shape[:-1], shape[-1] + SCALE) if dtype == "int8" else tuple(shape)
+    return (*shape[:-1], shape[-1] + SCALE_ELEMENTS) if dtype == "int8" else tuple(shape)
 
 
 def numbers_shape(shape: Sequence[Dim], dtype: str) -> tuple[Dim, ...]:
     """Returns the shape of the rows, [..., n], of a stored cache; the inverse of `stored_shape`."""
-    return (*shape[:-1], shape[-1] - SCALE) if dtype == "int8" else tuple(shape)
+    return (*shape[:-1], shape[-1] - SCALE_ELEMENTS) if dtype == "int8" else tuple(shape)
 
 
 def stored_rows(rows: np.ndarray, dtype: str) -> np.ndarray:
@@ -45,7 +45,7 @@ def widened_rows(stored: np.ndarray) -> np.ndarray:
     """Converts stored rows to float32 [..., n]. A number of int8 is rounded once, after the product with the scale."""
     if stored.dtype != np.int8:
         return stored.astype(np.float32)
-    scale = np.ascontiguousarray(stored[..., -SCALE:]).view(np.float32)
+    scale = np.ascontiguousarray(stored[..., -SCALE_ELEMENTS:]).view(np.float32)
     with np.errstate(all="ignore"):
-        values: np.ndarray = stored[..., :-SCALE].astype(np.float32) * scale
+        values: np.ndarray = stored[..., :-SCALE_ELEMENTS].astype(np.float32) * scale
     return values

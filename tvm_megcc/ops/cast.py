@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..errors import MegccError
@@ -62,9 +64,10 @@ class Cast(Elementwise):
              Case((f32(4),), {"dtype": "int64"}, values={0: np.array([np.nan, 1e30, -1e30, 2.5])}),
              *(Case((f32(len(_NARROW_VALUES)),), {"dtype": dtype, **attrs}, values={0: np.array(_NARROW_VALUES)})
                for dtype in DTYPES if dtype not in ORDINARY
-               for attrs in ({}, {"saturate": False}, {"rounding": "nearest"})[:1 + ("float8" in dtype) * 2]),
-             *(Case(((values.shape, dtype),), {"dtype": carrier(dtype)}, values={0: values})
-               for dtype in DTYPES if dtype not in ORDINARY for values in (_all_bit_patterns(dtype),)),
+               for attrs in (({}, {"saturate": False}, {"rounding": "nearest"}) if "float8" in dtype else ({},))),
+             *(Case((((len(_all_bit_patterns(dtype)),), dtype),), {"dtype": carrier(dtype)},
+                    values={0: _all_bit_patterns(dtype)}) for dtype in DTYPES if dtype not in ORDINARY),
+             # 36 elements, more than a vector has, and 8, which fill one at most.
              *(Case((((len(values),), source),), {"dtype": dtype}, values={0: values})
                for source, dtype in (("float32", "float16"), ("float16", "float32"))
                for values in (_FLOAT16_VALUES, _FLOAT16_VALUES[:8])),
@@ -118,11 +121,12 @@ def import_cast(node: OnnxNode) -> tuple[str, ...]:
     rounding = node.attr("round_mode", "up")
     if rounding not in ("up", "down", "nearest"):
         raise MegccError(f"rounds {rounding}; up, down and nearest are supported")
-    attrs = {} if node.attr("saturate", 1) else {"saturate": False}
-    if dtype == "float8_e8m0fnu" and rounding != "up":
-        attrs["rounding"] = rounding
+    attrs: dict[str, Any] = {}
     if dtype in SIXTEEN_BITS and source == "float32":
-        attrs = {"rounds": True}
-    elif not attrs or not dtype.startswith("float8") or source == dtype:
-        return cast_to(node, node.inputs[0], dtype)
-    return node.emit("cast", node.inputs[:1], dtype=dtype, **attrs)
+        attrs["rounds"] = True
+    if dtype.startswith("float8") and source != dtype:
+        if not node.attr("saturate", 1):
+            attrs["saturate"] = False
+        if dtype == "float8_e8m0fnu" and rounding != "up":
+            attrs["rounding"] = rounding
+    return node.emit("cast", node.inputs[:1], dtype=dtype, **attrs) if attrs else cast_to(node, node.inputs[0], dtype)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...foreign import digest
 from ...ir.dims import Dim, ceildiv, dim_min, likely, product
 from ...ir.expr import c_float
-from ...ops.cache_rows import CACHE_DTYPES, SCALE
+from ...ops.cache_rows import CACHE_DTYPES, SCALE_ELEMENTS
 from ...ops.nn.fused_attention import extents_of
 from ..base import FLOAT32, LARGE_CALL, Kernel, Lowered, Operand, extent_symbols, present
 from ..parameters import Parameters, Scope
@@ -189,7 +189,7 @@ class AttentionColumns(Kernel):
 
         def cache_size(axes: str) -> Dim:
             axes = axes.replace("n", "m" if shares_heads else "n").replace("t", "r" if has_spare_rows else "t")
-            return size(axes[:-1]) * (size(axes[-1]) + SCALE) if params.cache == "int8" else size(axes)
+            return size(axes[:-1]) * (size(axes[-1]) + SCALE_ELEMENTS) if params.cache == "int8" else size(axes)
 
         mask = "b" * params.mask_b + "n" * params.mask_n + {"rows": "s", "repeated": "p"}.get(params.mask, "") + "t"
         inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, cache_size(params.k_axes)),

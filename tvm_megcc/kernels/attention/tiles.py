@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from ...ir.types import DTYPES
-from ...ops.cache_rows import SCALE
+from ...ops.cache_rows import SCALE_ELEMENTS
 from ..microkernel.panel_tile import PanelTile
 from ..microkernel.printer import Printer
 from ..microkernel.tile import Multiply
@@ -88,7 +88,7 @@ class AttentionTiles:
         inner = inner.replace("N", "M") if "t" in axes and self.p.shared > 1 else inner
         *outer, row = list(inner.replace("T", "R") if self.p.has_spare_rows else inner)
         has_scale = "t" in axes and self.p.cache == "int8"
-        return "(ptrdiff_t)" + " * ".join((*outer, f"({row} + {SCALE})" if has_scale else row))
+        return "(ptrdiff_t)" + " * ".join((*outer, f"({row} + {SCALE_ELEMENTS})" if has_scale else row))
 
     def load(self, at: str, n: str = "") -> str:
         """Returns C: a vector of keys or values as floats, of int8 without their scale; with n its first lanes."""

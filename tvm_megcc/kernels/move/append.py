@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import product
-from ...ops.cache_rows import SCALE
+from ...ops.cache_rows import SCALE_ELEMENTS
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
 from ..site import Site
@@ -47,7 +47,7 @@ class AppendRows(Kernel):
         stored_row = product(row)
         if converted_to == "int8":
             groups, run = row
-            stored_row = groups * (run + SCALE)  # each group of a row has its scale after it
+            stored_row = groups * (run + SCALE_ELEMENTS)  # each group of a row has its scale after it
         operands = (Operand("x", 0, outer * capacity * stored_row), Operand("rows", 1, outer * count * product(row)),
                     Operand("start", 2, 1))
         return Lowered("move/append", CacheParameters(x.c_type, converted_to), extents, operands,
@@ -70,7 +70,7 @@ class WidenCache(Kernel):
     def lower(self, site: Site) -> Lowered:
         x, y = site.x, site.y
         rows, run = extent_symbols("ROWS", "RUN")
-        stored = run + SCALE if x.dtype == "int8" else run
+        stored = run + SCALE_ELEMENTS if x.dtype == "int8" else run
         return Lowered("move/widen", CacheParameters(x.c_type, x.dtype),
                        {"ROWS": product(y.shape[:-1]), "RUN": y.shape[-1]}, (Operand("x", 0, rows * stored),),
                        (Operand("y", 0, rows * run),), rows, f"widen_{x.dtype}", self.name)

@@ -13,7 +13,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class TirParameters(Parameters):
-    """Parameters of `function.c.j2`. program: the loops, as C."""
+    """Parameters of `function.c.j2`. program: the loops as C, definitions before the kernel and the kernel's body."""
 
     program: Program
 
@@ -25,10 +25,10 @@ class TirLoops(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         program: Program = site.attrs.program
-        operands = [tuple(Operand(name, index, type_.size) for index, (name, type_) in enumerate(values))
-                    for values in (program.inputs, program.outputs)]
+        inputs, outputs = (tuple(Operand(name, index, type_.size) for index, (name, type_) in enumerate(values))
+                           for values in (program.inputs, program.outputs))
         return Lowered("tir/function", TirParameters(program), extents=program.values(site.attrs, site.inputs),
-                       inputs=operands[0], outputs=operands[1], tasks=program.tasks, operation=program.name,
+                       inputs=inputs, outputs=outputs, tasks=program.tasks, operation=program.name,
                        algorithm=f"{self.name}_{program.digest}", shared=program.shared, scratch=program.scratch)
 
     def cost(self, site: Site) -> float:

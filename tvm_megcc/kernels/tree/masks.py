@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ops.ml.trees import WORDS
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..packing import packer
 from ..site import Site
@@ -54,7 +55,7 @@ class Forest:
                     if len(leaves) - start > MAX_LEAVES:
                         return None
                 elif has_first_branch:
-                    begin, end = begins[node], len(leaves) - start
+                    begin, end = begins[node], len(leaves) - start  # the leaves of the first branch
                     masks[node] = np.uint64(2**64 - 1 - ((1 << end) - (1 << begin)))
                 elif tree[node] != -1:
                     return None
@@ -66,27 +67,36 @@ class Forest:
         return Forest(np.array(leaves, np.int32), np.array(base, np.int32), tree, masks) if is_forest else None
 
 
+def _features(nodes: np.ndarray) -> np.ndarray:
+    """Returns the feature that each node tests (the words of a node: ops/ml/trees.py)."""
+    return nodes[:, 2] >> 1
+
+
+def _thresholds(nodes: np.ndarray) -> np.ndarray:
+    """Returns the threshold of each node."""
+    dtype = np.float32 if nodes.shape[1] == WORDS["float32"] else np.float64
+    return np.ascontiguousarray(nodes[:, 3:]).view(dtype).reshape(-1)
+
+
 def _sorted_order(nodes: np.ndarray) -> np.ndarray:
     """Returns the indices of inner nodes, sorted by feature, then by threshold."""
-    dtype = np.float32 if nodes.shape[1] == 4 else np.float64
-    thresholds = np.ascontiguousarray(nodes[:, 3:]).view(dtype).reshape(-1)
-    return np.lexsort((thresholds, nodes[:, 2] >> 1))
+    return np.lexsort((_thresholds(nodes), _features(nodes)))
 
 
 @packer("tree_begins")
 def begins(nodes: np.ndarray, features: int) -> np.ndarray:
     """Returns int32 [features + 1]: the index of each feature's first node in the sorted nodes, and their number."""
-    return np.searchsorted(np.sort(nodes[:, 2] >> 1), np.arange(features + 1)).astype(np.int32)
+    return np.searchsorted(np.sort(_features(nodes)), np.arange(features + 1)).astype(np.int32)
 
 
 @packer("tree_thresholds")
 def thresholds(nodes: np.ndarray) -> np.ndarray:
     """Returns the thresholds of the sorted nodes."""
-    return np.ascontiguousarray(nodes[_sorted_order(nodes), 3:]).view(np.float32 if nodes.shape[1] == 4 else np.float64)
+    return _thresholds(nodes)[_sorted_order(nodes)]
 
 
-@packer("tree_numbers")
-def numbers(nodes: np.ndarray, roots: np.ndarray, first: np.ndarray) -> np.ndarray:
+@packer("tree_words")
+def tree_words(nodes: np.ndarray, roots: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Returns, for each of the sorted nodes, twice its tree, plus 1 if NaN takes the second branch."""
     forest = Forest.of(nodes, roots, len(first) - 1)
     return (2 * forest.tree + (nodes[:, 2] & 1))[_sorted_order(nodes)].astype(np.int32)
@@ -148,7 +158,7 @@ class TreeMasks(Kernel):
             return "there are no vectors"
         if not isinstance(site.x.shape[1], int):
             return "how many features there are is not known"
-        if not {1, 2, 3} <= set(site.values):
+        if not {1, 2, 3} <= set(site.values):  # nodes, roots and first
             return "the trees are not known"
         if self._forest(site) is None:
             return f"a tree has more than {MAX_LEAVES} leaves, or shares nodes with another"
@@ -167,7 +177,7 @@ class TreeMasks(Kernel):
             and bool((np.diff(site.values[3]) == 1).all())
         operands = [Operand("x", 0, N * F), Operand("begins", 1, F + 1, ("tree_begins", x.shape[1])),
                     Operand("thresholds", 1, inner, ("tree_thresholds",), dtype=x.dtype),
-                    Operand("numbers", 1, inner, ("tree_numbers",), also=(2, 3)),
+                    Operand("tree_words", 1, inner, ("tree_words",), also=(2, 3)),
                     Operand("masks", 1, inner, ("tree_masks", bits), dtype=f"uint{bits}", also=(2, 3)),
                     Operand("bases", 2, R + 1, ("tree_bases",), also=(1, 3))]
         operands += [Operand("weights", 5, L, ("tree_weights",), also=(1, 2, 3))] if single else [
@@ -181,5 +191,6 @@ class TreeMasks(Kernel):
 
     def cost(self, site: Site) -> float:
         rows, nodes = site.likely.x.shape[0], site.inputs[1].shape[0]
-        # Cycles of a node for one row: 0.15 if rows are evaluated together, else 0.4. Most nodes are never tested.
+        # Cycles of a node for one row, an estimate: 0.15 if rows are evaluated together, else 0.4. They are less than 1
+        # because most nodes are never tested.
         return nodes * (0.15 * (rows - rows % ROWS_TOGETHER) + 0.4 * (rows % ROWS_TOGETHER))

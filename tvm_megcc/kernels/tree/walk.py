@@ -82,11 +82,11 @@ class TreeWalk(Kernel):
         operands = (Operand("x", 0, N * F), Operand("nodes", 1, (inner + L) * words, ("leaf_rows",), also=(3,)),
                     Operand("roots", 2, R), Operand("first", 3, L + 1), Operand("targets", 4, W),
                     Operand("weights", 5, W))
-        walks = 8 if site.isa.registers >= 16 else 4
+        walks = 8 if site.isa.registers >= 16 else 4  # 8 hide the latency of loads; few registers hold 4
         parameters = WalkParameters(*aggregate_values(site), words, walks)
         return Lowered("tree/walk", parameters, extents, operands, (Operand("y", 0, N * T),), N,
                        f"trees_{site.attrs.fold}", f"walk{walks}")
 
     def cost(self, site: Site) -> float:
-        # 20: a walk from the root of a tree to a leaf, for one row.
+        # 20 cycles, an estimate, for a walk from the root of a tree to a leaf.
         return 20.0 * site.likely.x.shape[0] * site.inputs[2].shape[0]

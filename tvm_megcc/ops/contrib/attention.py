@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Imports attention and rotary embeddings of the domain com.microsoft as simpler operators (ops/nn/attention.py).
 
-Source: ONNX Runtime's ContribOperators.md. Shapes there and here: B batch, S queries, T keys, N heads, H the extent of
-a head.
+Source: ONNX Runtime's ContribOperators.md. Shapes: B batch, S queries, T keys, N heads, M heads of keys and values if
+several heads of queries share them, H the extent of a head.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def _scale(node: OnnxNode, width: Dim) -> float:
     return float(node.attr("scale", 0.0)) or 1 / math.sqrt(width)
 
 
-def _mask_of_runtime(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total: Dim) -> str:
+def _onnx_runtime_mask(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total: Dim) -> str:
     """Emits ONNX Runtime's mask as numbers to add to scores, [B or 1, 1, S or 1, T]; "" if there is none or it allows
     all keys. length: the number of queries. past, total: the numbers of keys before them, and of all."""
     allowed = bool_mask(node, mask, batch, length, past, total) if mask else ""
     return additive_mask(node, allowed, float(node.attr("mask_filter_value", -10000.0)), "float32") if allowed else ""
 
 
-def _self_attention(node: OnnxNode, projected: str, mask: int, past: int, bias: str = "") -> tuple[str, ...]:
+def _self_attention(node: OnnxNode, projected: str, *, mask: int, past: int, bias: str = "") -> tuple[str, ...]:
     """Emits self-attention of queries, keys and values that are concatenated to [B, S, 3 * hidden].
 
     Args:
@@ -74,7 +74,7 @@ def _self_attention(node: OnnxNode, projected: str, mask: int, past: int, bias: 
                           for part in split_axis(node, node.inputs[past], 0, (1, 1)))
         k, v = concat_past(node, k_past, k), concat_past(node, v_past, v)
     total = past_length + length
-    masks = [bias, _mask_of_runtime(node, given(node, mask), batch, length, past_length, total)]
+    masks = [bias, _onnx_runtime_mask(node, given(node, mask), batch, length, past_length, total)]
     if node.attr("unidirectional", 0):
         masks.append(causal_mask(node, length, total, "float32"))
     y = attend(node, q, k, v, _scale(node, node.type_of(q).shape[3]), masks)
@@ -95,7 +95,7 @@ def attention(node: OnnxNode) -> tuple[str, ...]:
     (projected,) = node.emit("matmul", node.inputs[:2], trans_a=0, trans_b=0)
     if node.has(2):
         (projected,) = emit_broadcast(node, "add", (projected, node.inputs[2]))
-    return _self_attention(node, projected, 3, 4, given(node, 5))
+    return _self_attention(node, projected, mask=3, past=4, bias=given(node, 5))
 
 
 @contrib("QAttention")
@@ -107,7 +107,7 @@ def quantised_attention(node: OnnxNode) -> tuple[str, ...]:
         (scale,) = node.emit("reshape", (scale,), shape=())
     projected = integer_product(node, *node.inputs[:2], scale, node.inputs[4], given(node, 6), given(node, 7),
                                 node.inputs[2])
-    return _self_attention(node, projected, 5, 8)
+    return _self_attention(node, projected, mask=5, past=8)
 
 
 def _split_packed(node: OnnxNode, index: int) -> list[str]:
@@ -149,7 +149,7 @@ def multi_head_attention(node: OnnxNode) -> tuple[str, ...]:
     past_length = node.type(6).shape[2] if node.has(6) else 0
     k, v = concat_past(node, given(node, 6), k), concat_past(node, given(node, 7), v)
     (batch, _, length, width), total = node.type_of(q).shape, node.type_of(k).shape[2]
-    masks = [given(node, 5), _mask_of_runtime(node, given(node, 4), batch, length, past_length, total)]
+    masks = [given(node, 5), _onnx_runtime_mask(node, given(node, 4), batch, length, past_length, total)]
     if node.attr("unidirectional", 0):
         masks.append(causal_mask(node, length, total, "float32"))
     if node.num_outputs > 3:
@@ -172,7 +172,7 @@ def rotary_embedding(node: OnnxNode) -> tuple[str, ...]:
         (first,) = node.emit("reshape", cast_to(node, positions, "int32"), shape=(1, 1))
         (positions,) = emit_broadcast(node, "add", (arange_int32(node, length, 1, length), first))
     y = apply_rotary(node, x, *(gather_angles(node, node.inputs[index], positions) for index in (2, 3)),
-                bool(node.attr("interleaved", 0)))
+                     bool(node.attr("interleaved", 0)))
     return (merge_heads(node, y) if heads_are_joined else y,)
 
 
@@ -244,10 +244,11 @@ def _append_to_past(node: OnnxNode, past: str, new: str, before: str) -> str:
     if not past or node.type_of(past).shape[2] == 0:
         return new
     (batch, count, length, width), capacity = node.type_of(new).shape, node.type_of(past).shape[2]
-    if node.is_known(6):
+    if node.is_known(6):  # the length of the longest sequence, with its new keys
         total = dim_max(capacity, node.dims(6)[0])
     else:
-        total = (node.declared_shape(1) or (0, 0, capacity + length))[2]
+        declared = node.declared_shape(1)
+        total = capacity + length if declared is None else declared[2]
     if total == capacity:
         (row_index,) = emit_broadcast(node, "add", (before, arange_int32(node, length, 1, length)))
         (row_index,) = node.emit("reshape", (row_index,), shape=(batch, 1, length, 1))
@@ -263,6 +264,7 @@ def _append_to_past(node: OnnxNode, past: str, new: str, before: str) -> str:
     (row_index,) = emit_broadcast(node, "where", (is_new, new_row_index, row_index))
     (row_index,) = emit_broadcast(node, "min", (row_index, _extent_int32(node, capacity + length - 1)))
     (row_index,) = node.emit("reshape", (row_index,), shape=(batch, 1, total))
+    # A gather from all heads flattened, in which each head has capacity + length rows.
     (rows,) = emit_broadcast(node, "mul", (arange_int32(node, batch * count, batch, count, 1),
                                            _extent_int32(node, capacity + length)))
     (rows,) = emit_broadcast(node, "add", (rows, row_index))

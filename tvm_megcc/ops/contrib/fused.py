@@ -14,9 +14,11 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ..base import Decomposition, OnnxNode, decomposes
 from ..elementwise import emit_broadcast
-from ..emit_onnx import given, number, onnx_operator
+from ..emit_onnx import OPSET, given, number, onnx_operator
 
 DOMAIN = "com.microsoft"
+#: The version of ONNX's operator set whose Trilu, GatherND, Pad and GridSample have the operands of com.microsoft's.
+_SAME_OPSET = 16
 
 
 def contrib(*names: str) -> Callable[[Decomposition], Decomposition]:
@@ -27,7 +29,7 @@ def contrib(*names: str) -> Callable[[Decomposition], Decomposition]:
 def _import_onnx_equivalent(node: OnnxNode) -> tuple[str, ...]:
     """Imports ONNX's operator of the same name, operands and attributes."""
     attributes = {name: node.attr(name) for name in ("mode", "upper") if node.attr(name) is not None}
-    return (onnx_operator(node, node.op_type, *node.inputs, opset=16, **attributes),)
+    return (onnx_operator(node, node.op_type, *node.inputs, opset=_SAME_OPSET, **attributes),)
 
 
 contrib("Trilu", "GatherND", "Pad")(_import_onnx_equivalent)
@@ -35,12 +37,12 @@ contrib("Trilu", "GatherND", "Pad")(_import_onnx_equivalent)
 
 @contrib("GridSample")
 def grid_sample(node: OnnxNode) -> tuple[str, ...]:
-    """Imports GridSample as ONNX's of operator set 16. Cubic interpolation with padding by the border is refused, since
+    """Imports GridSample as ONNX's. Cubic interpolation with padding by the border is refused, since
     the two differ there."""
     mode, padding = node.attr("mode", "bilinear"), node.attr("padding_mode", "zeros")
     if (mode, padding) == ("bicubic", "border"):
         raise MegccError("mode bicubic with padding_mode border is not supported; use ONNX's GridSample")
-    return (onnx_operator(node, "GridSample", *node.inputs, opset=16, mode=mode, padding_mode=padding,
+    return (onnx_operator(node, "GridSample", *node.inputs, opset=_SAME_OPSET, mode=mode, padding_mode=padding,
                           align_corners=node.attr("align_corners", 0)),)
 
 
@@ -86,9 +88,10 @@ def quick_gelu(node: OnnxNode) -> tuple[str, ...]:
 
 
 #: Attributes of ONNX's activations, in the order of `activation_params`.
-_ACTIVATION_PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max"), "Relu": (),
-               "Tanh": (), "Sigmoid": (), "Elu": ("alpha",), "ThresholdedRelu": ("alpha",), "Selu": ("alpha", "gamma"),
-               "HardSwish": (), "Softplus": (), "Softsign": ()}
+_ACTIVATION_PARAMETERS = {
+    "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max"), "Relu": (), "Tanh": (),
+    "Sigmoid": (), "Elu": ("alpha",), "ThresholdedRelu": ("alpha",), "Selu": ("alpha", "gamma"), "HardSwish": (),
+    "Softplus": (), "Softsign": ()}
 
 
 def emit_activation(node: OnnxNode, value: str, kind: str, parameters: Sequence[float] = ()) -> str:
@@ -101,7 +104,8 @@ def emit_activation(node: OnnxNode, value: str, kind: str, parameters: Sequence[
     if kind not in _ACTIVATION_PARAMETERS:
         raise MegccError(f"activation {kind} is not supported")
     attributes = dict(zip(_ACTIVATION_PARAMETERS[kind], parameters, strict=False))
-    return onnx_operator(node, kind, value, opset=10 if kind == "Clip" else 22, **attributes)
+    opset = 10 if kind == "Clip" else OPSET  # the last one in which the bounds of Clip are attributes
+    return onnx_operator(node, kind, value, opset=opset, **attributes)
 
 
 def _transpose_operand(node: OnnxNode, index: int, last: bool, batch: bool) -> str:
@@ -144,6 +148,7 @@ def fused_gemm(node: OnnxNode) -> tuple[str, ...]:
     y = onnx_operator(node, "Gemm", *node.inputs, **attributes)
     kind = node.attr("activation", "")
     values = {name: node.attr(f"activation_{name}") for name in ("alpha", "beta", "gamma")}
+    # The parameters of FusedGemm are alpha, beta and gamma, so it has no bounds for a Clip.
     if kind not in ("", *_ACTIVATION_PARAMETERS) or kind == "Clip":
         raise MegccError(f"activation {kind} is not supported")
     if kind:
@@ -186,17 +191,17 @@ def fused_conv(node: OnnxNode) -> tuple[str, ...]:
     """Imports FusedConv, NhwcConv and NhwcFusedConv, convolutions with an activation. Operands: X, W, B, and Z, which
     is added before the activation. NhwcConv and NhwcFusedConv have X, Z and the result channels-last, and NhwcConv also
     W."""
-    last = node.op_type != "FusedConv"
+    is_channels_last = node.op_type != "FusedConv"
     x, w = node.inputs[:2]
     if node.op_type == "NhwcConv" and _weights_are_channels_last(node):
         w = channels_first(node, w)
-    x = channels_first(node, x) if last else x
+    x = channels_first(node, x) if is_channels_last else x
     y = onnx_operator(node, "Conv", x, w, given(node, 2), **window_attributes(node))
     if node.has(3):
-        z = channels_first(node, node.inputs[3]) if last else node.inputs[3]
+        z = channels_first(node, node.inputs[3]) if is_channels_last else node.inputs[3]
         (y,) = emit_broadcast(node, "add", (y, z))
     y = emit_activation(node, y, node.attr("activation", ""), node.attr("activation_params", ()))
-    return (channels_last(node, y) if last else y,)
+    return (channels_last(node, y) if is_channels_last else y,)
 
 
 @contrib("NhwcMaxPool")
@@ -209,10 +214,10 @@ def max_pool(node: OnnxNode) -> tuple[str, ...]:
 @contrib("QLinearConv")
 def qlinear_conv(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearConv, which is ONNX's except that with attribute channels_last X and Y are channels-last."""
-    last = node.attr("channels_last", 0)
-    x = channels_first(node, node.inputs[0]) if last else node.inputs[0]
+    is_channels_last = node.attr("channels_last", 0)
+    x = channels_first(node, node.inputs[0]) if is_channels_last else node.inputs[0]
     y = onnx_operator(node, "QLinearConv", x, *node.inputs[1:], **window_attributes(node))
-    return (channels_last(node, y) if last else y,)
+    return (channels_last(node, y) if is_channels_last else y,)
 
 
 @contrib("ConvTransposeWithDynamicPads")
@@ -225,12 +230,13 @@ def conv_transpose(node: OnnxNode) -> tuple[str, ...]:
             attributes["pads"] = [int(pad) for pad in node.const(2, "Pads").reshape(-1)]
         return (onnx_operator(node, "ConvTranspose", *operands, **attributes),)
     axes = node.type(0).rank - 2
+    # Pads holds the begins of all axes, then their ends.
     y = onnx_operator(node, "ConvTranspose", *operands, **attributes | {"pads": [0] * 2 * axes})
     zero, middle, end = (node.constant(np.array([bound])) for bound in (0, axes, 2 * axes))
-    first = onnx_operator(node, "Slice", node.inputs[2], zero, middle)
+    begin_pads = onnx_operator(node, "Slice", node.inputs[2], zero, middle)
     end_pads = onnx_operator(node, "Slice", node.inputs[2], middle, end)
-    last = onnx_operator(node, "Sub", onnx_operator(node, "Shape", y, start=2), end_pads)
-    return (onnx_operator(node, "Slice", y, first, last, node.constant(np.arange(2, 2 + axes))),)
+    stops = onnx_operator(node, "Sub", onnx_operator(node, "Shape", y, start=2), end_pads)
+    return (onnx_operator(node, "Slice", y, begin_pads, stops, node.constant(np.arange(2, 2 + axes))),)
 
 
 @contrib("Rfft", "Irfft")

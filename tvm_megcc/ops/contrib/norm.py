@@ -92,7 +92,7 @@ def embed_layer_norm(node: OnnxNode) -> tuple[str, ...]:
     if node.num_outputs < 2:
         return (value,)
     if node.has(7):
-        (count,) = reduce(node, "reduce_sum", *cast_to(node, node.inputs[7], "int32"), (1,), False)
+        (count,) = reduce(node, "reduce_sum", *cast_to(node, node.inputs[7], "int32"), (1,), keepdims=False)
     else:
         (count,) = node.emit("expand", (node.constant(np.zeros(1, np.int32)),), shape=(batch,))
     return value, count, total
@@ -103,28 +103,27 @@ def fused_group_norm(node: OnnxNode) -> tuple[str, ...]:
     """Imports GroupNorm and SkipGroupNorm, a group normalisation with an optional SiLU. Operands: X [N, …, C] or, with
     attribute channels_last 0, [N, C, …]; gamma; beta; and what is added to X first: skip, of X's shape or [N, C], and
     bias [C]. Results: the normalised value, the sum."""
-    last = bool(node.attr("channels_last", 1))
+    is_channels_last = bool(node.attr("channels_last", 1))
     rank = node.type(0).rank
-    order = (0, rank - 1, *range(1, rank - 1))
-    back = tuple(order.index(axis) for axis in range(rank))
+    channels_first, channels_last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)  # transposes to these
     value = node.inputs[0]
     if node.has(3):
         skip = node.inputs[3]
         if node.type(3).rank == 2:
             ones = (1,) * (rank - 2)
             n, c = node.type(3).shape
-            (skip,) = node.emit("reshape", (skip,), shape=(n, *ones, c) if last else (n, c, *ones))
+            (skip,) = node.emit("reshape", (skip,), shape=(n, *ones, c) if is_channels_last else (n, c, *ones))
         bias = given(node, 4)
-        if bias and not last:
+        if bias and not is_channels_last:
             (bias,) = node.emit("reshape", (bias,), shape=(-1, *(1,) * (rank - 2)))
         value = _add_all(node, value, skip, bias)
     total = value
-    if last:
-        (value,) = node.emit("transpose", (value,), perm=order)
+    if is_channels_last:
+        (value,) = node.emit("transpose", (value,), perm=channels_first)
     value = onnx_operator(node, "GroupNormalization", value, *node.inputs[1:3], num_groups=node.attr("groups"),
                           epsilon=node.attr("epsilon", 1e-5))
     if node.attr("activation", 0):
         (value,) = node.emit("silu", (value,))
-    if last:
-        (value,) = node.emit("transpose", (value,), perm=back)
+    if is_channels_last:
+        (value,) = node.emit("transpose", (value,), perm=channels_last)
     return value, total

@@ -18,16 +18,17 @@ from ..elementwise import emit_broadcast
 from ..rules import axis_of
 
 DOMAIN = "com.microsoft"
-#: The operator set of the emitted ONNX operators, unless an attribute states it.
+#: The operator set of the emitted ONNX operators, unless an attribute states it. Softmax is over one axis since 13.
 _OPSET = 13
 
 
 def _dequantize(node: OnnxNode, index: int, axis: int = 0) -> str:
-    """Dequantises operand `index` by the scale and zero point that follow it."""
+    """Dequantises operand `index` by the scale and zero point that follow it. They are for the whole operand, or for each
+    element of `axis`."""
     return node.emit("dequantize_linear", node.inputs[index:index + 3], axis=axis, block=0, dtype="float32")[0]
 
 
-def _quantize(node: OnnxNode, value: str, scale: int, like: int = 0) -> tuple[str, ...]:
+def _quantize(node: OnnxNode, value: str, *, scale: int, like: int = 0) -> tuple[str, ...]:
     """Quantises a value by operand `scale` and the zero point that follows it. The result has the zero point's dtype
     or, if it is absent, that of operand `like`."""
     dtype = node.type(scale + 1 if node.has(scale + 1) else like).dtype
@@ -35,7 +36,8 @@ def _quantize(node: OnnxNode, value: str, scale: int, like: int = 0) -> tuple[st
 
 
 def _emit_onnx(node: OnnxNode, kind: str, inputs: Sequence[str], opset: int = _OPSET) -> str:
-    """Emits ONNX's operator of this name on other operands, with the node's attributes."""
+    """Emits ONNX's operator of this name on other operands. Unlike `emit_onnx.onnx_operator`, it has the node's
+    attributes."""
     onnx_node = copy(node)
     onnx_node.inputs, onnx_node.op_type, onnx_node.opset, onnx_node.num_outputs = tuple(inputs), kind, opset, 1
     declared = (declaration.from_onnx for declaration in OPERATORS.values() if kind in declaration.onnx)
@@ -46,7 +48,8 @@ def _binary_importer(kind: str):
     """Returns an importer of a binary operator. Operands: A, its scale and zero point, B, its scale and zero point, the
     result's scale and zero point."""
     def emit(node: OnnxNode) -> tuple[str, ...]:
-        return _quantize(node, emit_broadcast(node, kind, (_dequantize(node, 0), _dequantize(node, 3)))[0], 6)
+        (value,) = emit_broadcast(node, kind, (_dequantize(node, 0), _dequantize(node, 3)))
+        return _quantize(node, value, scale=6)
     return emit
 
 
@@ -58,7 +61,8 @@ for _name in ("Add", "Mul"):
 def unary(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearSigmoid, QLinearLeakyRelu and QLinearReduceMean. Operands: X, its scale and zero point, Y's scale
     and zero point. Attributes are those of ONNX's operator."""
-    return _quantize(node, _emit_onnx(node, node.op_type.removeprefix("QLinear"), (_dequantize(node, 0),)), 3)
+    value = _emit_onnx(node, node.op_type.removeprefix("QLinear"), (_dequantize(node, 0),))
+    return _quantize(node, value, scale=3)
 
 
 @decomposes(f"{DOMAIN}::QLinearAveragePool", f"{DOMAIN}::QLinearGlobalAveragePool")
@@ -66,20 +70,21 @@ def pool(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearAveragePool and QLinearGlobalAveragePool. Operands: X, its scale and zero point, Y's scale and
     zero point. With attribute `channels_last` X and Y are channels-last."""
     value, rank = _dequantize(node, 0), node.type(0).rank
-    last = bool(node.attr("channels_last", 0)) and rank > 2
-    if last:
+    is_channels_last = bool(node.attr("channels_last", 0)) and rank > 2
+    if is_channels_last:
         (value,) = node.emit("transpose", (value,), perm=(0, rank - 1, *range(1, rank - 1)))
     value = _emit_onnx(node, node.op_type.removeprefix("QLinear"), (value,))
-    if last:
+    if is_channels_last:
         (value,) = node.emit("transpose", (value,), perm=(0, *range(2, rank), 1))
-    return _quantize(node, value, 3)
+    return _quantize(node, value, scale=3)
 
 
 @decomposes(f"{DOMAIN}::QLinearSoftmax")
 def softmax(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearSoftmax. Operands: X, its scale and zero point, Y's scale and zero point. Attribute `opset`: the
     version of ONNX's Softmax."""
-    return _quantize(node, _emit_onnx(node, "Softmax", (_dequantize(node, 0),), node.attr("opset", _OPSET)), 3)
+    value = _emit_onnx(node, "Softmax", (_dequantize(node, 0),), node.attr("opset", _OPSET))
+    return _quantize(node, value, scale=3)
 
 
 @decomposes(f"{DOMAIN}::QLinearConcat")
@@ -88,7 +93,7 @@ def concat(node: OnnxNode) -> tuple[str, ...]:
     values = [_dequantize(node, index) for index in range(2, len(node.inputs), 3)]
     axis = axis_of(node.attr("axis"), node.type(2).rank)
     value = node.emit("concat", values, axis=axis)[0] if len(values) > 1 else values[0]
-    return _quantize(node, value, 0, 2)
+    return _quantize(node, value, scale=0, like=2)
 
 
 @decomposes(f"{DOMAIN}::QLinearWhere")
@@ -96,7 +101,7 @@ def where(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearWhere. Operands: condition, X, its scale and zero point, Y, its scale and zero point, the result's
     scale and zero point."""
     value = _emit_onnx(node, "Where", (node.inputs[0], _dequantize(node, 1), _dequantize(node, 4)))
-    return _quantize(node, value, 7, 1)
+    return _quantize(node, value, scale=7, like=1)
 
 
 @decomposes(f"{DOMAIN}::QGemm")
@@ -107,7 +112,7 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
     (a_scale,) = node.emit("mul", (node.inputs[1], alpha))
     (a,) = node.emit("dequantize_linear", (node.inputs[0], a_scale, *node.inputs[2:3]), axis=0, block=0,
                      dtype="float32")
-    operands = [a, _dequantize(node, 3, 0 if trans else 1)]
+    operands = [a, _dequantize(node, 3, axis=0 if trans else 1)]
     addend = ""
     if node.has(6):
         (scale,) = emit_broadcast(node, "mul", (a_scale, node.inputs[4]))
@@ -124,4 +129,4 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
     (y,) = node.emit("matmul", operands, trans_a=node.attr("transA", 0), trans_b=trans)
     if addend:
         (y,) = emit_broadcast(node, "add", (y, addend))
-    return _quantize(node, y, 7) if node.has(7) else (y,)
+    return _quantize(node, y, scale=7) if node.has(7) else (y,)

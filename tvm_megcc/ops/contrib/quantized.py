@@ -106,10 +106,11 @@ def gather_block_quantized(node: OnnxNode) -> tuple[str, ...]:
         # The numbers stay packed: passes/quantization/int4.py.
         real = onnx_operator(node, "DequantizeLinear", *map(node.constant, arrays), axis=1, block_size=block)
         return (onnx_operator(node, "Gather", real, indices, axis=0),)
-    if extent % block == 0 and axis != quantize_axis:
+    if extent % block == 0 and axis != quantize_axis:  # the gathered slices consist of whole blocks
         slices = [onnx_operator(node, "Gather", node.constant(array), indices, axis=axis) for array in arrays]
         shift = node.type(1).rank - 1 if quantize_axis > axis else 0
         return (onnx_operator(node, "DequantizeLinear", *slices, axis=quantize_axis + shift, block_size=block),)
+    # The gather cuts blocks, or the last block is not full: the data are dequantised when the model is compiled.
     numbers, scales, zeros = arrays
     scales, zeros = (np.repeat(array, block, quantize_axis).take(np.arange(extent), quantize_axis)
                      for array in (scales, zeros))

@@ -5,6 +5,7 @@ lists them (codegen/facts.py)."""
 from __future__ import annotations
 
 from ..ir.graph import Graph, Op
+from ..ir.narrow import is_float
 from .nn.fused_attention import Attention
 
 #: Operators that may be between a mask and the scores that it is added to or selects.
@@ -20,12 +21,12 @@ def input_masks(graph: Graph) -> frozenset[str]:
     """Returns the inputs of integers or bool, of rank 2 or more, that reach the scores of a softmax."""
     reached = {name for op in graph.ops for name in _score_operands(op)}
     for op in reversed(graph.ops):
-        compared = op.kind in _COMPARISONS and any(name in graph.constants and graph.types[name].size == 1
-                                                 for name in op.inputs)
-        if (op.kind in _MASK_PRESERVING or compared) and reached.intersection(op.outputs):
+        is_comparison = op.kind in _COMPARISONS and any(name in graph.constants and graph.types[name].size == 1
+                                                        for name in op.inputs)
+        if (op.kind in _MASK_PRESERVING or is_comparison) and reached.intersection(op.outputs):
             reached.update(op.inputs)
     return frozenset(name for name in graph.inputs if name in reached and graph.types[name].rank >= 2
-                     and graph.types[name].dtype[0] in "iub")
+                     and not is_float(graph.types[name].dtype))
 
 
 def _score_operands(op: Op) -> tuple[str, ...]:

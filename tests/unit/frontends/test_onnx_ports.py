@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from tests.onnx_models import model, node
 from tvm_megcc.errors import ModelError
 from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.ops.masks import input_masks
 from tvm_megcc.runtime import reference
 
 
@@ -98,3 +99,13 @@ def test_the_same_model_gives_the_same_graph():
                   ["y"], {"w": np.ones(3, np.float32)})
     from tvm_megcc.ir.text import graph_text
     assert graph_text(import_onnx(proto)) == graph_text(import_onnx(proto.SerializeToString()))
+
+
+@pytest.mark.parametrize(("dtype", "is_mask"), [("INT64", True), ("BOOL", True), ("FLOAT16", False), ("BFLOAT16", False)])
+def test_masks_are_integers_or_bool(dtype: str, is_mask: bool):
+    """An input of floats that is added to scores holds scores of its own."""
+    proto = model([node("Cast", "m", "bias", to=TensorProto.FLOAT), node("Add", "x bias", "scores"),
+                   node("Softmax", "scores", "y")], {"x": [2, 3], "m": [2, 3]}, ["y"])
+    proto.graph.input[1].type.tensor_type.elem_type = getattr(TensorProto, dtype)
+    graph = import_onnx(proto)
+    assert input_masks(graph) == ({"m"} if is_mask else set())

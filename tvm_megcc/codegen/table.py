@@ -22,7 +22,7 @@ from ..ir.extent_bounds import limits
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket, hull
 from ..ir.types import DTYPES, TensorType
-from ..ops.demands import conditions
+from ..ops.graph_conditions import conditions
 from ..target import Target
 from .c_source.bind import KernelSpec
 from .c_source.render import render_kernel

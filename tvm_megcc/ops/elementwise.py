@@ -99,8 +99,10 @@ def _lane_case(expr: Expr, dtype: str, operands: tuple, values: Mapping[int, lis
                 values={i: np.resize(np.array(v), operands[i][0]) for i, v in values.items()})
 
 
-_FIXED = call("rescale_fixed", X, Y, arg(2))
-_DOWN = call("rescale_down", X, Y, arg(2))
+#: Fixed-point products of x with a significand (operand 1) and a power of two (operand 2): `_rescale_fixed` of
+#: ir/expr.py; `_RESCALED_DOWN` is for negative shifts only.
+_RESCALED = call("rescale_fixed", X, Y, arg(2))
+_RESCALED_DOWN = call("rescale_down", X, Y, arg(2))
 #: Numbers at and next to ties of right shifts.
 _NEAR_TIES = [sign * (2**power + more) for power in (0, 1, 2, 3, 5, 7, 8, 15, 16, 23, 29, 30) for more in (-1, 0, 1)
                 for sign in (-1, 1)]
@@ -138,7 +140,7 @@ class Fused(Elementwise):
                for expr in (maximum(X, Y), minimum(X, Y), minimum(1.5, maximum(-1, Y)) - X, clip(X, -Y, Y * Y))),
              Case((((4, 9), "int32"), ((9,), "int32")), {"expr": X * Y + 3}),
              _lane_case(X, "int32", (((3, 5, 7), "uint8"),), {0: [0, 1, 255, 128]}),
-             _lane_case(call("rescale_fixed", X, Y, arg(2)) + 7, "int8",
+             _lane_case(_RESCALED + 7, "int8",
                         (((2, 5, 3, 7), "int32"), ((1, 5, 1, 1), "int32"), ((1, 5, 1, 1), "int32")),
                         {0: [-2**31, 2**31 - 1, 0, 12345, -54321], 1: [2**30, 2**31 - 1, 0, 1518500250, 1073741825],
                          2: [-31, 0, -7, 3, -1]}),
@@ -153,10 +155,11 @@ class Fused(Elementwise):
                for rescale in ("rescale_fixed", "rescale_once")),
              *(_lane_case(expr, dtype, (((72, 1), "int32"), ((60,), "int32"), ((60,), "int32")),
                           {0: _NEAR_TIES, 1: _FACTORS[0], 2: _FACTORS[1]})
-               for dtype, expr in (("int32", _FIXED), ("int8", _FIXED - 128), ("uint8", maximum(_FIXED - 3, -3) + 3))),
+               for dtype, expr in (
+                   ("int32", _RESCALED), ("int8", _RESCALED - 128), ("uint8", maximum(_RESCALED - 3, -3) + 3))),
              *(_lane_case(expr, dtype, (((72, 1), "int32"), ((40,), "int32"), ((40,), "int32")),
                           {0: _NEAR_TIES, 1: _FACTORS[0][:40], 2: _FACTORS[1][:40]})
-               for dtype, expr in (("int32", _DOWN), ("int8", _DOWN - 128))),
+               for dtype, expr in (("int32", _RESCALED_DOWN), ("int8", _RESCALED_DOWN - 128))),
              _lane_case(call("nearest", call("real", X) * Y), "uint8", (((3, 37), "int8"), f32()), {1: [0.5]}),
              _lane_case(call("nearest_away", X), "int32", (f32(19),),
                         {0: [0.0, -0.0, 0.5, -0.5, 0.49999997, -0.49999997, 1.5, -1.5, 2.5, -2.5, 2.4999998, 127.5,
@@ -259,13 +262,15 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Returns powers of integers, which wrap. Powers with a negative exponent are truncated towards zero; those of 0
     are 0."""
     with np.errstate(over="ignore"):
-        inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0))
-        return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0))).astype(a.dtype)
+        sign = 1 - 2 * (b % 2)  # (-1)^b
+        truncated_inverse = np.where(a == 1, 1, np.where(a == -1, sign, 0))
+        return np.where(b < 0, truncated_inverse, np.power(a, np.maximum(b, 0))).astype(a.dtype)
 
 
 INTEGERS = ("int32", "int64", "uint8", "int8")
 
-#: Operators with an expression, which fuse into epilogues and with each other.
+#: Operators with an expression, which fuse into epilogues and with each other. Columns: kind, ONNX names, formula, number
+#: of operands.
 ARITHMETIC = (
     Row("add", ("Add",), X + Y, 2, case_dtypes=("float32", *INTEGERS), commutative=True),
     Row("sub", ("Sub",), X - Y, 2, case_dtypes=("float32", *INTEGERS), relax="relax.subtract", relay="subtract"),
@@ -294,7 +299,8 @@ ARITHMETIC = (
                                                      "asinh", "acosh", "atanh")),
 )
 
-#: Operators without an expression: comparisons, logic, bit operations, and functions that branch on a value.
+#: Operators without an expression: comparisons, logic, bit operations, and functions that branch on a value. Columns:
+#: kind, ONNX names, no formula, number of operands, function of numpy, dtype of the result.
 SCALAR_ONLY = (
     Row("equal", ("Equal",), None, 2, np.equal, "bool", case_dtypes=("float32", "int64", "bool"), commutative=True),
     Row("less", ("Less",), None, 2, np.less, "bool", case_dtypes=("float32", "int32")),
@@ -432,8 +438,8 @@ def triangle(node: OnnxNode) -> tuple[str, ...]:
         raise ShapeError(f"needs a matrix, not {x}")
     rows, columns = x.shape[-2:]
     k = node.emit("reshape", node.inputs[1:2], shape=())[0] if node.has(1) else node.constant(np.array(0))
-    (diagonal,) = node.emit("add", (arange_along(node, rows, 0, 2), k))
+    (diagonal,) = node.emit("add", (arange_along(node, rows, axis=0, rank=2), k))
     kind = "greater_equal" if node.attr("upper", 1) else "less_equal"
-    (mask,) = node.emit(kind, (arange_along(node, columns, 1, 2), diagonal))
+    (mask,) = node.emit(kind, (arange_along(node, columns, axis=1, rank=2), diagonal))
     zero = np.array(node.string_index("")) if node.is_string(0) else np.zeros((), np.dtype(x.dtype))
     return node.emit("where", (mask, node.inputs[0], node.constant(zero)))

@@ -28,14 +28,15 @@ def onnx_operators(node: OnnxNode, kind: str, *inputs: str, outputs: int = 1, op
         opset: the version of ONNX's operator set.
 
     Raises:
-        MegccError: if there is no importer of the operator.
+        MegccError: if the operator is not supported.
     """
     onnx_node = copy(node)
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
+    # The model declares neither attributes nor shapes for this node.
     vars(onnx_node).update(op_type=kind, inputs=inputs, opset=opset, num_outputs=outputs,
-                         attr=lambda name, default=None: attributes.get(name, default),
-                         declared_shape=lambda output=0: None)
+                           attr=lambda name, default=None: attributes.get(name, default),
+                           declared_shape=lambda output=0: None)
     if kind in DECOMPOSITIONS:
         return tuple(DECOMPOSITIONS[kind](onnx_node))
     for declaration in OPERATORS.values():

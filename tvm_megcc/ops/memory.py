@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ..ir.dims import Dim, product
-from ..ir.types import TensorType
+from ..ir.types import NHWC, PLAIN, TensorType
 
 #: An axis in memory: (logical axis, part of it: "" for all, "block" or "lane" in a blocked layout, extent).
 MemoryAxis = tuple[int, str, Dim]
@@ -49,18 +49,19 @@ def same_memory(source: TensorType, result: TensorType, reshaped: bool = False,
     if reshaped:
         return _row_major(source) and _row_major(result)
     order = permutation or tuple(range(source.rank))
-    there = [(axis, extent) for axis, _, extent in memory_axes(_without_lanes(source)) if extent != 1]
-    here = [(order[axis], extent) for axis, _, extent in memory_axes(_without_lanes(result)) if extent != 1]
-    return there == here and _unpadded(source) and _unpadded(result)
+    # Axes of extent 1 move no element. The result's axes are compared as those of the source.
+    source_axes = [(axis, extent) for axis, _, extent in memory_axes(_without_lanes(source)) if extent != 1]
+    result_axes = [(order[axis], extent) for axis, _, extent in memory_axes(_without_lanes(result)) if extent != 1]
+    return source_axes == result_axes and _unpadded(source) and _unpadded(result)
 
 
 def _without_lanes(type_: TensorType) -> TensorType:
     """Returns an unblocked type with the same bytes for a blocked tensor of one pixel or one block; other types are
     returned unchanged."""
     if type_.layout.kind == "nchwc" and _one_pixel(type_):
-        return type_.with_layout(type_.layout.__class__())
+        return type_.with_layout(PLAIN)
     if type_.layout.kind == "nchwc" and type_.slots == type_.layout.block:
-        return type_.with_layout(type_.layout.__class__("nhwc"))
+        return type_.with_layout(NHWC)
     return type_
 
 
@@ -69,11 +70,12 @@ def _one_pixel(type_: TensorType) -> bool:
 
 
 def _unpadded(type_: TensorType) -> bool:
-    """Whether there are no pad lanes, or only after the last element."""
+    """Returns whether there are no pad lanes, or only after the last element."""
     return not is_padded(type_) or (_one_pixel(type_) and type_.shape[0] == 1)
 
 
 def _row_major(type_: TensorType) -> bool:
-    """Whether elements are in row-major order of the logical axes, without gaps."""
+    """Returns whether elements are in row-major order of the logical axes, without gaps."""
     axes = [axis for axis, _, extent in memory_axes(_without_lanes(type_)) if extent != 1]
+    # A blocked layout has its channel axis twice, so its axes are not distinct.
     return axes == sorted(set(axes)) and _unpadded(type_)

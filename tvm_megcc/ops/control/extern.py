@@ -16,7 +16,7 @@ from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim
 from ...ir.graph import Attrs
 from ...ir.types import DTYPES, TensorType
-from ..base import Case, Operator, Types, f32, register
+from ..base import Case, Operator, f32, register
 
 Shape = tuple[Dim, ...]
 
@@ -116,7 +116,6 @@ int example_row_sums(const float *x, const int32_t *x_dims, float *y, const int3
     compute=lambda attrs, x: [(np.float32(attrs.scale) * x).sum(1, dtype=np.float32)])
 
 
-
 @register
 class Extern(Operator):
     """A call of a custom operator, with the operands and results that the function declares.
@@ -146,7 +145,3 @@ class Extern(Operator):
         results = function.call("compute", attrs.arguments, *inputs)
         return tuple(np.asarray(result, dtype)
                      for result, (_, dtype) in zip(results, function.outputs, strict=True))
-
-    @staticmethod
-    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
-        return 0

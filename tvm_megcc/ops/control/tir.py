@@ -57,11 +57,11 @@ class Program:
 
 #: The test case: y[i] = x[N - 1] + … + x[N - 1 - i].
 _REVERSED_SUM = Program(
-    "reversed_sum", "example", (("x", TensorType("float32", (Symbol("N"),))),),
-    (("y", TensorType("float32", (Symbol("N"),))),),
-    "float total = 0.0f;\nfor (int32_t i = begin == 0 ? 0 : N; i < N; i++) {\n"
+    name="reversed_sum", digest="example", inputs=(("x", TensorType("float32", (Symbol("N"),))),),
+    outputs=(("y", TensorType("float32", (Symbol("N"),))),),
+    body="float total = 0.0f;\nfor (int32_t i = begin == 0 ? 0 : N; i < N; i++) {\n"
     "total = add(total, x[N - 1 - i]);\ny[i] = total;\n}\nreturn 0;",
-    ("static MGC_INLINE float add(float a, float b)\n{\nreturn a + b;\n}",), (("N", 0, 0),),
+    helpers=("static MGC_INLINE float add(float a, float b)\n{\nreturn a + b;\n}",), extents=(("N", 0, 0),),
     evaluate=lambda x: (np.cumsum(x[::-1], dtype=x.dtype),))
 
 
@@ -81,12 +81,12 @@ class Tir(Operator):
     def infer(attrs: Attrs, *inputs: TensorType) -> tuple[TensorType, ...]:
         program: Program = attrs.program
         values = program.values(attrs, inputs)
-        for (name, type_), given in zip(program.inputs, inputs, strict=True):
+        for (name, type_), operand in zip(program.inputs, inputs, strict=True):
             shape = tuple(substitute(dim, values) for dim in type_.shape)
-            why = f"{program.name}: {name} is {given}; expected {type_.with_shape(shape)}"
-            if type_.dtype != given.dtype or len(shape) != given.rank or any(map(differ, shape, given.shape)):
+            why = f"{program.name}: {name} is {operand}; expected {type_.with_shape(shape)}"
+            if type_.dtype != operand.dtype or len(shape) != operand.rank or any(map(differ, shape, operand.shape)):
                 raise ShapeError(why)
-            require_shape(given.shape, shape, why)
+            require_shape(operand.shape, shape, why)
         return tuple(type_.with_shape(substitute(dim, values) for dim in type_.shape)
                      for _, type_ in program.outputs)
 

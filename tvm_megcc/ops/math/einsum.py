@@ -34,7 +34,7 @@ def einsum(node: OnnxNode) -> tuple[str, ...]:
     sizes: dict[str, Dim] = {}
     for index, labels in enumerate(inputs):
         for label, extent in zip(labels, node.type(index).shape, strict=True):
-            if sizes.get(label, 1) == 1:
+            if sizes.get(label, 1) == 1:  # extent 1 broadcasts
                 sizes[label] = extent
             elif extent not in (1, sizes[label]):
                 raise ShapeError(f"axes '{label}' have {sizes[label]} and {extent} elements")
@@ -63,7 +63,7 @@ def _labels(node: OnnxNode) -> tuple[list[str], str]:
             raise ShapeError(f"term '{term}' of equation '{equation}' for an operand of {rank} axes")
         inputs.append(term.replace("...", _ELLIPSIS[:ellipsis_rank][::-1]))
         widest = max(widest, ellipsis_rank)
-    if not arrow:
+    if not arrow:  # the result then has the labels that occur once, in alphabetical order, as in numpy
         once = sorted(label for label in set("".join(terms)) - {"."} if "".join(terms).count(label) == 1)
         right = "..." * ("..." in left) + "".join(once)
     result = right.replace("...", _ELLIPSIS[:widest][::-1])

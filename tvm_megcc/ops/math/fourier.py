@@ -17,7 +17,8 @@ FACTORS = (4, 2, 3, 5)
 
 
 def factors_of(length: int) -> tuple[int, ...] | None:
-    """Factorises a length into `FACTORS`; returns None if it has other prime factors. A single 2 comes first."""
+    """Factorises a length into `FACTORS`; returns None if it has other prime factors. There
+    is at most one 2, since two make a 4; it comes first."""
     found: list[int] = []
     for factor in FACTORS:
         while length > 1 and length % factor == 0:
@@ -81,8 +82,8 @@ class Fourier(Operator):
 
 def _case(shape: tuple[int, ...], inverse: int, dtype: str = "float32", pairs: int = 0) -> Case:
     length = shape[-2] * (pairs + 1)
-    return Case(((shape, dtype), ((length, 2), dtype)), {"inverse": inverse, "pairs": pairs}, (1,),
-                {1: twiddles(length, bool(inverse), dtype)})
+    return Case(((shape, dtype), ((length, 2), dtype)), {"inverse": inverse, "pairs": pairs}, constant=(1,),
+                values={1: twiddles(length, bool(inverse), dtype)})
 
 
 Fourier.cases = (_case((3, 10, 2), 1), _case((2, 2, 60, 2), 0), _case((1, 16, 2), 0), _case((8, 2), 1),

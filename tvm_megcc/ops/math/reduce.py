@@ -124,7 +124,7 @@ def _from_onnx(cls: type[Reduction], node: OnnxNode) -> tuple[str, ...]:
 
 
 def _reshape_to_declared(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
-    """Reshapes the results to the declared shape, if the axes were derived from it (`_reduce_over_axes`)."""
+    """Reshapes the results to the declared shape, if the axes were derived from it (`_reduce_to_declared_shape`)."""
     shape = node.declared_if_unknown(1)
     if shape is None or node.type_of(results[0]).shape == shape:
         return results
@@ -135,32 +135,44 @@ def _reduce_over_axes(node: OnnxNode, since: int,
                       make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
     """Returns the results of `make` for the axes that a node reduces.
 
-    Axes that are known only at run time are derived from the shape that the model declares for the result. If several
-    sets of axes give that shape, the run chooses one of them. Axes of extent 1 make no difference and count as reduced.
-
     Args:
         since: the operator set from which on the axes are an operand.
         make: emits the reduction over axes, given sorted and not negative, and returns its results.
     """
-    shape, keepdims = node.type(0).shape, bool(node.attr("keepdims", 1))
-    axes_if_empty = () if node.attr("noop_with_empty_axes", 0) else tuple(range(len(shape)))
-    at_run_time = node.opset >= since and node.has(1) and not node.is_known(1)
-    if at_run_time and node.type(1).static_size == 0:
+    rank = node.type(0).rank
+    axes_if_empty = () if node.attr("noop_with_empty_axes", 0) else tuple(range(rank))
+    if node.opset < since or not node.has(1) or node.is_known(1):
+        return make(axes_of(axes_operand(node, since) or axes_if_empty, rank))
+    if node.type(1).static_size == 0:
         return make(axes_if_empty)
-    if at_run_time and node.declared_shape() is None:
-        return reduce_run_time_axes(node, 1, keepdims, make)
-    if node.opset < since or (result := node.declared_if_unknown(1)) is None:
-        return make(axes_of(axes_operand(node, since) or axes_if_empty, len(shape)))
+    result = node.declared_shape()
+    if result is None:
+        return reduce_run_time_axes(node, 1, bool(node.attr("keepdims", 1)), make)
+    return _reduce_to_declared_shape(node, result, axes_if_empty, make)
+
+
+def _reduce_to_declared_shape(node: OnnxNode, result: tuple[int, ...], axes_if_empty: tuple[int, ...],
+                              make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the results of `make` for axes that are known only at run time, where the model declares the shape of the
+    result.
+
+    Only sets of axes that give this shape are possible. If there are several, the run chooses one of them. Axes of
+    extent 1 make no difference and count as reduced.
+    """
+    shape, keepdims = node.type(0).shape, bool(node.attr("keepdims", 1))
     unit_axes = [axis for axis, extent in enumerate(shape) if extent == 1]
     candidates = {axes for count in range(len(shape) + 1) for axes in combinations(range(len(shape)), count)
                   if set(unit_axes) <= set(axes) and _gives_shape(shape, axes, keepdims, result)}
     count = node.type(1).shape[0] if node.type(1).rank == 1 else 1
     has_axes = isinstance(count, int) and count > 0
-    may_be_no_operation = bool(node.attr("noop_with_empty_axes", 0)) and result == shape
-    if not candidates or not (has_axes or (len(candidates) == 1 and not may_be_no_operation)):
+    may_be_no_operation = not axes_if_empty and result == shape
+    # Where the operand may be empty, the declared shape has to leave one choice: the candidate, and not x itself.
+    is_decided = has_axes or (len(candidates) == 1 and not may_be_no_operation)
+    if not candidates or not is_decided:
         return reduce_run_time_axes(node, 1, keepdims, make)
-    return select_run_time_axes(node, 1, candidates, unit_axes, lambda axes: _reshape_to_declared(node, make(axes)),
-                                None if has_axes else axes_if_empty)
+    return select_run_time_axes(node, 1, candidates, free=unit_axes,
+                                make=lambda axes: _reshape_to_declared(node, make(axes)),
+                                empty=None if has_axes else axes_if_empty)
 
 
 def _gives_shape(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:
@@ -183,9 +195,9 @@ def _log_sum_exp(node: OnnxNode, axes: tuple[int, ...]) -> tuple[str, ...]:
     keepdims, dtype = bool(node.attr("keepdims", 1)), node.type(0).dtype
     (x,) = cast_to(node, node.inputs[0], _accumulator_dtype("reduce_log_sum", dtype))
     (top,) = reduce(node, "reduce_max", x, axes, keepdims=True)
-    kind = np.dtype(node.type_of(x).dtype)
-    for fn, limit in (("max", ml_dtypes.finfo(kind).min), ("min", ml_dtypes.finfo(kind).max)):
-        (top,) = node.emit(fn, (top, node.constant(np.asarray(limit, kind))))
+    float_type = np.dtype(node.type_of(x).dtype)
+    for kind, limit in (("max", ml_dtypes.finfo(float_type).min), ("min", ml_dtypes.finfo(float_type).max)):
+        (top,) = node.emit(kind, (top, node.constant(np.asarray(limit, float_type))))
     (shifted,) = node.emit("sub", (x, top))
     (sum_,) = reduce(node, "reduce_log_sum", *node.emit("exp", (shifted,)), axes, keepdims)
     if not keepdims:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import MegccError, ShapeError
-from ...ir.conditions import require_equal
+from ...ir.conditions import require_at_most, require_equal
 from ...ir.dims import Dim, floordiv, product
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
-from ..rules import axis_of, emit_arange, require_at_most
+from ..rules import axis_of, emit_arange
 from ..tensor.move import emit_slice
 from ..tensor.runtime_axes import select_run_time_axis
 from ..tensor.runtime_operands import number_of_steps
@@ -38,7 +38,8 @@ def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.nda
     """
     bins = length // 2 + 1
     if inverse and onesided:
-        angle = 2 * np.pi * np.outer(np.arange(bins), np.arange(length)) % (2 * np.pi * length) / length
+        phases = np.outer(np.arange(bins), np.arange(length)) % length
+        angle = 2 * np.pi * phases / length
         # Each frequency counts twice in the full spectrum, except 0 and, for an even length, the highest.
         weight = np.where((np.arange(bins) == 0) | (2 * np.arange(bins) == length), 1.0, 2.0)[:, None] / length
         return np.stack([weight * np.cos(angle), -weight * np.sin(angle)], 1).reshape(2 * bins, length)
@@ -200,7 +201,8 @@ def _frame_indices(node: OnnxNode, extent: Dim, length: Dim) -> str:
 @decomposes("MelWeightMatrix")
 def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
     """Imports MelWeightMatrix as a constant [dft_length // 2 + 1, bins]: triangular filters that are evenly spaced on
-    the mel scale. Its operands are constants; frequencies and the sample rate are in hertz."""
+    the mel scale, mel = 2595 log10(1 + hertz / 700). Its operands are constants; frequencies and the sample rate are in
+    hertz. Source: ONNX's reference, onnx/reference/ops/op_mel_weight_matrix.py."""
     names = "num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"
     bins, length, rate, lower_edge, upper_edge = (
         node.const(index, name).reshape(-1)[0].item() for index, name in enumerate(names))

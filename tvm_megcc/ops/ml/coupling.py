@@ -39,6 +39,7 @@ class CoupledProbabilities(Operator):
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         classes, one = attrs.classes, np.float32(1)
         y = np.full((len(x), classes), one / np.float32(classes), np.float32)
+        # The names are those of kernels/linear/coupling.c.j2: q is the matrix of the quadratic form, qp is q p, pqp is p' q p.
         upper_triangle = np.triu_indices(classes, 1)
         for row, p in zip(x, y, strict=True):
             r = np.zeros((classes, classes), np.float32)
@@ -48,11 +49,11 @@ class CoupledProbabilities(Operator):
             np.fill_diagonal(q, 0)
             for i in range(classes):
                 for j in range(classes):
-                    q[i, i] += r[j, i] * r[j, i] if i != j else np.float32(0)
+                    q[i, i] += r[j, i] * r[j, i]
             for _ in range(MAX_ITERATIONS):
                 qp = (q * p).cumsum(1, dtype=np.float32)[:, -1]
                 pqp = (p * qp).cumsum(dtype=np.float32)[-1]
-                if np.abs(qp - pqp).max() < np.float32(0.005) / np.float32(classes):
+                if np.abs(qp - pqp).max() < np.float32(0.005) / np.float32(classes):  # LIBSVM's tolerance
                     break
                 for i in range(classes):
                     step = (pqp - qp[i]) / q[i, i]

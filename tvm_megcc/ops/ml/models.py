@@ -96,8 +96,8 @@ def _both_scores(node: OnnxNode, score: str, kind: str) -> str:
 def _kernel_values(node: OnnxNode, x: str, vectors: np.ndarray, kind: str) -> str:
     """Emits the kernel function `kind` (LINEAR, POLY, RBF, SIGMOID) of each row of x [N, F] and each support vector
     [V, F]: [N, V]. Squared distances are computed in float64, since terms cancel."""
-    gamma, coef, degree = (*map(float, node.attr("kernel_params") or (0.0, 0.0, 3.0)),)
-    if kind == "RBF":
+    gamma, coef, degree = map(float, node.attr("kernel_params") or (0.0, 0.0, 3.0))
+    if kind == "RBF":  # exp(-gamma * |x - v|²), with |x - v|² = x² - 2 x v + v²
         (x,) = cast_to(node, x, "float64")
         float64_vectors = vectors.astype(np.float64)
         (squares,) = node.emit("reduce_sum", node.emit("mul", (x, x)), axes=(1,), keepdims=True)
@@ -180,7 +180,7 @@ def _probabilities(node: OnnxNode, scores: str, classes: int) -> str:
         raise ShapeError(f"has {slope.size} prob_a and {offset.size} prob_b for {pairs} pairs of classes")
     (value,) = emit_broadcast(node, "mul", (scores, node.constant(-slope[:pairs].reshape(1, -1))))
     (value,) = emit_broadcast(node, "sub", (value, node.constant(offset[:pairs].reshape(1, -1))))
-    (value,) = node.emit("clip", node.emit("sigmoid", (value,)), lo=1e-7, hi=1 - 1e-7)
+    (value,) = node.emit("clip", node.emit("sigmoid", (value,)), lo=1e-7, hi=1 - 1e-7)  # LIBSVM's bounds
     return node.emit("coupled_probabilities", (value,), classes=classes)[0]
 
 
@@ -394,7 +394,9 @@ def emit_lookup(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: n
     shape = node.type(0).shape
     _, first = np.unique(keys, return_index=True)
     keys, values = keys[np.sort(first)], values[np.sort(first)]
-    if node.is_string(0):  # indices of strings can be any number; those beyond the table are clamped to its ends
+    if node.is_string(0):
+        # Row i + 1 of the table is for string i. Indices of other strings, which can be any number, are clamped to the
+        # first and the last row, which hold `unknown`.
         table = np.full(int(keys.max()) + 3, unknown, values.dtype)
         table[keys + 1] = values
         (index,) = emit_broadcast(node, "max", (node.inputs[0], number(node, -1, "int64")))
@@ -403,6 +405,7 @@ def emit_lookup(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: n
         return node.emit("gather", (node.constant(table), index), axis=0)[0]
     (x,) = node.emit("reshape", node.inputs[:1], shape=(*shape, 1))
     (hits,) = emit_broadcast(node, "equal", (x, node.constant(keys.reshape((1,) * len(shape) + keys.shape))))
+    # Since operator set 4 of ai.onnx.ml, the key NaN maps NaNs.
     if node.opset >= 4 and keys.dtype.kind == "f" and np.isnan(keys).any():
         nans = node.constant(np.isnan(keys).reshape((1,) * len(shape) + keys.shape))
         (both,) = emit_broadcast(node, "logical_and", (*node.emit("is_nan", (x,)), nans))

@@ -75,18 +75,20 @@ def adagrad(node: OnnxNode) -> tuple[str, ...]:
         x, gradient, squares = operands
         gradient = _regularise(node, a, x, gradient)
         squares = a("add", squares, a("mul", gradient, gradient))
-        slower = a("div", rate, a("add", 1.0, a("mul", time, decay)))
-        change = a("div", a("mul", slower, gradient), a("add", a("sqrt", squares), epsilon))
+        decayed_rate = a("div", rate, a("add", 1.0, a("mul", time, decay)))
+        change = a("div", a("mul", decayed_rate, gradient), a("add", a("sqrt", squares), epsilon))
         return a("sub", x, change), squares
     return _import_optimizer(node, 3, step)
 
 
 @decomposes("ai.onnx.preview.training::Adam")
 def adam(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Adam (Kingma and Ba 2015). Kinds of operands: parameters, gradients, running averages of the gradients,
-    running averages of their squares."""
+    """Imports Adam (Kingma and Ba 2015): mean = alpha * mean + (1 - alpha) * g; squares = beta * squares +
+    (1 - beta) * g²; x = (1 - norm_coefficient_post) * (x - R' * mean / (sqrt(squares) + epsilon)), with g the
+    regularised gradient, and R' = R * sqrt(1 - beta^T) / (1 - alpha^T), or R if T is 0. Kinds of operands: parameters,
+    gradients, running averages of the gradients, running averages of their squares."""
     alpha, beta = float(node.attr("alpha", 0.9)), float(node.attr("beta", 0.999))
-    epsilon, after = float(node.attr("epsilon", 0.0)), float(node.attr("norm_coefficient_post", 0.0))
+    epsilon, decay = float(node.attr("epsilon", 0.0)), float(node.attr("norm_coefficient_post", 0.0))
 
     def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:
         x, gradient, mean, squares = operands
@@ -97,14 +99,15 @@ def adam(node: OnnxNode) -> tuple[str, ...]:
                       a("sub", 1.0, a("pow", alpha, time)))
         rate = a.where(_is_later(a, time), corrected, rate)
         change = a("mul", rate, a("div", mean, a("add", a("sqrt", squares), epsilon)))
-        return a("mul", 1 - after, a("sub", x, change)), mean, squares
+        return a("mul", 1 - decay, a("sub", x, change)), mean, squares
     return _import_optimizer(node, 4, step)
 
 
 @decomposes("ai.onnx.preview.training::Momentum")
 def momentum(node: OnnxNode) -> tuple[str, ...]:
-    """Imports stochastic gradient descent with momentum, standard or Nesterov's (attribute `mode`). Kinds of operands:
-    parameters, gradients, velocities."""
+    """Imports stochastic gradient descent with momentum, standard or Nesterov's (attribute `mode`): velocity = alpha *
+    velocity + beta * g, without beta if T is 0; x -= R * velocity or, for Nesterov's, R * (g + alpha * velocity), with g
+    the regularised gradient. Kinds of operands: parameters, gradients, velocities."""
     alpha, beta = float(node.attr("alpha")), float(node.attr("beta"))
 
     def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:

@@ -63,7 +63,8 @@ def apply_post_transform(node: OnnxNode, scores: str, kind: str) -> str:
 
 
 def _softmax_zero(node: OnnxNode, scores: str) -> str:
-    """Emits ONNX Runtime's SOFTMAX_ZERO: a softmax over the scores that are not 0; scores of 0 stay 0."""
+    """Emits ONNX Runtime's SOFTMAX_ZERO: a softmax over the scores whose magnitude is above 1e-7; others are multiplied
+    by exp(-top) and divided by the sum, so 0 stays 0."""
     dtype = node.type_of(scores).dtype
     (top,) = node.emit("reduce_max", (scores,), axes=(1,), keepdims=True)
     (exponentials,) = node.emit("exp", emit_broadcast(node, "sub", (scores, top)))
@@ -78,7 +79,7 @@ def _softmax_zero(node: OnnxNode, scores: str) -> str:
 
 def probit(node: OnnxNode, scores: str) -> str:
     """Emits the probit function, the inverse of the normal distribution function, by ONNX Runtime's approximation
-    (Winitzki's, of the inverse error function)."""
+    (Winitzki's, of the inverse error function). The constants are those of its ComputeProbit."""
     centred = 2 * X - 1
     log = call("log", (1 - centred) * (1 + centred))
     middle = 2 / (3.14159 * 0.147) + 0.5 * log
@@ -211,7 +212,8 @@ def classifier(node: OnnxNode) -> tuple[str, ...]:
             scores, ids = _add_values(node, scores, base), set(range(len(labels)))
         label, scores = _best_label(node, scores, ids, labels), apply_post_transform(node, scores, transform)
     else:
-        label, scores = _binary_classifier(node, scores, ids, base, transform, min(weights, default=0.0) >= 0, labels)
+        label, scores = _binary_classifier(node, scores, ids, base, transform, labels,
+                                           positive=min(weights, default=0.0) >= 0)
     return label, *cast_to(node, scores, "float32")
 
 
@@ -224,8 +226,8 @@ def _best_label(node: OnnxNode, scores: str, ids: set[int], labels: Sequence[int
     return emit_labels(node, index, labels)
 
 
-def _binary_classifier(node: OnnxNode, scores: str, ids: set[int], base: np.ndarray, transform: str, positive: bool,
-            labels: Sequence[int]) -> tuple[str, str]:
+def _binary_classifier(node: OnnxNode, scores: str, ids: set[int], base: np.ndarray, transform: str,
+                       labels: Sequence[int], *, positive: bool) -> tuple[str, str]:
     """Emits label and scores of a classifier with two labels, as ONNX Runtime's TreeAggregatorClassifier computes them.
     If leaves have weights for one class only, its score decides for the second label.
 
@@ -235,7 +237,7 @@ def _binary_classifier(node: OnnxNode, scores: str, ids: set[int], base: np.ndar
         positive: whether no weight is negative; then the score of a single class is compared with 0.5, else with 0.
     """
     single, second = len(ids) == 1, 1 in ids
-    if base.size == 2 and second:
+    if base.size == 2 and second:  # ONNX Runtime adds base value 1 to the score of class 0, and ignores base value 0
         winning = _add_values(node, score_column(node, scores, 0), base[1:])
         scores = concat_columns(node, negate(node, winning), winning)
     elif base.size == 2:

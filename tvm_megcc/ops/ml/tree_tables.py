@@ -120,7 +120,9 @@ class Ensemble:
             raise ShapeError("has nodes that lead back to themselves")
 
 
-# The functions below write the rows of one branch `b` from row `index` on; `number_type` is the scalar type of x.
+# The functions below write the rows of one branch from row `index` on; `number_type` is the scalar type of x. A row
+# tests x > threshold, and goes to `second` if that is true. x >= limit is x > the number below the limit. No x is greater
+# than a threshold of NaN.
 
 
 def _below(value):
@@ -128,50 +130,50 @@ def _below(value):
     return np.nextafter(value, type(value)(-np.inf))
 
 
-def _at_most(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
-    limit = number_type(b.values[0])
-    if np.isnan(limit):
-        e.write_row(index, b.false, b.true, b.feature, limit, b.missing)
+def _at_most(ensemble: Ensemble, index: int, branch: Branch, number_type: Callable) -> None:
+    limit = number_type(branch.values[0])
+    if np.isnan(limit):  # no value is at most NaN
+        ensemble.write_row(index, branch.false, branch.true, branch.feature, limit, branch.missing)
     else:
-        e.write_row(index, b.true, b.false, b.feature, limit, not b.missing)
+        ensemble.write_row(index, branch.true, branch.false, branch.feature, limit, not branch.missing)
 
 
-def _less_than(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
-    limit = number_type(b.values[0])
+def _less_than(ensemble: Ensemble, index: int, branch: Branch, number_type: Callable) -> None:
+    limit = number_type(branch.values[0])
     if np.isnan(limit) or limit == -np.inf:  # an empty set: no value is in it
-        e.write_row(index, b.false, b.true, b.feature, number_type(np.nan), b.missing)
+        ensemble.write_row(index, branch.false, branch.true, branch.feature, number_type(np.nan), branch.missing)
     else:
-        e.write_row(index, b.true, b.false, b.feature, _below(limit), not b.missing)
+        ensemble.write_row(index, branch.true, branch.false, branch.feature, _below(limit), not branch.missing)
 
 
-def _at_least(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
-    limit = number_type(b.values[0])
+def _at_least(ensemble: Ensemble, index: int, branch: Branch, number_type: Callable) -> None:
+    limit = number_type(branch.values[0])
     if limit == -np.inf:  # every value is in it
-        e.write_row(index, b.true, b.false, b.feature, number_type(np.inf), not b.missing)
+        ensemble.write_row(index, branch.true, branch.false, branch.feature, number_type(np.inf), not branch.missing)
     else:
-        e.write_row(index, b.false, b.true, b.feature, _below(limit), b.missing)
+        ensemble.write_row(index, branch.false, branch.true, branch.feature, _below(limit), branch.missing)
 
 
-def _greater(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
-    e.write_row(index, b.false, b.true, b.feature, number_type(b.values[0]), b.missing)
+def _greater(ensemble: Ensemble, index: int, branch: Branch, number_type: Callable) -> None:
+    ensemble.write_row(index, branch.false, branch.true, branch.feature, number_type(branch.values[0]), branch.missing)
 
 
-def _equal(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
+def _equal(ensemble: Ensemble, index: int, branch: Branch, number_type: Callable) -> None:
     """Writes rows that test whether a feature equals one of some values, in ascending order. A feature that is not
     greater than the first value it is compared with, nor equal to it, equals none."""
-    yes, no = (b.false, b.true) if b.mode == "BRANCH_NEQ" else (b.true, b.false)
-    missing = b.missing and b.mode != "BRANCH_NEQ"  # NaN takes the branch `yes`
-    values = sorted({number_type(value) for value in b.values if not np.isnan(number_type(value))})
+    yes, no = (branch.false, branch.true) if branch.mode == "BRANCH_NEQ" else (branch.true, branch.false)
+    missing = branch.missing and branch.mode != "BRANCH_NEQ"  # NaN takes the branch `yes`
+    values = sorted({number_type(value) for value in branch.values if not np.isnan(number_type(value))})
     if not values:
-        e.write_row(index, no, yes, b.feature, number_type(np.nan), missing)
+        ensemble.write_row(index, no, yes, branch.feature, number_type(np.nan), missing)
     for position, value in enumerate(values):
-        following = e.add_row() if position + 1 < len(values) else no
+        following = ensemble.add_row() if position + 1 < len(values) else no
         if value == -np.inf:
-            e.write_row(index, yes, following, b.feature, value, not missing)
+            ensemble.write_row(index, yes, following, branch.feature, value, not missing)
         else:
-            below = e.add_row()
-            e.write_row(index, below, following, b.feature, value, nan_second=False)
-            e.write_row(below, no, yes, b.feature, _below(value), missing)
+            below = ensemble.add_row()
+            ensemble.write_row(index, below, following, branch.feature, value, nan_second=False)
+            ensemble.write_row(below, no, yes, branch.feature, _below(value), missing)
         index = following
 
 

@@ -25,7 +25,8 @@ class Trees(Operator):
     trees; 0 for a target without weights.
 
     Operands: x float32 or float64 [N, F]; nodes int32 [I, words]; roots int32 [R]; first int32 [L + 1]; targets int32
-    [W]; weights [W] of x's dtype. Result: x's dtype, [N, targets].
+    [W]; weights [W] of x's dtype. Result: x's dtype, [N, targets]. There are N rows, F features, I inner nodes, R trees,
+    L leaves and W weights.
 
     Inner nodes are numbered from 0, leaves from I on. The words of a node are: the first child, which is taken if
     x[n, feature] <= threshold; the second child, which is taken otherwise; 2 * feature, plus 1 if NaN takes the second
@@ -51,8 +52,8 @@ class Trees(Operator):
     @staticmethod
     def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
         _, nodes, _, first, targets, _ = inputs
-        most = nodes.shape[0] + first.shape[0] - 2
-        return {2: (0, most), 3: (0, targets.shape[0]), 4: (0, attrs.targets - 1)}
+        last_leaf = nodes.shape[0] + first.shape[0] - 2
+        return {2: (0, last_leaf), 3: (0, targets.shape[0]), 4: (0, attrs.targets - 1)}
 
     @staticmethod
     def compute(attrs: Attrs, x, nodes, roots, first, targets, weights) -> tuple[np.ndarray, ...]:

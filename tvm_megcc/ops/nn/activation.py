@@ -16,6 +16,7 @@ from ..elementwise import Elementwise, Row, cast_to, declare, emit_broadcast
 Y = arg(1)
 LARGEST = float(np.finfo(np.float32).max)
 _INVERSE_SQRT2 = 0.7071067811865476
+_SQRT_2_OVER_PI = 0.7978845608028654
 
 
 def _softplus(x: Expr) -> Expr:
@@ -28,6 +29,7 @@ def _elu(attrs: Attrs) -> Expr:
     return maximum(X, 0) + attrs.alpha * (call("exp", minimum(X, 0)) - 1)
 
 
+#: Columns: kind, ONNX names, formula. `call("if_lt", a, b, c, d)` is c where a < b, else d.
 ACTIVATIONS = (
     Row("relu", ("Relu",), maximum(X, 0), case_dtypes=("float32", "int32"), relax="relax.nn.relu", relay="nn.relu"),
     Row("sigmoid", ("Sigmoid",), call("sigmoid", X)),
@@ -55,7 +57,7 @@ ACTIVATIONS = (
         defaults={"lambd": 0.5, "bias": 0.0}, in_tvm=False),
     Row("swish", ("Swish",), lambda attrs: X * call("sigmoid", X * attrs.alpha), defaults={"alpha": 1.0}, in_tvm=False),
     Row("gelu", (), 0.5 * X * (1 + call("erf", X * _INVERSE_SQRT2)), relax="relax.nn.gelu"),
-    Row("gelu_tanh", (), 0.5 * X * (1 + call("tanh", 0.7978845608028654 * (X + 0.044715 * X * X * X))),
+    Row("gelu_tanh", (), 0.5 * X * (1 + call("tanh", _SQRT_2_OVER_PI * (X + 0.044715 * X * X * X))),
         relax="relax.nn.gelu_tanh"),
 )
 
@@ -92,14 +94,16 @@ def import_clip(node: OnnxNode) -> tuple[str, ...]:
     bounds = {1: -_largest_finite(dtype), 2: _largest_finite(dtype)}
     if all(not node.has(index) or node.is_const(index) for index in bounds):
         lo, hi = (float(node.const(index).reshape(())) if node.has(index) else bound for index, bound in bounds.items())
+        # Attributes are floats. Bounds of int64 from 2**31 on could be rounded, so they stay operands.
         if is_float(dtype) or all(abs(bound) < 2**31 or abs(bound) == float("inf") for bound in (lo, hi)):
             return _emit_clip(node, node.inputs[0], lo, hi)
     value = node.inputs[0]
     for index, kind in ((1, "max"), (2, "min")):
         if node.has(index):
             (value,) = node.emit(kind, (value, node.inputs[index]))
-    lo, hi = (bound * float("inf") if node.has(index) else bound for index, bound in bounds.items())
-    return _emit_clip(node, value, lo, hi)
+    # The bounds that are absent remain.
+    return _emit_clip(node, value, float("-inf") if node.has(1) else bounds[1],
+                      float("inf") if node.has(2) else bounds[2])
 
 
 def _emit_clip(node: OnnxNode, value: str, lo: float, hi: float) -> tuple[str, ...]:

@@ -159,6 +159,7 @@ def attend(node: OnnxNode, q: str, k: str, v: str, scale: float, masks: Sequence
     (batch, count, length, width), (_, groups, total, _) = node.type_of(q).shape, node.type_of(k).shape
     if count % groups or width != node.type_of(k).shape[3]:
         raise ShapeError(f"queries {node.type_of(q)} for keys {node.type_of(k)}")
+    # The queries of the heads that share keys become queries of one head, so that one product has all of them.
     dtype, grouped = node.type_of(q).dtype, (batch, groups, count // groups * length)
     if groups != count:
         (q,) = node.emit("reshape", (q,), shape=(*grouped, width))

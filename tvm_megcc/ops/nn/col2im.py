@@ -55,8 +55,8 @@ class Col2Im(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        x, declared, stated = node.type(0), node.declared_shape(), node.declared_if_unknown(1)
-        image = node.dims(1, "image_shape") if stated is None else stated[2:]
+        x, declared, declared_image = node.type(0), node.declared_shape(), node.declared_if_unknown(1)
+        image = node.dims(1, "image_shape") if declared_image is None else declared_image[2:]
         kernel = node.dims(2, "block_shape", x.shape[1])
         axes = len(image)
         strides, dilations = (tuple(node.attr(name, [1] * axes)) for name in ("strides", "dilations"))
@@ -66,8 +66,9 @@ class Col2Im(Operator):
                              "do not belong together, or have more than 3 axes")
         blocks = tuple(output_extent(*row) for row in zip(image, kernel, strides, dilations, pads[:axes], pads[axes:],
                                                           strict=True))
-        known = declared is None or all(isinstance(extent, int) for extent in kernel)
-        channels = floordiv(x.shape[1], product(kernel)) if known else declared[1]
+        has_known_kernel = all(isinstance(extent, int) for extent in kernel)
+        use_declared = declared is not None and not has_known_kernel
+        channels = declared[1] if use_declared else floordiv(x.shape[1], product(kernel))
         return node.emit(cls.kind, node.inputs[:1], channels=channels, image=image, blocks=blocks, kernel=kernel,
                          strides=strides, dilations=dilations, pads=pads[:axes])
 

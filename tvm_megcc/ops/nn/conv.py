@@ -11,7 +11,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, f32, register
 from .conv3d import emit_conv3d
-from .windows import output_extent, pad_for_windows, require_known_weights
+from .windows import convolution_attrs, output_extent, pad_for_windows, require_known_weights
 
 
 @register
@@ -87,9 +87,8 @@ def emit_convolution(node: OnnxNode, kind: str, **attributes) -> tuple[str, ...]
         return emit_conv3d(node)
     if x.rank not in (3, 4):
         raise ShapeError(f"convolution over {x.rank - 2} spatial axes; 1 to 3 are supported")
-    value, attrs = pad_for_windows(node, node.inputs[0], w.shape[2:], attributes.get("x_zero", 0))
-    attrs.pop("kernel"), attrs.pop("ceil")
-    attrs.update(attributes, groups=node.attr("group", 1))
+    value, windows = pad_for_windows(node, node.inputs[0], w.shape[2:], fill=attributes.get("x_zero", 0))
+    attrs = {**convolution_attrs(windows), **attributes, "groups": node.attr("group", 1)}
     if x.rank == 4:
         return node.emit(kind, (value, *node.inputs[1:]), **attrs)
     # A convolution over one spatial axis is imported as one over two with height 1.

@@ -10,7 +10,7 @@ from ...ir.dims import Dim, product
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, f32, register
-from .windows import output_extent, pad_for_windows, require_known_weights
+from .windows import convolution_attrs, output_extent, pad_for_windows, require_known_weights
 
 
 @register
@@ -45,7 +45,7 @@ class Conv3d(Operator):
         # Sums in float64, as in conv2d.
         padded = np.pad(x, ((0, 0), (0, 0), *zip(attrs.pads[:3], attrs.pads[3:], strict=True)))
         axes = list(zip(padded.shape[2:], w.shape[2:], attrs.strides, attrs.dilations, strict=True))
-        outputs = [output_extent(*axis, 0, 0) for axis in axes]
+        outputs = [output_extent(*axis, before=0, after=0) for axis in axes]
         grouped = padded.reshape(x.shape[0], attrs.groups, w.shape[1], *padded.shape[2:])
         weights = w.astype(np.float64).reshape(attrs.groups, w.shape[0] // attrs.groups, *w.shape[1:])
         y = np.zeros((x.shape[0], attrs.groups, w.shape[0] // attrs.groups, *outputs))
@@ -63,9 +63,9 @@ class Conv3d(Operator):
 
 def emit_conv3d(node: OnnxNode) -> tuple[str, ...]:
     """Imports an ONNX Conv whose operand has three spatial axes."""
-    value, attrs = pad_for_windows(node, node.inputs[0], node.type(1).shape[2:], 0)
-    attrs.pop("kernel"), attrs.pop("ceil")
-    return node.emit(Conv3d.kind, (value, *node.inputs[1:]), groups=node.attr("group", 1), **attrs)
+    value, windows = pad_for_windows(node, node.inputs[0], node.type(1).shape[2:], fill=0)
+    return node.emit(Conv3d.kind, (value, *node.inputs[1:]), groups=node.attr("group", 1),
+                     **convolution_attrs(windows))
 
 
 def _case(x, w, bias=True, strides=(1, 1, 1), pads=(0,) * 6, dilations=(1, 1, 1), groups=1) -> Case:

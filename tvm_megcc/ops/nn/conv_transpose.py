@@ -103,7 +103,7 @@ def _attributes(node: OnnxNode, extents, kernel) -> dict:
     """Returns the attributes of our operator for an ONNX node.
 
     ONNX's `output_shape` and `auto_pad` become `output_padding` where the result is longer than the windows reach, and
-    `pads` where it is shorter.
+    `pads` where it is shorter. An odd number of pads has one more at the end with SAME_UPPER, else at the begin.
 
     Args:
         extents, kernel: the spatial extents of x and w.

@@ -31,7 +31,7 @@ class Attention(Operator):
     """softmax(scale * q kᵀ + mask) v, for each batch element (b) and head (n), with queries s and keys t.
 
     Operands: q float32, queries of h elements; k, keys of h elements; v, for each key a value of v elements; mask
-    float32 [b or 1, n or 1, 1 or s / groups, t], whose rows apply to each of `groups` consecutive groups of queries.
+    float32 [b or 1, n or 1, 1 or s / groups, t], which is repeated for each of `groups` groups of consecutive queries.
     k and v are float32, or rows of a KV cache of float16 or int8 (ops/cache_rows.py), whose rows are the last axis.
     Result: float32, with the axes `y_axes`.
 
@@ -117,7 +117,7 @@ def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
         for axis, dim in zip(stored_axes, numbers_shape(type_.shape, type_.dtype), strict=True):
             require_equal(extents.setdefault(axis, dim), dim, f"operand {name} {type_} for axes {axes}")
         if "c" in axes:
-            require_at_most(at + 1, extents["c"], f"place {at} of {type_}")
+            require_at_most(at + 1, extents["c"], f"index {at} of {type_}")
     missing = {frozenset("bn") - set(attrs[f"{name}_axes"]) for name in "qkv"}
     if len(missing) != 1:
         raise ShapeError("operands are not of the same heads")
@@ -183,7 +183,7 @@ Attention.cases = (
     _case(2, 3, 1, 1, "sh th tv sv"),
     _case(64, 260, 3, 70, "bhsn bnth bntv bnsv", scale=1.0),
     _case(1, 37, 16, 24, b=2, n=6, shared=3, capacity=50, mask=(2, 1, 1, 37)),
-    _case(9, 300, 12, 8, "bsnh btnh bnvt bsnv".replace("bnvt", "btnv"), n=4, shared=2, capacity=301),
+    _case(9, 300, 12, 8, "bsnh btnh btnv bsnv", n=4, shared=2, capacity=301),
     _case(4, 5, 8, 8, "nsh nth ntv nsv", capacity=64, causal=True),
     _case(2, 2, 8, 8, mask=(1, 1, 2, 2)),
     _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocking_mask(1, 1, 4, 530, last=-np.inf), blind=True),

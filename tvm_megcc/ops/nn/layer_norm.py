@@ -27,9 +27,9 @@ class LayerNorm(Operator):
     def infer(attrs: Attrs, x: TensorType, weight: TensorType | None = None,
               bias: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.dtype != "float32" or x.rank < 1:
-            raise ShapeError(f"normalises lines of float32, not {x}")
+            raise ShapeError(f"normalises rows of float32, not {x}")
         for operand in filter(None, (weight, bias)):
-            require_shape(operand.shape, x.shape[-1:], f"operand {operand} for lines of {x}")
+            require_shape(operand.shape, x.shape[-1:], f"operand {operand} for rows of {x}")
         return (TensorType("float32", x.shape),)
 
     @staticmethod

@@ -189,6 +189,6 @@ def lp_norm(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("MeanVarianceNormalization")
 def mean_variance_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Imports MeanVarianceNormalization over attribute `axes`."""
+    """Imports MeanVarianceNormalization over attribute `axes`. The epsilon is that of ONNX's function definition."""
     value, _, _ = _normalise(node, node.inputs[0], node.attr("axes", [0, 2, 3]), 1e-9)
     return (value,)

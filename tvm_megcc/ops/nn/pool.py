@@ -67,7 +67,7 @@ def emit_pool(node: OnnxNode, kind: str, value: str, attributes: dict) -> tuple[
         fill = int(np.iinfo(x.dtype).min) if np.dtype(x.dtype).kind in "iu" else -np.inf  # bfloat16's kind is V
     value, attrs = pad_for_windows(node, value, kernel, fill)
     attrs.update(attributes)
-    results = _emit_pool_2d(node, kind, value, attrs)
+    results = _emit_pool_of_value(node, kind, value, attrs)
     if pads and kind == "max_pool_indices":
         return results[0], _indices_without_pads(node, results[1], pads, attributes["order"] == "column")
     return results
@@ -80,7 +80,7 @@ def _avg_pool_symbolic_pads(node: OnnxNode, value: str, kernel: tuple[int, ...],
     dtype = node.type_of(value).dtype
     sum_dtype = "float64" if dtype == "float64" else "float32"
     (value,) = cast_to(node, value, sum_dtype)
-    total, *_ = _emit_pool_2d(node, "sum_pool", *pad_for_windows(node, value, kernel, 0))
+    total, *_ = _emit_pool_of_value(node, "sum_pool", *pad_for_windows(node, value, kernel, 0))
     counts = [cast_to(node, count, sum_dtype)[0] for count in count_window_elements(node, kernel, pads)]
     expr = X / maximum(functools.reduce(operator.mul, map(arg, range(1, len(counts) + 1))), 1)
     (mean,) = emit_broadcast(node, "elementwise", (total, *counts), expr=expr, dtype=sum_dtype)
@@ -104,7 +104,7 @@ def _indices_without_pads(node: OnnxNode, indices: str, pads: tuple[Dim, ...], b
     return flat
 
 
-def _emit_pool_2d(node: OnnxNode, kind: str, value: str, attrs: dict) -> tuple[str, ...]:
+def _emit_pool_of_value(node: OnnxNode, kind: str, value: str, attrs: dict) -> tuple[str, ...]:
     """Emits the pool `kind` of a value with one, two or three spatial axes; one axis is pooled as two with height 1.
 
     attrs: the attributes for two or three axes.

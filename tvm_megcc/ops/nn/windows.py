@@ -42,6 +42,11 @@ def require_known_weights(weights: TensorType) -> None:
         raise ShapeError(f"the weights must have known extents, not {weights}")
 
 
+def convolution_attrs(attrs: dict) -> dict:
+    """Returns the attributes of `window_attrs` that a convolution has: weights tell its kernel, and there is no `ceil`."""
+    return {name: attrs[name] for name in ("strides", "dilations", "pads")}
+
+
 def pad_for_windows(node: OnnxNode, value: str, kernel: tuple[int, ...], fill: float) -> tuple[str, dict]:
     """Returns the value over which a node's windows slide, and the attributes as from `window_attrs`.
 
@@ -65,6 +70,7 @@ def symbolic_pads(node: OnnxNode, kernel: tuple[int, ...]) -> tuple[Dim, ...]:
             isinstance(extent, int) or stride == 1
             for extent, stride in zip(node.type(0).shape[2:], strides, strict=False)):
         return ()
+    # `window_attrs` checks the attributes; it has two axes if the node has one.
     dilations = window_attrs(node, kernel, pads=(0,) * (2 * axes))["dilations"][-axes:]
     return _same_pads(node, kernel, strides, dilations, auto == "SAME_UPPER")
 

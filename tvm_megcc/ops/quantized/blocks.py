@@ -78,12 +78,14 @@ def block_constants(node: OnnxNode, weights: Blocks) -> BlockConstants:
 
 
 def emit_block_matmul(node: OnnxNode, a: str, weights: BlockConstants) -> str:
-    """Emits the product of a, float32 [..., M, K], and the transpose of the weights: float32 [..., M, rows]."""
+    """Emits the product of a, float32 [..., M, K], and the transpose of the weights: float32 [..., M, rows]. It allows a
+    to be quantised to int8, as llama.cpp and TFLite do."""
     return node.emit("matmul_nbits", (a, *weights.operands), bits=weights.bits, block=weights.block,
                      activations="int8")[0]
 
 
 def emit_block_gather(node: OnnxNode, indices: str, weights: BlockConstants) -> str:
-    """Emits rows of the weights at indices [...]: float32 [..., K]."""
+    """Emits rows of the weights at indices [...]: float32 [..., K]. A pass ties them to a product with the same weights
+    later (`NBitsRows`)."""
     return node.emit("nbits_rows", (indices, *weights.operands), bits=weights.bits, block=weights.block,
                      depth=weights.depth, tied="")[0]

@@ -15,7 +15,7 @@ from ...ir.dims import ceildiv
 from ..base import OnnxNode, decomposes
 from .nbits import unpack_weights
 
-#: The values of FP4 without sign, which are defined in twelfths.
+#: The values of FP4 without sign, in twelfths: bitsandbytes' get_4bit_type divides them by the largest, 12.
 _FP4 = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3]) / 12
 #: The table of 16 values of each `quant_type`: 0, FP4; 1, NF4, quantiles of a normal distribution.
 TABLES = (
@@ -26,18 +26,19 @@ TABLES = (
               1], np.float32))
 
 
-def dequantize_bnb4(packed: np.ndarray, largest: np.ndarray, block: int, table: np.ndarray, rows: int,
-                depth: int) -> np.ndarray:
-    """Returns the weights table[index] * largest, [rows, depth], in the dtype of `largest`.
+def dequantize_bnb4(packed: np.ndarray, absmax: np.ndarray, block: int, table: np.ndarray, rows: int,
+                    depth: int) -> np.ndarray:
+    """Returns the weights table[index] * absmax, [rows, depth], in the dtype of `absmax`.
 
     Args:
         packed: indices, uint8 [ceil(rows * depth / 2)] or longer, the first of two in the high four bits.
-        largest: the largest absolute value of each block of `block` flattened weights, a float each.
+        absmax: the largest absolute value of each block of `block` flattened weights, a float each.
     """
     swapped = (packed >> 4) | (packed << 4)
+    # unpack_weights takes the low four bits first.
     indices = unpack_weights(swapped.reshape(1, -1), 4, rows * depth)[0]
-    scale = np.repeat(largest.astype(np.float32), block)[:rows * depth]
-    return (table[indices] * scale).astype(largest.dtype).reshape(rows, depth)
+    scale = np.repeat(absmax.astype(np.float32), block)[:rows * depth]
+    return (table[indices] * scale).astype(absmax.dtype).reshape(rows, depth)
 
 
 @decomposes("com.microsoft::MatMulBnb4")
@@ -45,16 +46,16 @@ def matmul_bnb4(node: OnnxNode) -> tuple[str, ...]:
     """Imports MatMulBnb4. Operands: A [..., K]; B, the weights, uint8 [ceil(N * K / 2)]; absmax
     [ceil(N * K / block_size)]. The result is [..., N]. With transB 0, A is [..., N] and the result [..., K]."""
     depth, rows, block = node.attr("K"), node.attr("N"), node.attr("block_size")
-    transposed, of_type = node.attr("transB", 1), node.attr("quant_type")
-    if of_type not in (0, 1):
-        raise MegccError(f"has weights of quant_type {of_type}; 0 (FP4) and 1 (NF4) are supported")
+    transposed, quant_type = node.attr("transB", 1), node.attr("quant_type")
+    if quant_type not in (0, 1):
+        raise MegccError(f"has weights of quant_type {quant_type}; 0 (FP4) and 1 (NF4) are supported")
     if block < 16 or block & (block - 1) or min(depth, rows) < 1:
         raise ShapeError(f"has {rows} rows of {depth} numbers in blocks of {block}")
-    packed, largest = node.const(1, "B").reshape(-1), node.const(2, "absmax").reshape(-1)
-    if packed.size < ceildiv(rows * depth, 2) or largest.size < ceildiv(rows * depth, block):
+    packed, absmax = node.const(1, "B").reshape(-1), node.const(2, "absmax").reshape(-1)
+    if packed.size < ceildiv(rows * depth, 2) or absmax.size < ceildiv(rows * depth, block):
         raise ShapeError(f"B is {node.type(1)} and absmax {node.type(2)}, less than {rows} rows of {depth} numbers in "
                          f"blocks of {block}")
-    weights = node.constant(dequantize_bnb4(packed, largest, block, TABLES[of_type], rows, depth))
+    weights = node.constant(dequantize_bnb4(packed, absmax, block, TABLES[quant_type], rows, depth))
     a, is_vector = node.inputs[0], node.type(0).rank == 1
     if is_vector:
         (a,) = node.emit("reshape", (a,), shape=(1, node.type(0).shape[0]))

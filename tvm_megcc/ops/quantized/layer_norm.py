@@ -36,7 +36,7 @@ class LayerNormQuantised(Operator):
         require_at_most(x.shape[-1], MAX_LENGTH, f"a sum of {x.shape[-1]} squares exceeds its accumulator")
         require_shape(scales.shape, (2,), f"scales {scales}")
         for operand in filter(None, (weight, bias)):
-            require_shape(operand.shape, x.shape[-1:], f"operand {operand} for lines of {x}")
+            require_shape(operand.shape, x.shape[-1:], f"operand {operand} for rows of {x}")
         return (TensorType(attrs.dtype, x.shape),)
 
     @staticmethod

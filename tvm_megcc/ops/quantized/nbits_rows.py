@@ -13,7 +13,7 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, register
 from .nbits import check_weights, dequantize_weights, random_weights
 
-#: The values of attribute `tied`.
+#: The values of attribute `tied`: the products whose weights can be tied.
 TIED = ("", "matmul_nbits", "matmul_nbits_int8")
 
 

@@ -46,9 +46,9 @@ class Forest:
         children = nodes[:, :2].tolist()
         for number, root in enumerate(roots.tolist()):
             start = len(leaves)
-            waiting = [(root, False)]
+            waiting = [(root, False)]  # (node, whether its first branch is done); a node is visited before and after it
             begins = {}
-            while waiting:  # visits a node again when its first branch is done
+            while waiting:
                 node, has_first_branch = waiting.pop()
                 if node >= inner:
                     leaves.append(node - inner)
@@ -154,7 +154,7 @@ class TreeMasks(Kernel):
     dtypes = (("float32", "float64"), ("int32",), ("int32",), ("int32",), ("int32",), ("float32", "float64"))
 
     def refuse(self, site: Site) -> str | None:
-        if site.isa.lanes < 4:
+        if site.isa.lanes < 4:  # more nodes are tested than by walks, which only vectors make up for
             return "there are no vectors"
         if not isinstance(site.x.shape[1], int):
             return "how many features there are is not known"

@@ -92,7 +92,7 @@ def emit_dft(node: OnnxNode, value: str, length: int, inverse: bool, onesided: b
     has_fft = length >= MIN_FFT_LENGTH and length % 2 == 0 and factors_of(length // 2)
     if parts == 1 and onesided and not inverse and has_fft:
         (value,) = node.emit("reshape", (value,), shape=(*type_.shape[:axis], length // 2, 2))
-        return Fourier.of(node, value, False, pairs=True)
+        return Fourier.of(node, value, inverse=False, pairs=True)
     if parts == 2 and not onesided and factors_of(length) is not None:
         return Fourier.of(node, value, inverse)
     node.require_budget(length * parts, 2 * (length // 2 + 1 if onesided else length))

@@ -269,8 +269,8 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 INTEGERS = ("int32", "int64", "uint8", "int8")
 
-#: Operators with an expression, which fuse into epilogues and with each other. Columns: kind, ONNX names, formula, number
-#: of operands.
+#: Operators with an expression, which fuse into epilogues and with each other. Columns: kind, ONNX names, formula,
+#: number of operands.
 ARITHMETIC = (
     Row("add", ("Add",), X + Y, 2, case_dtypes=("float32", *INTEGERS), commutative=True),
     Row("sub", ("Sub",), X - Y, 2, case_dtypes=("float32", *INTEGERS), relax="relax.subtract", relay="subtract"),

@@ -101,7 +101,8 @@ def test_the_same_model_gives_the_same_graph():
     assert graph_text(import_onnx(proto)) == graph_text(import_onnx(proto.SerializeToString()))
 
 
-@pytest.mark.parametrize(("dtype", "is_mask"), [("INT64", True), ("BOOL", True), ("FLOAT16", False), ("BFLOAT16", False)])
+@pytest.mark.parametrize(("dtype", "is_mask"), [
+    ("INT64", True), ("BOOL", True), ("FLOAT16", False), ("BFLOAT16", False)])
 def test_masks_are_integers_or_bool(dtype: str, is_mask: bool):
     """An input of floats that is added to scores holds scores of its own."""
     proto = model([node("Cast", "m", "bias", to=TensorProto.FLOAT), node("Add", "x bias", "scores"),

@@ -23,8 +23,8 @@ _OPSET = 13
 
 
 def _dequantize(node: OnnxNode, index: int, axis: int = 0) -> str:
-    """Dequantises operand `index` by the scale and zero point that follow it. They are for the whole operand, or for each
-    element of `axis`."""
+    """Dequantises operand `index` by the scale and zero point that follow it, which are for the whole operand or for
+    each element of `axis`."""
     return node.emit("dequantize_linear", node.inputs[index:index + 3], axis=axis, block=0, dtype="float32")[0]
 
 

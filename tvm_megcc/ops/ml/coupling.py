@@ -39,7 +39,7 @@ class CoupledProbabilities(Operator):
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         classes, one = attrs.classes, np.float32(1)
         y = np.full((len(x), classes), one / np.float32(classes), np.float32)
-        # The names are those of kernels/linear/coupling.c.j2: q is the matrix of the quadratic form, qp is q p, pqp is p' q p.
+        # Names as in kernels/linear/coupling.c.j2: q is the matrix of the quadratic form, qp is q p, pqp is p' q p.
         upper_triangle = np.triu_indices(classes, 1)
         for row, p in zip(x, y, strict=True):
             r = np.zeros((classes, classes), np.float32)

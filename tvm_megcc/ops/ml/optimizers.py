@@ -106,8 +106,8 @@ def adam(node: OnnxNode) -> tuple[str, ...]:
 @decomposes("ai.onnx.preview.training::Momentum")
 def momentum(node: OnnxNode) -> tuple[str, ...]:
     """Imports stochastic gradient descent with momentum, standard or Nesterov's (attribute `mode`): velocity = alpha *
-    velocity + beta * g, without beta if T is 0; x -= R * velocity or, for Nesterov's, R * (g + alpha * velocity), with g
-    the regularised gradient. Kinds of operands: parameters, gradients, velocities."""
+    velocity + beta * g, without beta if T is 0; x -= R * velocity or, for Nesterov's, R * (g + alpha * velocity), with
+    g the regularised gradient. Kinds of operands: parameters, gradients, velocities."""
     alpha, beta = float(node.attr("alpha")), float(node.attr("beta"))
 
     def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:

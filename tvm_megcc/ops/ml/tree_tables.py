@@ -121,8 +121,8 @@ class Ensemble:
 
 
 # The functions below write the rows of one branch from row `index` on; `number_type` is the scalar type of x. A row
-# tests x > threshold, and goes to `second` if that is true. x >= limit is x > the number below the limit. No x is greater
-# than a threshold of NaN.
+# tests x > threshold, and goes to `second` if that is true. x >= limit is x > the number below the limit. No x is
+# greater than a threshold of NaN.
 
 
 def _below(value):

@@ -25,8 +25,8 @@ class Trees(Operator):
     trees; 0 for a target without weights.
 
     Operands: x float32 or float64 [N, F]; nodes int32 [I, words]; roots int32 [R]; first int32 [L + 1]; targets int32
-    [W]; weights [W] of x's dtype. Result: x's dtype, [N, targets]. There are N rows, F features, I inner nodes, R trees,
-    L leaves and W weights.
+    [W]; weights [W] of x's dtype. Result: x's dtype, [N, targets]. There are N rows, F features, I inner nodes, R
+    trees, L leaves and W weights.
 
     Inner nodes are numbered from 0, leaves from I on. The words of a node are: the first child, which is taken if
     x[n, feature] <= threshold; the second child, which is taken otherwise; 2 * feature, plus 1 if NaN takes the second

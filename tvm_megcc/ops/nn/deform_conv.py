@@ -59,8 +59,8 @@ class DeformConv(Operator):
         parts, taps = attrs.offset_groups, kh * kw
         shifts = offset.astype(np.float32).reshape(n, parts, taps, 2, oh, ow)
         factors = np.ones((n, parts, taps, oh, ow)) if mask is None else mask.reshape(n, parts, taps, oh, ow)
-        # Positions in x of each tap of each result, [n, parts, taps, oh, ow], in float32 as kernels compute them. From 1
-        # pixel outside of x on all is zero, so positions are clipped to -2 and the extent + 1. x is padded by 2 zeros
+        # Positions in x of each tap of each result, [n, parts, taps, oh, ow], in float32 as kernels compute them. From
+        # 1 pixel outside of x on all is zero, so positions are clipped to -2 and the extent + 1. x is padded by 2 zeros
         # before and 3 after, which the four neighbours of a position need.
         tap = np.arange(taps)[:, None, None]
         rows = (np.arange(oh)[:, None] * attrs.strides[0] - attrs.pads[0] + tap // kw * attrs.dilations[0]) \
@@ -88,7 +88,8 @@ class DeformConv(Operator):
         if node.type(0).rank != 4:
             raise MegccError(f"only two spatial axes are supported, not those of {node.type(0)}")
         attrs = window_attrs(node, node.type(1).shape[2:])
-        return {**convolution_attrs(attrs), "groups": node.attr("group", 1), "offset_groups": node.attr("offset_group", 1)}
+        return {**convolution_attrs(attrs), "groups": node.attr("group", 1),
+                "offset_groups": node.attr("offset_group", 1)}
 
     @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:

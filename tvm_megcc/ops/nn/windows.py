@@ -43,7 +43,7 @@ def require_known_weights(weights: TensorType) -> None:
 
 
 def convolution_attrs(attrs: dict) -> dict:
-    """Returns the attributes of `window_attrs` that a convolution has: weights tell its kernel, and there is no `ceil`."""
+    """Returns the attributes of `window_attrs` that convolutions have; their weights tell the kernel."""
     return {name: attrs[name] for name in ("strides", "dilations", "pads")}
 
 

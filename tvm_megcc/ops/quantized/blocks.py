@@ -78,8 +78,8 @@ def block_constants(node: OnnxNode, weights: Blocks) -> BlockConstants:
 
 
 def emit_block_matmul(node: OnnxNode, a: str, weights: BlockConstants) -> str:
-    """Emits the product of a, float32 [..., M, K], and the transpose of the weights: float32 [..., M, rows]. It allows a
-    to be quantised to int8, as llama.cpp and TFLite do."""
+    """Emits the product of a, float32 [..., M, K], and the transpose of the weights: float32 [..., M, rows]. It may
+    quantise a to int8, as llama.cpp and TFLite do."""
     return node.emit("matmul_nbits", (a, *weights.operands), bits=weights.bits, block=weights.block,
                      activations="int8")[0]
 

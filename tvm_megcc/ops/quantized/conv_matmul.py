@@ -33,8 +33,8 @@ def _require_int8(kind: str, *operands: TensorType | None, first: tuple[str, ...
 
 
 def requantize_expr(real: Expr, zero: int, low: int, high: int) -> Expr:
-    """Returns the expression that quantises `real`, floats that are already divided by the result's scale: rounds them to
-    the nearest, ties to even, adds the zero point, and saturates to [low, high]."""
+    """Returns the expression that quantises `real`, floats that are already divided by the result's scale: rounds them
+    to the nearest, ties to even, adds the zero point, and saturates to [low, high]."""
     nearest = clip(call("nearest", real), low - zero, high - zero)
     return nearest + zero if zero else nearest
 

@@ -41,6 +41,10 @@ def bounds(text: str, **arguments) -> list:
     ("int i = 0; do { i++; } while (i < 4);", 5), ("const int n = 8 / 3 * 2; for (int i = 0; i < n; i++) ;", 4),
     ("for (int i = a; i < b; i++) ;", 9), ("for (int i = 0; i < b % 4; i++) ;", 3),
     ("for (int i = 0; i < 10; i++) { if (memory[i]) { i += 2; } }", 10),
+    ("for (const int *p = memory, *end = p + 8; p != end; p += 2) ;", 4),
+    ("const int *p = memory, *end; end = p + a; while (p < end) { p++; }", 3),
+    ("for (const int *p = memory, *end = p + 8; p != end; p += 3) ;", None),
+    ("const int *p = memory, *end = p + 8; p = memory; for (; p < end; p++) ;", None),
     # What is not known: memory, a step that is not constant or not in one direction, a limit that moves.
     ("for (int i = 0; i < memory[0]; i++) ;", None), ("for (int i = 0; i < 10; i += memory[0]) ;", None),
     ("for (int i = 0; i < 10; i++) { if (memory[i]) i--; }", None), ("while (memory[0]) ;", None),

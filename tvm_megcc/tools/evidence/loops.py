@@ -4,7 +4,8 @@
 The walk follows the statements in order with a range for each integer variable. Where paths meet it takes the least
 range of both, and a loop forgets the variables that it changes, so every range holds in every run (P. Cousot and
 R. Cousot, "Abstract interpretation", POPL 1977, with the widest widening). Calls of functions in the same text are
-walked with the ranges of their arguments. Memory is unknown.
+walked with the ranges of their arguments. Memory is unknown, and so are pointers, except for differences such as that
+of `end` and `p` after `end = p + n`.
 
 The text is that of the target's own preprocessor. pycparser reads C99, so GNU's attributes are removed first, and an
 assembler statement makes its outputs unknown. A loop in assembler has at most as many iterations as the parameter
@@ -154,6 +155,17 @@ def _changes(node: c_ast.Node | None) -> dict[str, list[int | None]]:
     return found
 
 
+#: The ranges of variables by name, and of differences of pointers by (minuend, subtrahend).
+_Ranges = dict[Any, Range]
+
+
+def _assign(ranges: _Ranges, name: str, value: Range) -> None:
+    """Gives a variable a new range, and forgets its differences to others."""
+    for key in [key for key in ranges if isinstance(key, tuple) and name in key]:
+        del ranges[key]
+    ranges[name] = value
+
+
 @dataclass
 class _Walk:
     """The walk over the functions of a text.
@@ -170,7 +182,7 @@ class _Walk:
     returned: list[Range | str] = field(default_factory=list)
     seen: dict[tuple[Any, ...], Range] = field(default_factory=dict)
 
-    def call(self, name: str, ranges: dict[str, Range]) -> Range:
+    def call(self, name: str, ranges: _Ranges) -> Range:
         """Walks a function. Returns the range of its result."""
         if name in self.stack or len(self.stack) >= _DEEPEST:
             return None
@@ -190,7 +202,7 @@ class _Walk:
 
     # --- statements: they change `ranges`, the range of each variable ---------------------------------------------
 
-    def statement(self, node: c_ast.Node | None, ranges: dict[str, Range]) -> None:
+    def statement(self, node: c_ast.Node | None, ranges: _Ranges) -> None:
         if node is None:
             return
         if isinstance(node, c_ast.Compound):
@@ -208,19 +220,19 @@ class _Walk:
             for part in node.decls:
                 self.statement(part, ranges)
         elif isinstance(node, c_ast.Decl):
-            value = self.value(node.init, ranges) if node.init is not None else None
-            ranges[node.name] = value
+            _assign(ranges, node.name, self.value(node.init, ranges) if node.init is not None else None)
+            self.difference(node.name, node.init, ranges)
         elif isinstance(node, c_ast.Return):
             self.returned.append(self.value(node.expr, ranges) if node.expr is not None else None)
         else:
             self.value(node, ranges)
 
-    def forget(self, node: c_ast.Node | None, ranges: dict[str, Range]) -> None:
+    def forget(self, node: c_ast.Node | None, ranges: _Ranges) -> None:
         """Makes the variables that a statement changes unknown."""
         for name in _changes(node):
-            ranges[name] = None
+            _assign(ranges, name, None)
 
-    def branch(self, node: c_ast.If, ranges: dict[str, Range]) -> None:
+    def branch(self, node: c_ast.If, ranges: _Ranges) -> None:
         truth = self.value(node.cond, ranges)
         outcomes = []
         for taken, part in ((1, node.iftrue), (0, node.iffalse)):
@@ -231,12 +243,12 @@ class _Walk:
                     outcomes.append(after)
         if outcomes:
             for name in list(ranges):
-                value = outcomes[0][name]
+                value = outcomes[0].get(name)
                 for other in outcomes[1:]:
-                    value = union(value, other[name])
+                    value = union(value, other.get(name))
                 ranges[name] = value
 
-    def loop(self, node: c_ast.Node, ranges: dict[str, Range]) -> None:
+    def loop(self, node: c_ast.Node, ranges: _Ranges) -> None:
         inner = dict(ranges)
         if isinstance(node, c_ast.For):
             self.statement(node.init, inner)
@@ -245,7 +257,7 @@ class _Walk:
             changed[name] = changed.get(name, []) + steps
         begin = dict(inner)
         for name in changed:
-            inner[name] = None
+            _assign(inner, name, None)
         most, counter = _most(self, node, begin, inner, changed)
         if isinstance(node, c_ast.DoWhile) and most is not None:
             most += 1
@@ -260,7 +272,7 @@ class _Walk:
                 self.value(node.next, body)
         for name in changed:
             if name in ranges:
-                ranges[name] = union(begin.get(name), counter[2]) if counter and counter[0] == name else None
+                _assign(ranges, name, union(begin.get(name), counter[2]) if counter and counter[0] == name else None)
 
     def record(self, node: c_ast.Node, most: int | None) -> None:
         """Notes the most iterations of a loop in one call of its function."""
@@ -269,7 +281,7 @@ class _Walk:
 
     # --- expressions ----------------------------------------------------------------------------------------------
 
-    def value(self, node: c_ast.Node | None, ranges: dict[str, Range]) -> Range:
+    def value(self, node: c_ast.Node | None, ranges: _Ranges) -> Range:
         """Returns the range of an expression, and walks the functions that it calls."""
         literal = _literal(node) if node is not None else None
         if literal is not None:
@@ -289,7 +301,9 @@ class _Walk:
             value = self.value(node.rvalue, ranges)
             if isinstance(node.lvalue, c_ast.ID):
                 name = node.lvalue.name
-                ranges[name] = value if node.op == "=" else binary(node.op[:-1], ranges.get(name), value)
+                _assign(ranges, name, value if node.op == "=" else binary(node.op[:-1], ranges.get(name), value))
+                if node.op == "=":
+                    self.difference(name, node.rvalue, ranges)
                 return ranges[name]
             self.value(node.lvalue, ranges)
             return value
@@ -299,14 +313,20 @@ class _Walk:
             self.statement(part, ranges)
         return None
 
-    def unary(self, node: c_ast.UnaryOp, ranges: dict[str, Range]) -> Range:
+    def difference(self, name: str, node: c_ast.Node | None, ranges: _Ranges) -> None:
+        """Notes the difference of two variables after an assignment such as `name = other + n`."""
+        if isinstance(node, c_ast.BinaryOp) and node.op == "+" and isinstance(node.left, c_ast.ID) \
+                and node.left.name != name:
+            ranges[name, node.left.name] = self.value(node.right, ranges)
+
+    def unary(self, node: c_ast.UnaryOp, ranges: _Ranges) -> Range:
         if node.op == "sizeof":
             return None
         value = self.value(node.expr, ranges)
         if node.op in ("++", "p++", "--", "p--"):
             after = binary("+" if "+" in node.op else "-", value, (1, 1))
             if isinstance(node.expr, c_ast.ID):
-                ranges[node.expr.name] = after
+                _assign(ranges, node.expr.name, after)
             return value if node.op[0] == "p" else after
         if node.op == "-":
             return binary("-", (0, 0), value)
@@ -314,7 +334,7 @@ class _Walk:
             return binary("==", value, (0, 0))
         return value if node.op == "+" else None
 
-    def choice(self, node: c_ast.TernaryOp, ranges: dict[str, Range]) -> Range:
+    def choice(self, node: c_ast.TernaryOp, ranges: _Ranges) -> Range:
         """Returns the range of `condition ? a : b`, which is often a minimum or a maximum."""
         truth = self.value(node.cond, ranges)
         first, second = self.value(node.iftrue, ranges), self.value(node.iffalse, ranges)
@@ -329,7 +349,7 @@ class _Walk:
                 return _least(first, second) if least else _greatest(first, second)
         return union(first, second)
 
-    def called(self, node: c_ast.FuncCall, ranges: dict[str, Range]) -> Range:
+    def called(self, node: c_ast.FuncCall, ranges: _Ranges) -> Range:
         arguments = node.args.exprs if node.args is not None else []
         values = [self.value(argument, ranges) for argument in arguments]
         self.forget(node.args, ranges)
@@ -377,7 +397,7 @@ def _conditions(node: c_ast.Node | None) -> Iterator[c_ast.Node]:
         yield node
 
 
-def _most(walk: _Walk, node: c_ast.Node, begin: dict[str, Range], inner: dict[str, Range],
+def _most(walk: _Walk, node: c_ast.Node, begin: _Ranges, inner: _Ranges,
           changed: Mapping[str, list[int | None]]) -> tuple[int | None, tuple[str, Range, Range] | None]:
     """Returns the most iterations of a loop; and its counter with the ranges that it has in the body and at the end.
 
@@ -394,7 +414,7 @@ def _most(walk: _Walk, node: c_ast.Node, begin: dict[str, Range], inner: dict[st
     return best
 
 
-def _counted(walk: _Walk, part: c_ast.Node, begin: dict[str, Range], inner: dict[str, Range],
+def _counted(walk: _Walk, part: c_ast.Node, begin: _Ranges, inner: _Ranges,
              changed: Mapping[str, list[int | None]]) -> tuple[int, tuple[str, Range, Range]] | None:
     """Returns the most iterations by one comparison of a counter with a limit, and the counter; None if it is no such
     comparison. The arguments are those of `_most`."""
@@ -410,10 +430,10 @@ def _counted(walk: _Walk, part: c_ast.Node, begin: dict[str, Range], inner: dict
         up = min(numbers) > 0
         if (not up and max(numbers) >= 0) or operator[0] not in ("<!" if up else ">!"):
             continue
-        if operator == "!=" and (numbers not in ([1], [-1])):
-            continue
+        if up and (most := _to_pointer(side, limit_node, operator, begin, min(numbers), changed)) is not None:
+            return most, (counter.name, None, None)
         first, offset, limit = begin.get(counter.name), _offset(walk, side, counter.name), walk.value(limit_node, inner)
-        if first is None or offset is None or limit is None:
+        if first is None or offset is None or limit is None or (operator == "!=" and numbers not in ([1], [-1])):
             continue
         step = min(numbers, key=abs)
         inclusive = operator.endswith("=") and operator != "!="
@@ -425,6 +445,19 @@ def _counted(walk: _Walk, part: c_ast.Node, begin: dict[str, Range], inner: dict
         most = max(0, (first[1] - last) // -step + 1)
         return most, (counter.name, (min(first[1], last), first[1]), (min(first[0], last + min(numbers)), first[1]))
     return None
+
+
+def _to_pointer(side: c_ast.Node, limit: c_ast.Node, operator: str, begin: _Ranges, step: int,
+                changed: Mapping[str, list[int | None]]) -> int | None:
+    """Returns the most iterations of a loop in which a pointer goes up to another one; None if their difference at the
+    beginning is not known."""
+    if not (isinstance(side, c_ast.ID) and isinstance(limit, c_ast.ID)) or limit.name in changed:
+        return None
+    length = begin.get((limit.name, side.name))
+    if length is None or (operator == "!=" and (length[0] != length[1] or length[0] % step or length[0] < 0
+                                                or len(changed[side.name]) > 1)):
+        return None
+    return max(0, -(-length[1] // step)) + (operator == "<=")
 
 
 def _offset(walk: _Walk, side: c_ast.Node, counter: str) -> int | None:

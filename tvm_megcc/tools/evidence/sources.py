@@ -14,6 +14,7 @@ from pathlib import Path
 from ...errors import ToolError
 from ...runtime import calls
 from ...runtime.build import CFLAGS, c_sources, compile_objects
+from ...runtime.emulator import firmware
 from ...runtime.objects import JOBS
 from ...runtime.toolchain import Compiler
 from ...target import Target
@@ -22,6 +23,11 @@ from ...target import Target
 #: tables need no writable section, and call graphs are written.
 FLAGS = ("-Wvla", "-Werror=vla", "-fno-pie", calls.FLAG)
 _MARKER = re.compile(r'^# \d+ "([^"]*)"')
+
+
+def _freestanding(target: Target) -> tuple[str, ...]:
+    """Returns the flags of a firmware's files, for targets without an operating system."""
+    return firmware.FLAGS if target.bare_metal else ()
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Sources:
         Raises:
             ToolError: if there is no compiler, if it fails, or if it writes no call graphs, as gcc does.
         """
-        built, compiled = compile_objects(folder, target, cc, FLAGS)
+        built, compiled = compile_objects(folder, target, cc, (*_freestanding(target), *FLAGS))
         missing = [source for source, path in compiled if not path.with_suffix(calls.ENDING).exists()]
         if missing:
             raise ToolError(f"{built.compiler} writes no call graphs ({calls.FLAG}): give a gcc with --cc")
@@ -54,7 +60,7 @@ class Sources:
     @property
     def flags(self) -> tuple[str, ...]:
         """The flags of the compiler, without folders."""
-        return (*CFLAGS, *self.target.cflags)
+        return (*CFLAGS, *self.target.cflags, *_freestanding(self.target))
 
     @cached_property
     def preprocessed(self) -> dict[str, str]:

@@ -188,7 +188,8 @@ The four networks of [MLPerf Tiny](https://github.com/mlcommons/tiny) in the emu
 them (`benchmarks/mlperf_tiny.py --page` wrote this page; `-O {optimize}`, gcc 12, kernels `-O2`). Instructions are
 exact. **Cycles are a model** ([microcontrollers.md](microcontrollers.md#cycles)): memory without wait states, no
 caches.
-Flash is code and model, RAM is without stack, both in bytes.
+Flash is code and model, RAM is without stack, both in bytes. kws is keyword spotting, ic image classification,
+vww visual wake words, ad anomaly detection.
 
 {table}
 

@@ -207,7 +207,8 @@ def page(rows: Sequence[Mapping]) -> str:
              f"{len(speeds)} cases of {len(groups)} operators and dtypes: geometric mean {geometric_mean(speeds):.2f}, "
              f"{sum(speed >= 1 for speed in speeds)} at least as fast as the peer. Operators in bold are among the "
              f"{MOST_USED} that most models use.\n\n",
-             "| operator | dtype | peer | shapes | speed | least | µs, theirs | of |\n"
+             "| operator | dtype | peer | shapes | speed | lowest | ours, theirs, µs "
+             "| shapes and attributes of the lowest |\n"
              "|---|---|---|--:|--:|--:|--:|---|\n"]
     for key, group in sorted(timed.items(), key=lambda item: min([row["speed"] for row in item[1]], default=99)):
         if group:

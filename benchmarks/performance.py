@@ -105,13 +105,14 @@ of a row take turns in one run of
 
     megcc bench NAME.onnx --against onnxruntime,openvino,litert,ncnn,mnn,tvm --target x86-64-v4
 
-Each engine is a process, bound to one processor. A round is a burst of 60 ms of each engine, after a warm-up inference,
-under a real-time class; times are medians over the rounds. *Speed* is the time of the best peer of the row divided by
-ours: the median over the rounds, each ratio inside one round, with the minimum and maximum. Errors are those of the
-first output against ONNX Runtime with its optimiser off. Memory is the peak of resident memory. Loading is timed once,
-from a file in the system's cache. TVM is its default build, not tuned. Ratios repeat within a few percent;
-milliseconds depend on the machine and its day. [tuning.md](tuning.md#beside-other-engines) says how to measure a model
-of your own; [operator-speed.md](operator-speed.md) has single operators. These commands write this page:
+Each engine is a process, bound to one processor. A round is a burst of 60 ms of each engine, after a warm-up
+inference, in a real-time scheduling class; times are medians over the rounds. MMAC are millions of multiply-adds.
+*Speed* is the time of the best peer of the row divided by ours: the median over the rounds, each ratio inside one
+round, with the minimum and maximum. Errors are those of the first output against ONNX Runtime with its optimiser off.
+Memory is the peak of resident memory. Loading is timed once, from a file in the system's cache. TVM is its default
+build, not tuned. Ratios repeat within a few percent; milliseconds depend on the machine and its day.
+[tuning.md](tuning.md#beside-other-engines) says how to measure a model of your own;
+[operator-speed.md](operator-speed.md) has single operators. These commands write this page:
 
     pip install .[bench] torch torchvision  # the peers, and what makes the networks; litert-torch for LiteRT's files
     python benchmarks/models.py MODELS

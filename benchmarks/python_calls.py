@@ -36,7 +36,7 @@ WORDS = """\
 Microseconds of a call, {machine}, one thread, the median of {rounds} rounds in one run of `benchmarks/python_calls.py`.
 *C*: `megcc_session_run` in a loop in C. *bound*: a call of `session.bind(inputs)`; ONNX Runtime with an `IOBinding`.
 *dictionary*: `session.run({{name: array}})`; ONNX Runtime's `run(None, {{name: array}})`. In brackets: the time that
-Python adds.
+Python adds. *3 → 4 → 1* is a network of two dense layers, with 3 inputs, 4 neurons and 1 output.
 """
 #: With a load average above 1.
 BUSY = "Other programs kept the machine busy ({load:.0f} wanted it): figures are large, ratios tell.\n"

@@ -113,7 +113,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--target", default="native")
     args = parser.parse_args(arguments)
     target = native().name if args.target == "native" else args.target
-    titles = ["model", "regions", "MACs", "kernels", *(["bits", "VM over session"] if args.calls else [])]
+    measured = ["bits", "time of TVM's VM / of a session"] if args.calls else []
+    titles = ["model", "regions", "MACs", "kernels", *measured]
     print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")

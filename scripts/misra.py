@@ -213,12 +213,12 @@ def page(found: dict[str, set[Finding]], rows: list[Deviation], explained: Count
     """docs/misra.md."""
     everything = set().union(*found.values())
     total = Counter(finding.category for finding in everything)
-    checked = ", ".join(f"{name} ({len(values)})" for name, values in found.items())
+    checked = "; ".join(f"{name} ({len(values)})" for name, values in found.items())
     lines = ["# MISRA C:2012", "", "<!-- written by scripts/misra.py --write -->", "",
              "`make misra` runs cppcheck with its MISRA addon over the runtime, and over the C generated for four "
-             "networks (keyword spotting and anomaly detection of MLPerf Tiny, a LeNet-5, a GRU) for the targets `c` "
-             "and `cortex-m33`. It fails if a mandatory or required rule is broken and no row below explains it. "
-             "`main.c`, an example, is not checked.", "",
+             "networks (`kws` and `ad`, keyword spotting and anomaly detection of MLPerf Tiny; a LeNet-5; a GRU) for "
+             "the targets `c` and `cortex-m33`. It fails if a mandatory or required rule is broken and no row below "
+             "explains it. `main.c`, an example, is not checked.", "",
              f"Findings when this page was written, with those of headers: {checked}. Below, a finding in a header "
              "that several files include counts once.", "",
              "| category | findings | explained by a row below | open |", "|---|--:|--:|--:|"]

@@ -30,9 +30,10 @@ HEAD = """\
 
 Written by `python scripts/models_page.py`: networks that the tests compile, build and run. The models of
 `$MEGCC_MODELS` are trained; those named `light_` come with the onnx package and have seeded random weights. Sizes are
-those of target arm64 at `-O speed`. The last column is the largest difference from the stored reference or, if there
-is none, from ONNX Runtime. It is relative to the largest magnitude of the output, on the machine that wrote this page
-(rounded up to a power of ten). "Noise": ONNX Runtime with and without its optimiser differ by as much.
+those of target arm64 at `-O speed`, in units of 1,024 bytes. Kernels are fewer than calls where calls share one. The
+last column is the largest difference from the stored reference or, if there is none, from ONNX Runtime. It is
+relative to the largest magnitude of the output, on the machine that wrote this page (rounded up to a power of ten).
+"Noise": ONNX Runtime with and without its optimiser differ by as much.
 
 | network | inputs | multiply-adds | weights KB | arena KB | calls, kernels | difference |
 |---|---|---|---|---|---|---|

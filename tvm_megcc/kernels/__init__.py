@@ -48,7 +48,7 @@ from .move.copy import StridedCopy
 from .move.relayout import RelayoutBlocks, RelayoutElements, RelayoutMatrix
 from .move.reverse import ReverseRuns
 from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
-from .move.transpose_bytes import RelayoutBytes, TransposeBytes
+from .move.transpose_narrow import RelayoutNarrow, TransposeNarrow
 from .norm.l2 import L2Slices
 from .norm.layer import LayerNormBytes, LayerNormRows
 from .norm.lrn import LrnPixels
@@ -157,8 +157,8 @@ realise(ops.tensor.data_dependent.CountNonZero, NonZeroCount())
 realise(ops.tensor.data_dependent.NonZero, NonZeroScan())
 realise(ops.tensor.unique.Unique, UniqueSort())
 
-realise(ops.tensor.move.Transpose, TransposeBytes(), TransposeMatrix(), StridedTranspose())
-realise(ops.tensor.move.Relayout, RelayoutBytes(), RelayoutMatrix(), RelayoutBlocks(), RelayoutElements())
+realise(ops.tensor.move.Transpose, TransposeNarrow(), TransposeMatrix(), StridedTranspose())
+realise(ops.tensor.move.Relayout, RelayoutNarrow(), RelayoutMatrix(), RelayoutBlocks(), RelayoutElements())
 realise(ops.tensor.move.Concat, ConcatRuns())
 realise(ops.tensor.move.Slice, StridedSlice())
 realise(ops.tensor.move.Pad, PadRows())

@@ -36,7 +36,8 @@ class Transpose(Operator):
                for few in (2, 4, 8, 16) for shape in ((few, 53), (53, few))),
              *(Case(((shape, dtype),), {"perm": (0, 2, 1)}) for dtype, shape in (
                  ("uint8", (2, 19, 67)), ("int8", (1, 16, 16)), ("int8", (2, 49, 130)), ("uint8", (3, 130, 15)))),
-             *(Case(((shape, "uint8"),), {"perm": (0, 2, 1)}) for few in (2, 3, 4)
+             *(Case(((shape, dtype),), {"perm": (0, 2, 1)})
+               for few, dtype in ((2, "uint8"), (3, "uint8"), (4, "uint8"), (3, "float32"), (3, "int32"))
                for shape in ((2, few, 53), (2, 53, few), (1, few, 5), (1, 4101, few), (1, few, 4101))))
 
     @staticmethod

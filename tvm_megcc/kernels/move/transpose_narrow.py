@@ -15,8 +15,8 @@ from .strided import TransposeMatrix
 
 #: Length of a task along the other axis: operand and result of floats have at most 32 KB each.
 CHUNK = 2048
-#: Bytes of an element -> the numbers of rows or columns that the kernel is for. `transpose.c.j2` transposes two and four
-#: rows or columns of float32 by zips.
+#: Bytes of an element -> the numbers of rows or columns that the kernel is for. `transpose.c.j2` transposes two and
+#: four rows or columns of float32 by zips.
 NARROW = {1: (2, 3, 4), 4: (3,)}
 
 

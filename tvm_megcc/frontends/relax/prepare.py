@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 import tvm
@@ -223,10 +223,18 @@ class SimplifyOnnx(relax.PyExprMutator):
         stacked = self._stacked_operands(call)
         if not stacked:
             return call
-        result, *others = stacked
-        for other in others:
-            result = self.builder_.normalize(_BINARY_OF_REDUCTION[call.op.name](result, other))
-        return result
+        narrow = self._combined(call.op.name, [self._before_broadcast(operand) for operand in stacked])
+        has_same_type = tvm_ffi.structural_equal(type_of(narrow), type_of(call))
+        return narrow if has_same_type else self._combined(call.op.name, stacked)
+
+    def _combined(self, reduction: str, operands: Sequence):
+        """Returns the result of the binary operator of a reduction on all operands."""
+        return reduce(lambda one, other: self.builder_.normalize(_BINARY_OF_REDUCTION[reduction](one, other)), operands)
+
+    def _before_broadcast(self, operand):
+        """Returns what an operand is a broadcast of; else the operand."""
+        value = self.lookup_binding(operand) if isinstance(operand, Var) else operand
+        return value.args[0] if is_operator(value) and value.op.name == "relax.broadcast_to" else operand
 
     def _stacked_operands(self, call) -> list:
         """Returns the operands of a stack whose new axis a reduction removes; an empty list for other calls."""

@@ -128,10 +128,10 @@ def run(test: Test, function: Callable[[], str | None]) -> Result:
 def page(results: list[Result]) -> str:
     total = Counter(result.verdict for result in results)
     lines = ["# ONNX's own tests", "",
-             f"Written by `scripts/onnx_tests.py` with onnx {importlib.metadata.version('onnx')}: its backend tests "
-             "through `tvm_megcc.onnx_backend`, unchanged: operands that models have as constants are inputs. Each "
-             "test is compiled to C for this CPU, built and run. Refused means that the compiler does not support the "
-             "test.", "",
+             f"Written by `scripts/onnx_tests.py` with onnx {importlib.metadata.version('onnx')}: its backend tests, "
+             "run unchanged through `tvm_megcc.onnx_backend`. In these tests, operands that are constants in real "
+             "models are inputs. Each test is compiled to C for this CPU, built and run. Refused means that the "
+             "compiler does not support the test.", "",
              f"**{total['passed']:,} of {len(results):,} pass** ({total['passed'] / max(len(results), 1):.1%}).", "",
              *table(results, KINDS), "", "## Tests that do not pass", "", *failures(results)]
     return "\n".join(lines) + "\n"

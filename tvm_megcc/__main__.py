@@ -3,6 +3,9 @@
 
 import sys
 
+#: The exit status after Ctrl-C, as of a process that SIGINT ended: 128 + 2, the number of the signal.
+INTERRUPTED = 130
+
 
 def command() -> int:
     """Runs the command line, and ends without a trace where it is interrupted while it is imported."""
@@ -11,7 +14,7 @@ def command() -> int:
 
         return main()
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -92,6 +92,7 @@ def _note_restarts(model: str | Path, graph: Graph, signature: str) -> None:
     """Warns of recurrent layers of a TFLite file whose states are reset in every run."""
     from .frontends.tflite import states_not_kept
 
+    # A state without a name cannot be given to --state.
     names = [name for name in states_not_kept(model, graph.inputs, signature) if name]
     if names:
         shown = " ".join(f"--state {shlex.quote(f'{name}.next={name}')}" for name in names[:4])

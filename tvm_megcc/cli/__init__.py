@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MegccError as error:
         return _refused(error, *getattr(args, "compiled", ()))
     except KeyboardInterrupt:
-        return 130
+        return 130  # as of a process that SIGINT ended: 128 + 2, the number of the signal
     except BrokenPipeError:
         _leave_stdout()
         return 0

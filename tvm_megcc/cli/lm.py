@@ -15,6 +15,7 @@ from ..errors import MegccError
 
 
 def compile_(args: argparse.Namespace) -> int:
+    """Compiles a GGUF file to a folder of C, and describes the folder on stdout."""
     from ..options import CompileOptions
     from ..tools.lm.compile import compile_model
     from ..tools.report import describe
@@ -22,8 +23,8 @@ def compile_(args: argparse.Namespace) -> int:
 
     with _progress(args, f"compiling {args.model}"):
         options = CompileOptions(activations=args.activations, cache=args.cache, threads=args.threads)
-        folder = compile_model(args.model, args.output or "", args.target, options, args.context, args.prompt,
-                               args.force)
+        folder = compile_model(args.model, args.output or "", args.target, options, context=args.context,
+                               prompt=args.prompt, force=args.force)
     _print(args, describe.folder(folder), describe.folder_text)
     return 0
 
@@ -48,7 +49,8 @@ def embed_(args: argparse.Namespace) -> int:
     if args.output:
         return _embedding_folder(args, normalize)
     with _progress(args, f"compiling and building {args.path}"):
-        model = EmbeddingModel(args.path, args.target or "native", args.threads, args.pooling, normalize)
+        model = EmbeddingModel(args.path, args.target or "native", threads=args.threads, pooling=args.pooling,
+                               normalize=normalize)
     for text in args.text or (line.rstrip("\n") for line in sys.stdin):
         print("[" + ", ".join(map(str, model.embed([text])[0].tolist())) + "]", flush=True)
     return 0
@@ -64,7 +66,8 @@ def _embedding_folder(args: argparse.Namespace, normalize: bool | None) -> int:
         raise MegccError("with --output a folder is written, and no string is embedded")
     with _progress(args, f"compiling {args.path}"):
         folder = embedding_folder.write(args.path, args.output, args.target or "native",
-                                        CompileOptions(threads=args.threads), args.pooling, normalize, args.force)
+                                        CompileOptions(threads=args.threads), pooling=args.pooling,
+                                        normalize=normalize, force=args.force)
     _print(args, describe.folder(folder), describe.folder_text)
     return 0
 
@@ -73,14 +76,15 @@ def generate_(args: argparse.Namespace) -> int:
     """Generates text after a prompt, on stdout."""
     model = _model(args)
     prompt = model.chat([{"role": "user", "content": args.text}]) if args.chat else args.text
-    if args.log_probabilities:
-        found: list[tuple[int, float]] = []
-        for _ in model.generate(prompt, args.max_tokens, _sampling(args), args.stop, found):
-            _tokens(model, found)
-        _tokens(model, found)
+    found: list[tuple[int, float]] | None = [] if args.log_probabilities else None
+    pieces = model.generate(prompt, args.max_tokens, _sampling(args), stop=args.stop, log_probabilities=found)
+    if found is None:
+        _print_text(pieces)
     else:
-        _say(model.generate(prompt, args.max_tokens, _sampling(args), args.stop))
-    _figures(args, model)
+        for _ in pieces:
+            _print_tokens(model, found)
+        _print_tokens(model, found)  # those of a stop string, after the last piece of text
+    _print_speed(args, model)
     return 0
 
 
@@ -96,11 +100,11 @@ def chat_(args: argparse.Namespace) -> int:
         answer: list[str] = []
         model.reset()
         try:
-            _say(model.generate(model.chat(messages), args.max_tokens, _sampling(args)), answer)
+            _print_text(model.generate(model.chat(messages), args.max_tokens, _sampling(args)), answer)
         except KeyboardInterrupt:
             print(flush=True)
         messages.append({"role": "assistant", "content": "".join(answer)})
-        _figures(args, model)
+        _print_speed(args, model)
     return 0
 
 
@@ -114,7 +118,8 @@ def bench_(args: argparse.Namespace) -> int:
     if args.python:
         raise MegccError("--python names interpreters of other engines: it needs --against")
     with _progress(args, f"measuring {args.path}"):
-        rows = [bench.measure(args.path, args.target or None, threads, args.prompt, args.max_tokens, args.repeats)
+        rows = [bench.measure(args.path, args.target or None, threads, prompt=args.prompt, tokens=args.max_tokens,
+                              repeats=args.repeats)
                 for threads in args.threads or [None]]
     _print(args, bench.report(rows), bench.text)
     return 0
@@ -125,8 +130,9 @@ def _bench_against(args: argparse.Namespace) -> int:
     from .verbs import _print, logged
 
     folder = Path(args.path)
-    settings = against.Settings(folder, args.target or "", against.parse_engines(args.against, folder),
-                                args.python or [], args.prompt, args.max_tokens, args.repeats)
+    settings = against.Settings(
+        folder=folder, target=args.target or "", engines=against.parse_engines(args.against, folder),
+        pythons=args.python or [], prompt=args.prompt, tokens=args.max_tokens, rounds=args.repeats)
     with nullcontext() if args.quiet or args.verbose else logged(against.logger, logging.INFO):
         rows = [against.compare(settings, threads) for threads in args.threads or [None]]
     _print(args, {"comparisons": rows}, against.text)
@@ -144,7 +150,8 @@ def _model(args: argparse.Namespace):
 def _sampling(args: argparse.Namespace):
     from ..tools.lm.sampling import Sampling
 
-    return Sampling(args.temperature, args.top_k, args.top_p, args.min_p, args.repetition_penalty, args.seed)
+    return Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, min_p=args.min_p,
+                    repetition_penalty=args.repetition_penalty, seed=args.seed)
 
 
 def _line() -> str | None:
@@ -155,7 +162,7 @@ def _line() -> str | None:
     return line.rstrip("\n") if line else None
 
 
-def _say(pieces: Iterator[str], answer: list[str] | None = None) -> None:
+def _print_text(pieces: Iterator[str], answer: list[str] | None = None) -> None:
     """Prints pieces of text as they are generated, and appends them to `answer`."""
     for piece in pieces:
         print(piece, end="", flush=True)
@@ -164,7 +171,7 @@ def _say(pieces: Iterator[str], answer: list[str] | None = None) -> None:
     print(flush=True)
 
 
-def _tokens(model, found: list[tuple[int, float]]) -> None:
+def _print_tokens(model, found: list[tuple[int, float]]) -> None:
     """Prints tokens as lines of JSON, and removes them from the list."""
     for token, value in found:
         text = model.tokenizer.decode([token], skip_special_tokens=False)
@@ -172,7 +179,7 @@ def _tokens(model, found: list[tuple[int, float]]) -> None:
     found.clear()
 
 
-def _figures(args: argparse.Namespace, model) -> None:
+def _print_speed(args: argparse.Namespace, model) -> None:
     """Prints the tokens per second of the last answer, on stderr."""
     if not args.quiet:
         print(f"megcc: {model.figures}", file=sys.stderr, flush=True)

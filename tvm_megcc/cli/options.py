@@ -97,7 +97,7 @@ def _run(verbs: Verbs) -> None:
     add_shape(verb)
     verb.add_argument("--sequence", action="store_true",
                       help="both files have an additional first axis: the steps of a stream")
-    verb.add_argument("--float", action="store_true", dest="real",
+    verb.add_argument("--float", action="store_true", dest="as_float",
                       help="read quantised inputs and write quantised outputs as float32")
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
     verb.add_argument("--times", action="store_true", help="show the time of each kernel call")
@@ -236,7 +236,7 @@ def _quantize(verbs: Verbs) -> None:
                       help="how ranges are calibrated (default: auto, the method with the least noise on the samples)")
     verb.add_argument("--keep-float", metavar="A,B", action="append", default=[],
                       help="nodes, or op_types such as Gemm, that stay float")
-    verb.add_argument("--min-snr", dest="enough", type=float, default=20.0, metavar="DB",
+    verb.add_argument("--min-snr", type=float, default=20.0, metavar="DB",
                       help="signal-to-noise ratio of the outputs; below it the layers with the largest error stay "
                            "float, at most a quarter of them (default: 20)")
     verb.add_argument("--evaluate", metavar="NPZ|DIR", help="other samples for the accuracy; 'labels' in either .npz "

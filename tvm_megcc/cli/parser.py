@@ -50,19 +50,26 @@ class Verb(argparse.ArgumentParser):
         super().error(message + self._choices(message))
 
     def _choices(self, message: str) -> str:
-        """Adds the possible values to argparse's message, and the one that was probably meant."""
+        """Returns what argparse's message leaves out: the value that was probably meant, or all values if there is none
+        but one is required."""
         given = re.search(r"invalid choice: '([^']*)'", message)
         for action in self._actions:
-            names = [*action.option_strings, action.metavar or action.dest] if action.choices else []
-            if any(isinstance(name, str) and re.search(rf"\b{name}(?![\w-])" if name[0] != "-" else
-                                                       rf"{name}(?![\w-])", message) for name in names):
-                choices = [str(choice) for choice in action.choices or ()]
+            if action.choices and _is_about(message, action):
+                choices = [str(choice) for choice in action.choices]
                 if given is None:
                     return f" (one of {', '.join(choices)})" if "required" in message else ""
-                similar = difflib.get_close_matches(given[1].lower(), choices, 1) or [
-                    choice for choice in choices if choice[:3] == given[1].lower()[:3]]
+                word = given[1].lower()
+                similar = difflib.get_close_matches(word, choices, 1) or [
+                    choice for choice in choices if choice[:3] == word[:3]]
                 return f", did you mean {similar[0]}?" if similar else ""
         return ""
+
+
+def _is_about(message: str, action: argparse.Action) -> bool:
+    """Whether argparse's message contains the option's names, or the name of a positional argument, as a whole word."""
+    options = [rf"{name}(?![\w-])" for name in action.option_strings]
+    positional = rf"\b{action.metavar or action.dest}(?![\w-])"
+    return any(re.search(pattern, message) for pattern in (*options, positional))
 
 
 def count(text: str) -> int:
@@ -105,7 +112,7 @@ def add_path(verb: argparse.ArgumentParser) -> None:
 
 def add_model(verb: argparse.ArgumentParser) -> None:
     """Adds --model, for folders of several."""
-    verb.add_argument("--model", metavar="NAME", dest="which", help="name of the model, if the folder has several")
+    verb.add_argument("--model", metavar="NAME", dest="model_name", help="name of the model, if the folder has several")
 
 
 def add_feeds(verb: argparse.ArgumentParser) -> None:
@@ -150,7 +157,7 @@ _KINDS: dict[str, dict[str, Any]] = {
 def add_compiling(verb: argparse.ArgumentParser, limits: bool = True) -> None:
     """Adds the options that change the generated code; used wherever a model may be given. limits: with those of
     memory."""
-    verb.set_defaults(compiles=True)
+    verb.set_defaults(compiles=True)  # `with_options` then adds the compile options to the arguments
     group = verb.add_argument_group("compiling")
     for name, option in all_options():
         if limits or name not in MEMORY:

@@ -66,22 +66,23 @@ def _files(session: ProgramSession, args: argparse.Namespace) -> tuple[dict[str,
         return {}, {}, False
     if args.inputs or args.sequence:
         raise MegccError("--wav and --picture go without --inputs and --sequence")
-    feeds, sources, count = dict[str, Any](), dict[str, str](), 1
+    feeds, sources = dict[str, Any](), dict[str, str]()
+    runs = 1  # blocks of a sound: one for each run, in which all other inputs are the same
     for given in args.wav:
         port, path = media.port_of(session.inputs, given, "sound")
         samples, rate = media.sound(path, session.sample_rates.get(port.name))
         feeds[port.name] = media.blocks(samples, port)
         sources[port.name] = f"{path}, {len(samples) / rate:.2f} s"
-        if len(feeds) > 1 and len(feeds[port.name]) != count:
-            raise MegccError(f"sounds are equally long: '{path}' has {len(feeds[port.name])} blocks, another {count}")
-        count = len(feeds[port.name])
+        if len(feeds) > 1 and len(feeds[port.name]) != runs:
+            raise MegccError(f"sounds are equally long: '{path}' has {len(feeds[port.name])} blocks, another {runs}")
+        runs = len(feeds[port.name])
     for given in args.picture:
         port, path = media.port_of(session.inputs, given, "picture")
-        feeds[port.name], sources[port.name] = np.stack([media.picture(path, port)] * count), str(path)
+        feeds[port.name], sources[port.name] = np.stack([media.picture(path, port)] * runs), str(path)
     others = seeded([port for port in session.inputs if port.name not in feeds], args.seed)
-    feeds |= {name: np.stack([array] * count) for name, array in others.items()}
+    feeds |= {name: np.stack([array] * runs) for name, array in others.items()}
     sources |= dict.fromkeys(others, f"seed {args.seed}")
-    return feeds if count > 1 else {name: array[0] for name, array in feeds.items()}, sources, count > 1
+    return feeds if runs > 1 else {name: array[0] for name, array in feeds.items()}, sources, runs > 1
 
 
 def list_(args: argparse.Namespace) -> int:

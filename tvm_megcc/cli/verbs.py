@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..errors import MegccError, MegccWarning, report_text
 
+#: The exit status if a model or a request is refused, or results differ.
 REFUSED = 1
 #: The seconds after which the command prints what it is doing.
 PATIENCE = 2.0
@@ -38,7 +39,7 @@ def compile_(args: argparse.Namespace) -> int:
     args, models = source.described(args.config, args) if args.config else (args, source.each_model(args))
     if args.weights == "file" and any(options.profile == SAFETY for _, _, options in models):
         raise MegccError(f"--profile {SAFETY} has no files: leave out --weights file")
-    if args.output:  # before the time that compiling takes
+    if args.output:  # refuse it now, because compiling takes time
         folders.refuse_precious(Path(args.output), [model for model, *_ in models])
         if not args.force:
             bundle.require_replaceable(Path(args.output))
@@ -46,17 +47,25 @@ def compile_(args: argparse.Namespace) -> int:
     for model, name, options in models:
         with _progress(args, f"compiling {model}"):
             artifacts.append(api.compile(model, args.target, options, name=name, dump=args.dump))
-    embed = {None: args.embed, "file": False}.get(args.weights, args.weights)
+    embed = _embedding(args)
     if args.same_code_as:
         _require_same_code(bundle.contents(artifacts, embed), args.same_code_as)
-    folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
+    folder = bundle.write(artifacts, args.output or "_".join(artifact.name for artifact in artifacts) + "_megcc",
                           embed=embed, force=args.force)
     from ..tools.report import describe
     _print(args, describe.folder(folder), describe.folder_text)
     return 0
 
 
+def _embedding(args: argparse.Namespace) -> bool | str:
+    """Returns --embed and --weights, which exclude each other, as the argument `embed` of `bundle.write`."""
+    if args.weights is None:
+        return bool(args.embed)
+    return False if args.weights == "file" else str(args.weights)
+
+
 def _require_same_code(files: Mapping[str, bytes], folder: str) -> None:
+    """Raises MegccError if C files other than those with the weights differ from those of the folder."""
     from ..codegen import bundle
 
     def code_of(manifest: dict) -> dict[str, str]:
@@ -98,7 +107,7 @@ def run_(args: argparse.Namespace) -> int:
     with _progress(args, _preparing(args.path)):
         session = source.remote_session_of(args.path, args) if args.rpc else source.session_of(args.path, args)
     report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.times,
-                     shapes=parse_shapes(args.shape or ""), sequence=args.sequence, real=args.real)
+                     shapes=parse_shapes(args.shape or ""), sequence=args.sequence, real=args.as_float)
     _print(args, report, run.text)
     return 0
 
@@ -187,7 +196,7 @@ def verify_(args: argparse.Namespace) -> int:
     with _progress(args, f"running {args.path}"):
         folder = source.folder_of(args.path, args)
         report = verify.verify(folder, parse_targets(args.target) if args.target else (), args.cc,
-                               source.model_of(args.path, args), args.record)
+                               model=source.model_of(args.path, args), record=args.record)
     _print(args, report, verify.text)
     return 0 if report["equal"] else REFUSED
 
@@ -221,7 +230,7 @@ def evidence_(args: argparse.Namespace) -> int:
             from None
 
     with _progress(args, f"building and measuring {args.path}"):
-        report = evidence.evidence(Path(args.path), args.target or None, args.cc, args.which, args.runs)
+        report = evidence.evidence(Path(args.path), args.target or None, args.cc, args.model_name, args.runs)
     folders.write_new(Path(args.output), page.files(report), args.force)
     _print(args, report, page.text)
     return 0 if evidence.complete(report) else REFUSED
@@ -276,7 +285,7 @@ def quantize_(args: argparse.Namespace) -> int:
     _require_writable(Path(output))
     float_names = [name for names in args.keep_float for name in names.split(",")]
     report = quantize.quantize(args.path, args.calibrate, output,
-                               method=args.method, keep_float=float_names, enough=args.enough,
+                               method=args.method, keep_float=float_names, enough=args.min_snr,
                                inputs=parse_inputs(args.input), evaluate=args.evaluate, most=args.samples,
                                target=args.target, time=not args.no_time, dims=parse_dims(args.dim), say=say)
     _print(args, report, quantize.text)
@@ -310,21 +319,23 @@ def keygen_(args: argparse.Namespace) -> int:
 def pack_(args: argparse.Namespace) -> int:
     from ..tools.export import signed
 
-    _print(args, signed.pack(args.path, args.key, args.counter, args.output, args.product, args.which), signed.text)
+    report = signed.pack(args.path, args.key, args.counter, output=args.output, product=args.product,
+                         model=args.model_name)
+    _print(args, report, signed.text)
     return 0
 
 
 def unpack_(args: argparse.Namespace) -> int:
     from ..tools.export import signed
 
-    _print(args, signed.unpack(args.path, args.key, args.output, args.product), signed.text)
+    _print(args, signed.unpack(args.path, args.key, output=args.output, product=args.product), signed.text)
     return 0
 
 
 def cv_(args: argparse.Namespace) -> int:
     from ..tools.export import cv
 
-    _print(args, cv.write(args.target, args.output, args.force), cv.text)
+    _print(args, cv.write(args.target, args.output, force=args.force), cv.text)
     return 0
 
 
@@ -344,8 +355,9 @@ def list_(args: argparse.Namespace) -> int:
     from ..tools.bench import candidates
 
     with _progress(args, f"building candidates of {args.op}"):
-        report = candidates.candidates(args.op, args.shape, args.weight, args.attrs, args.target, args.optimize,
-                                       args.tiles, args.time, args.cc, args.network)
+        report = candidates.candidates(
+            args.op, args.shape, args.weight, args.attrs, target=args.target, optimize=args.optimize, tiles=args.tiles,
+            time=args.time, cc=args.cc, network=args.network)
     _print(args, report, candidates.text)
     return 0
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from .. import notebook, paths
@@ -42,6 +41,6 @@ class Artifact(Compiled):
     def save_in_cache(self) -> Path:
         """Writes the generated folder to the cache, in a place named after its contents, so that equal ones are built
         once. Returns its path."""
-        manifest = bundle.contents((self,))[MANIFEST]
-        key = hashlib.sha256(manifest if isinstance(manifest, bytes) else b"".join(manifest.pieces())).hexdigest()[:16]
+        # The manifest has the digests of all other files.
+        key = bundle.sha256(bundle.contents((self,))[MANIFEST])[:16]
         return self.save(paths.cache("artifacts") / f"{self.name}-{key}", force=True)

@@ -44,7 +44,7 @@ _HEADERS = frozenset(
     "stdio stdlib stdnoreturn string strings syslimits tgmath threads time uchar unistd wchar wctype windows xlocale "
     "arm_acle arm_bf16 arm_fp16 arm_mve arm_neon arm_sve cpuid intrin mm_malloc riscv_vector wasm_simd128 "
     "megcc_cv".split())
-#: Suffixes of the macros of an input or output, in lower case.
+#: The ends of macros that an input or output has besides that of its index, such as RESNET_IN_X_SCALE; in lower case.
 MACRO_SUFFIXES = ("_elements", "_scale", "_zero_point")
 #: The subfolder with the results of a build, which is kept when the folder is replaced.
 BUILD = "build"
@@ -191,7 +191,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
                            for m in models],
                 **({"program": program.facts} if program and program.facts else {}),
                 **({"others": sorted(others)} if others else {}),
-                "files": {name: _sha256(files[name]) for name in sorted(files)}}
+                "files": {name: sha256(files[name]) for name in sorted(files)}}
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
 
 
@@ -255,7 +255,8 @@ def _render(name: str, context: Mapping) -> str:
     return environment().get_template(f"bundle/{name}.j2").render(context)
 
 
-def _sha256(data: bytes | Image) -> str:
+def sha256(data: bytes | Image) -> str:
+    """Returns the digest of a file of `contents`, in hexadecimal digits."""
     digest = hashlib.sha256()
     for piece in folders.pieces(data):
         digest.update(piece)
@@ -351,7 +352,7 @@ class FolderVariables(TypedDict):
     incbin: whether the assembler or the compiler includes the containers.
     targets: the CPUs that the folder has kernels for; each prints as its name, such as "cortex-m4".
     makes: (`make` command, its purpose in words) for each machine.
-    profile: flags that leave out parts of the runtime, such as "-DMEGCC_NO_FILES".
+    profile: flags that leave out parts of the runtime, such as "-DMEGCC_NO_STDIO".
     hosted: whether some target has an operating system.
     """
 
@@ -387,25 +388,11 @@ class _ModelView:
 
     @classmethod
     def of(cls, artifact: Compiled) -> _ModelView:
-        macro = c_name(artifact.name).upper()
-        ports = {}
-        states, given = artifact.manifest["states"], artifact.manifest["model"].get("inputs", {})
-        partners = {"inputs": {row["input"]: row["output"] for row in states},
-                    "outputs": {row["output"]: row["input"] for row in states}}
-        for direction, short in (("inputs", "IN"), ("outputs", "OUT")):
-            taken: set[str] = set()
-            ports[direction] = tuple(
-                _Port(printable(row["name"]), f"{macro}_{short}_{word.upper()}", f"{short.lower()}_{word}", index,
-                      row["dtype"], tuple(row["shape"]), tuple(row.get("least", row["shape"])), direction[:-1],
-                      *(printable(text) if text else "" for text in (
-                          partners[direction].get(row["name"]),
-                          given.get(row["name"]) if direction == "inputs" else "")),
-                      Quantisation(**row["quant"]) if "quant" in row else None,
-                      "" if not row.get("text") else f"{artifact.name}_strings.h" if artifact.manifest["texts"]
-                      else "the model knows none")
-                for index, row in enumerate(artifact.manifest[direction])
-                for word in [_unique(identifier(row["name"]), taken)])
-        return cls(artifact, artifact.name, macro, ports["inputs"], ports["outputs"])
+        states = artifact.manifest["states"]
+        inputs = _ports(artifact, "inputs", {row["input"]: row["output"] for row in states},
+                        artifact.manifest["model"].get("inputs", {}))
+        outputs = _ports(artifact, "outputs", {row["output"]: row["input"] for row in states}, {})
+        return cls(artifact, artifact.name, c_name(artifact.name).upper(), inputs, outputs)
 
     @property
     def manifest(self) -> Mapping:
@@ -489,6 +476,7 @@ class _ModelView:
         names = [name for name, _ in Regions.parse(self.manifest["options"]["regions"]).ram]
         blocks = [[max(row.device_models[0].regions[index] for row in model.programs if row.isa in machine.codes)
                    for machine in found] for index in range(len(names))]
+        # The header gives the size of the first region as MEMORY_BYTES, so `bytes` only says that there is one.
         return tuple(MemoryRegion(name, max(sizes) if index else 1, self._macro(f"MEMORY_BYTES_{name.upper()}", [
             f"{size}u" for size in sizes])) for index, (name, sizes) in enumerate(zip(names, blocks, strict=True)))
 
@@ -504,6 +492,36 @@ class _ModelView:
 
     def _macro(self, what: str, values: Sequence[str]) -> str:
         return by_machine(self.artifact.targets, [f"#define {self.macro}_{what} {value}" for value in values])
+
+
+def _ports(artifact: Compiled, direction: str, partners: Mapping[str, str],
+           given: Mapping[str, str]) -> tuple[_Port, ...]:
+    """Returns the inputs or outputs of a model, in their order.
+
+    Args:
+        direction: "inputs" or "outputs".
+        partners: the input of a state -> its output; of outputs the reverse.
+        given: name -> the type and layout in which the caller gives an input that the model converts.
+    """
+    prefix = {"inputs": "in", "outputs": "out"}[direction]
+    model = c_name(artifact.name).upper()
+    taken: set[str] = set()
+    ports = []
+    for index, row in enumerate(artifact.manifest[direction]):
+        name, word = row["name"], _unique(identifier(row["name"]), taken)
+        ports.append(_Port(
+            name=printable(name), macro=f"{model}_{prefix.upper()}_{word.upper()}", variable=f"{prefix}_{word}",
+            index=index, dtype=row["dtype"], shape=tuple(row["shape"]), least=tuple(row.get("least", row["shape"])),
+            direction=direction[:-1], state=printable(partners[name]) if partners.get(name) else "",
+            given=printable(given[name]) if given.get(name) else "",
+            quant=Quantisation(**row["quant"]) if "quant" in row else None,
+            strings=_strings_of(artifact) if row.get("text") else ""))
+    return tuple(ports)
+
+
+def _strings_of(artifact: Compiled) -> str:
+    """Returns the header with the strings of a model; a model may have inputs of strings and know none."""
+    return f"{artifact.name}_strings.h" if artifact.manifest["texts"] else "the model knows none"
 
 
 def _unique(name: str, taken: set[str]) -> str:

@@ -59,7 +59,7 @@ def folder_of(path: str | Path, args, embed: bool | str = False, name: str | Non
 
 def model_of(path: str | Path, args) -> str | None:
     """Returns which of the folder's models is meant: that of --model, or the one whose .megcc file is given."""
-    return args.which or (Path(path).stem if Path(path).suffix == ".megcc" else None)
+    return args.model_name or (Path(path).stem if Path(path).suffix == ".megcc" else None)
 
 
 def described(path: str, args) -> tuple[argparse.Namespace, list[tuple[str, str, CompileOptions]]]:

@@ -98,7 +98,7 @@ class PackageVariables(TypedDict, total=False):
     target: the first target.
     sources: paths of all C files and headers in the package, sorted, such as "src/kernels/add.c".
     folders: paths of the folders with C files, such as "src/kernels".
-    profile: the macros of `src/megcc_config.h`, such as "MEGCC_NO_FILES".
+    profile: the macros of `src/megcc_config.h`, such as "MEGCC_NO_STDIO".
     boards: the names that build systems have for the targets, and boards with them.
     helium: whether a target has Helium, the vector instructions of Cortex-M.
     benchmark: the network of MLPerf Tiny that the model is (mlperf-tiny only).

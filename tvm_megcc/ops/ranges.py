@@ -15,9 +15,10 @@ from ..ir.graph import Graph, Op
 from .base import operator
 
 #: Operators whose results consist of unchanged values of operands: kind -> the numbers of these operands, None for all.
-_VALUE_PRESERVING = {**dict.fromkeys(("reshape", "transpose", "slice", "expand", "tile", "cast", "copy", "gather",
-                           "gather_elements", "gather_nd", "reverse_sequence", "pad", "relayout"), (0,)),
-          "concat": None, "where": (1, 2), "scatter_elements": (0, 2), "scatter_nd": (0, 2)}
+_VALUE_PRESERVING = {
+    **dict.fromkeys(("reshape", "transpose", "slice", "expand", "tile", "cast", "copy", "gather", "gather_elements",
+                     "gather_nd", "reverse_sequence", "pad", "relayout"), (0,)),
+    "concat": None, "where": (1, 2), "scatter_elements": (0, 2), "scatter_nd": (0, 2)}
 
 Range = tuple[float, float]
 
@@ -29,11 +30,12 @@ def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
     restrictions are left out, and inputs for which no valid value is known.
     """
     ranges: dict[str, Range] = {}
+    # From the last operator to the first: when it is one's turn, the range of its result is known.
     for op in reversed(graph.ops):
         types = tuple(map(graph.type_of, op.own_inputs))
         for index, (lower, upper) in operator(op.kind).accepted(op.attrs, types).items():
-            if index < len(op.inputs):
-                _narrow(ranges, op.inputs[index], (_lower_bound(lower), _lower_bound(upper)))
+            if index < len(op.inputs):  # the operand may be optional and absent
+                _narrow(ranges, op.inputs[index], (_smallest_value(lower), _smallest_value(upper)))
         if op.outputs[0] in ranges:
             for name, range_ in _operand_ranges(graph, op, ranges[op.outputs[0]]):
                 _narrow(ranges, name, range_)
@@ -41,8 +43,9 @@ def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
             if name in graph.inputs and -math.inf < lower <= upper < math.inf}
 
 
-def _lower_bound(dim: Dim) -> float:
-    """Returns the smallest value of an extent, so that a range is valid for all values of its symbols."""
+def _smallest_value(dim: Dim) -> float:
+    """Returns the smallest value of an extent: an upper limit that depends on symbols is valid for all their values
+    then. Lower limits are numbers."""
     lower, _ = limits(dim)
     return -math.inf if lower is None else lower
 

@@ -24,7 +24,7 @@ class DynamicQuantize(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         if x.dtype != "float32":
-            raise ShapeError(f"measures float32, not {x}")
+            raise ShapeError(f"quantises float32, not {x}")
         return TensorType("uint8", x.shape), TensorType("float32", ()), TensorType("uint8", ())
 
     @staticmethod
@@ -32,6 +32,7 @@ class DynamicQuantize(Operator):
         smallest, largest = np.float32(x.min(initial=0)), np.float32(x.max(initial=0))
         scale = np.float32((largest - smallest) / np.float32(255))
         with np.errstate(all="ignore"):
+            # If all elements are 0 the scale is 0, and 0 / 0 = NaN: zero point and numbers become 0.
             zero = np.rint(np.clip(np.nan_to_num((np.float32(0) - smallest) / scale, nan=0.0), 0, 255))
             numbers = np.nan_to_num(np.rint(x / scale), nan=0.0).astype(np.float64) + zero
         return np.clip(numbers, 0, 255).astype(np.uint8), np.asarray(scale), np.asarray(zero, np.uint8)

@@ -26,8 +26,8 @@ def dequantize_int4(w: np.ndarray, scale: np.ndarray, zero: np.ndarray, block: i
     w: numbers, uint8 [..., ceil(depth / 2)]. scale, zero: float32 and uint8 [..., ceil(depth / block)].
     """
     numbers = np.stack([w & 15, w >> 4], -1).reshape(*w.shape[:-1], -1)[..., :depth].astype(np.int32)
-    along = np.arange(depth) // block
-    values: np.ndarray = (numbers - zero[..., along].astype(np.int32)).astype(np.float32) * scale[..., along]
+    block_of = np.arange(depth) // block  # the block of each number of a row
+    values: np.ndarray = (numbers - zero[..., block_of].astype(np.int32)).astype(np.float32) * scale[..., block_of]
     return values
 
 
@@ -65,18 +65,17 @@ class DequantizeInt4(Operator):
         return (dequantize_int4(w, scale, zero, attrs.block, attrs.depth),)
 
 
-def _values(rows: int, depth: int, block: int) -> dict[int, np.ndarray]:
-    drawn = np.random.default_rng(depth)
-    blocks = -(-depth // block)
-    return {1: pack_two_per_byte(drawn.integers(0, 16, (rows, depth))), 2: drawn.uniform(0.01, 0.1, (rows, blocks)),
-            3: drawn.integers(0, 16, (rows, blocks))}
+def _case(shape: tuple[int, ...], depth: int, block: int) -> Case:
+    """Returns a case of random weights. shape: all axes of w but the last."""
+    random = np.random.default_rng(depth)
+    rows, blocks = int(np.prod(shape)), ceildiv(depth, block)
+    arrays = (pack_two_per_byte(random.integers(0, 16, (rows, depth))), random.uniform(0.01, 0.1, (rows, blocks)),
+              random.integers(0, 16, (rows, blocks)))
+    operands = [array.reshape(*shape, -1) for array in arrays]
+    return Case(tuple((array.shape, dtype)
+                      for array, dtype in zip(operands, ("uint8", "float32", "uint8"), strict=True)),
+                {"block": block, "depth": depth}, values=dict(enumerate(operands)))
 
 
-def _rows(shape: tuple[int, ...], depth: int, block: int) -> Case:
-    values = _values(int(np.prod(shape)), depth, block)
-    arrays = [values[index].reshape(*shape, -1) for index in (1, 2, 3)]
-    return Case(tuple((array.shape, dtype) for array, dtype in zip(arrays, ("uint8", "float32", "uint8"), strict=True)),
-                {"block": block, "depth": depth}, values=dict(enumerate(arrays)))
-
-
-DequantizeInt4.cases = (_rows((7,), 64, 16), _rows((2, 3), 33, 32), _rows((1,), 300, 256))
+DequantizeInt4.cases = (_case((7,), depth=64, block=16), _case((2, 3), depth=33, block=32),
+                        _case((1,), depth=300, block=256))

@@ -13,7 +13,7 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, f32, register
 from .lookup_table import INT8_TYPES, all_values
 
-#: The longest last axis: a sum of as many squares of 8-bit differences fits in int32.
+#: The longest last axis: a sum of as many squares, of differences of at most 255, fits in int32: 2^15 * 255^2 < 2^31.
 MAX_LENGTH = 1 << 15
 
 
@@ -45,6 +45,7 @@ class LayerNormQuantised(Operator):
         count, centred = x.shape[-1], x.astype(np.int64) - attrs.x_zero
         total, squares = centred.sum(-1, keepdims=True), np.square(centred).sum(-1, keepdims=True)
         scale = np.float64(scales[0])
+        # With the integers q = x - x_zero: variance(q) = (N * sum(q^2) - sum(q)^2) / N^2, whose numerator is exact.
         variance = (count * squares - total * total).astype(np.float64) / (float(count) * count) * (scale * scale)
         inverse = (scale / np.sqrt(variance + attrs.epsilon)).astype(np.float32)
         y = (centred.astype(np.float32) - (total / count).astype(np.float32)) * inverse

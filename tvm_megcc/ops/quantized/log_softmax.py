@@ -20,22 +20,19 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, register
 from ..rules import axis_of
 from . import softmax_int8
-from .softmax_int8 import MAX_LENGTH, SUM_BITS, doubling_high, reciprocal, rounding_shift
+from .softmax_int8 import MAX_LENGTH, SUM_BITS, doubling_high, reciprocal, rounding_shift, saturating_shift_left
 
 #: The length of the operand `tables`, and the indices in it: of the least difference that counts, and of significand
 #: and shift of the multiplier from Q5.26 to differences.
 TABLES_LENGTH, LEAST_INDEX, MULTIPLIER_INDEX = 2 * 256 + 3, 512, 513
-#: log(2), 0.5^(1/4) and 0.5^(1/2), and the coefficients of the rational function's numerator and denominator, in Q0.31.
+#: log(2), and the fourth and the square root of 1/2, in Q0.31.
 LOG_2, FOURTH_ROOT, ROOT = 1488522236, 1805811301, 1518500250
+#: The coefficients of the rational function in `logarithm`, in Q0.31: that of the numerator's cubic term; of the
+#: denominator the quadratic, the constant and the linear one.
 NUMERATOR, DENOMINATOR, CONSTANT, LINEAR = 117049297, 127690142, 1057819769, 638450708
-#: Integer bits of the terms of the logarithm and of the result; 1/4 in the former.
+#: The terms of the logarithm are Q6.25; 1/4 in this format.
 INTEGER_BITS = 6
 QUARTER = 1 << (29 - INTEGER_BITS)
-
-
-def _saturating_shift_left(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
-    """Returns a * 2^bits, saturated to int32."""
-    return np.clip(a << bits, -2**31, 2**31 - 1)
 
 
 def _leading_zeros(a: np.ndarray) -> np.ndarray:
@@ -45,20 +42,26 @@ def _leading_zeros(a: np.ndarray) -> np.ndarray:
 
 def logarithm(total: np.ndarray) -> np.ndarray:
     """Returns the logarithm in Q5.26 of numbers in Q12.19 that are at least 1. Source: LiteRT's
-    log_x_for_x_greater_than_or_equal_to_1_impl."""
+    log_x_for_x_greater_than_or_equal_to_1_impl.
+
+    A number is m / 0.5^(1/4) * 2^e, with m in [0.5^(1/2), 1) and e an integer plus or minus 1/4. So its logarithm is
+    e * log(2) plus that of m / 0.5^(1/4), which is near 1: a rational function of 2 * (m - 0.5^(1/4)).
+    """
+    # The number as m * 2^e in both ways, with e plus 1/4 and minus 1/4. In the wrong one m saturates and e is too low.
     zeros = _leading_zeros(total)
-    first = _saturating_shift_left(doubling_high(_saturating_shift_left(total, zeros - 1), np.int64(ROOT)), 1)
-    power = _saturating_shift_left(SUM_BITS - zeros, 31 - INTEGER_BITS) + QUARTER
-    log2 = _leading_zeros(doubling_high(total, np.int64(ROOT))) - 1
-    rest = np.minimum(first, _saturating_shift_left(total, log2))
-    power = np.maximum(power, _saturating_shift_left(SUM_BITS - log2, 31 - INTEGER_BITS) - QUARTER)
-    middle, twice = (rest + FOURTH_ROOT + 1) // 2, 2 * (rest - FOURTH_ROOT)
-    square = doubling_high(twice, twice)
-    over = doubling_high(twice, rest) + doubling_high(doubling_high(twice, square), np.int64(NUMERATOR))
-    under = doubling_high(middle, CONSTANT + twice + doubling_high(square, np.int64(DENOMINATOR)))
-    under = under + doubling_high(twice, np.int64(LINEAR))
-    quotient = doubling_high(rounding_shift(over, INTEGER_BITS), reciprocal(under))
-    return _saturating_shift_left(doubling_high(power, np.int64(LOG_2)) + quotient, 1)
+    m_plus = saturating_shift_left(doubling_high(saturating_shift_left(total, zeros - 1), np.int64(ROOT)), 1)
+    e_plus = saturating_shift_left(SUM_BITS - zeros, 31 - INTEGER_BITS) + QUARTER
+    left = _leading_zeros(doubling_high(total, np.int64(ROOT))) - 1
+    m_minus = saturating_shift_left(total, left)
+    e_minus = saturating_shift_left(SUM_BITS - left, 31 - INTEGER_BITS) - QUARTER
+    m, e = np.minimum(m_plus, m_minus), np.maximum(e_plus, e_minus)
+    middle, distance = (m + FOURTH_ROOT + 1) // 2, 2 * (m - FOURTH_ROOT)
+    square = doubling_high(distance, distance)
+    numerator = doubling_high(distance, m) + doubling_high(doubling_high(distance, square), np.int64(NUMERATOR))
+    denominator_minus_1 = doubling_high(middle, CONSTANT + distance + doubling_high(square, np.int64(DENOMINATOR)))
+    denominator_minus_1 = denominator_minus_1 + doubling_high(distance, np.int64(LINEAR))
+    quotient = doubling_high(rounding_shift(numerator, INTEGER_BITS), reciprocal(denominator_minus_1))
+    return saturating_shift_left(doubling_high(e, np.int64(LOG_2)) + quotient, 1)
 
 
 @register
@@ -89,10 +92,11 @@ class LogSoftmaxFixed(Operator):
         powers, differences = (tables[start:start + 256].astype(np.int64)[below] for start in (0, 256))
         total = np.maximum(rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True), 1)
         logs = logarithm(total)
+        # A difference up to `least` gives the lowest integer: it, or it minus the logarithm, does not fit Q5.26.
         factor = tables[MULTIPLIER_INDEX:].astype(np.int64)
         least = FUNCTIONS["rescale_fixed"].numpy((logs - 2**31).astype(np.int32), *factor)
         least = np.maximum(least, np.int64(tables[LEAST_INDEX]) - 1)
-        values = np.clip(rounding_shift(differences - logs, 31 - 5 - 4) + high, low, high)
+        values = np.clip(rounding_shift(differences - logs, 26 - 4) + high, low, high)  # Q5.26 in units of 1 / 16
         return (np.where(-below > least, values, low).astype(x.dtype),)
 
 
@@ -106,8 +110,9 @@ def tables(scale: float) -> np.ndarray:
     significand, shift = _multiplier(min(scale * 2.0**26, 2**31 - 1.0))
     wide = np.clip(-np.arange(256, dtype=np.int64) << shift, -2**31, 0)
     differences = doubling_high(wide, np.int64(significand))
-    back = _multiplier(2.0**(31 - shift) / significand)
-    return np.array([*powers, *differences, -floor(31 * 2**26 / 2**shift), *back], np.int64).astype(np.int32)
+    least = -floor(31 * 2**26 / 2**shift)  # the lowest difference whose product is at least -31 in Q5.26
+    inverse = _multiplier(2.0**(31 - shift) / significand)
+    return np.array([*powers, *differences, least, *inverse], np.int64).astype(np.int32)
 
 
 def _multiplier(real: float) -> tuple[int, int]:

@@ -35,16 +35,17 @@ def unpack_weights(w: np.ndarray, bits: int, depth: int) -> np.ndarray:
 
 
 def dequantize_weights(w: np.ndarray, scale: np.ndarray, offset: np.ndarray | None, bits: int, block: int,
-                depth: int) -> np.ndarray:
+                       depth: int) -> np.ndarray:
     """Returns stored weights as float32 [rows, depth]; the product is rounded, then the sum.
 
     w: as for `unpack_weights`. scale, offset: float32 [rows, ceil(depth / block)]; no offset stands for the zero point
     2^(bits - 1).
     """
-    numbers, along = unpack_weights(w, bits, depth).astype(np.float32), np.arange(depth) // block
+    numbers = unpack_weights(w, bits, depth).astype(np.float32)
+    block_of = np.arange(depth) // block  # the block of each number of a row
     if offset is None:
-        return (numbers - np.float32(default_zero_point(bits))) * scale[:, along]
-    return numbers * scale[:, along] + offset[:, along]
+        return (numbers - np.float32(default_zero_point(bits))) * scale[:, block_of]
+    return numbers * scale[:, block_of] + offset[:, block_of]
 
 
 def check_weights(attrs: Attrs, w: TensorType, scale: TensorType, offset: TensorType | None, bias: TensorType | None,
@@ -186,13 +187,14 @@ class MatMulNBitsInt8(Operator):
             numbers[:, :attrs.depth] -= default_zero_point(attrs.bits)
         y = np.zeros((*a.shape[:-1], len(w)), np.float32)
         with np.errstate(all="ignore"):
-            for index in range(depth // part):
-                along, block = slice(index * part, (index + 1) * part), index * part // attrs.block
-                step = index * part // BLOCK
-                sums = (a[..., along].astype(np.int64) @ numbers[:, along].T).astype(np.float32)
-                y = y + sums * (scale[:, block] if a_scale is None else a_scale[..., step, None] * scale[:, block])
+            for index, first in enumerate(range(0, depth, part)):
+                columns = slice(first, first + part)
+                block, a_block = first // attrs.block, first // BLOCK  # whose scales the part has
+                sums = (a[..., columns].astype(np.int64) @ numbers[:, columns].T).astype(np.float32)
+                y = y + sums * (scale[:, block] if a_scale is None else a_scale[..., a_block, None] * scale[:, block])
                 if offset is not None:
-                    y = y + (a_scale[..., step] * a_sum[..., index].astype(np.float32))[..., None] * offset[:, block]
+                    a_total = a_scale[..., a_block] * a_sum[..., index].astype(np.float32)
+                    y = y + a_total[..., None] * offset[:, block]
             return (y if bias is None else y + bias,)
 
     @staticmethod
@@ -240,8 +242,9 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
         rows, zero = pack_two_per_byte(unpack_weights(rows, 2, k) + np.uint8(excess)), zero + excess
     (a,) = cast_to(node, node.inputs[0], "float32")
     offset = node.constant(-zero * scale) if (zero != default_zero_point(bits)).any() else ""
+    allows_int8 = node.attr("accuracy_level", 0) == 4  # ONNX Runtime: the lowest precision of activations is int8
     (y,) = node.emit("matmul_nbits", (a, node.constant(rows), node.constant(scale), offset), bits=bits, block=block,
-                     activations="int8" if node.attr("accuracy_level", 0) == 4 else "float32")
+                     activations="int8" if allows_int8 else "float32")
     if node.has(5):
         (y,) = emit_broadcast(node, "add", (y, *cast_to(node, node.inputs[5], "float32")))
     return cast_to(node, y, node.type(0).dtype)
@@ -259,7 +262,7 @@ def _zero_points(node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:
 
 def random_weights(rows: int, depth: int, bits: int, block: int, seed: int, extreme: bool = False) -> list[np.ndarray]:
     """Returns random weights for tests: stored numbers, scales and offsets, as operands of matmul_nbits. extreme: the
-    numbers are limits of their range."""
+    numbers are limits of their range: either limit if the seed is odd, else all are 0."""
     drawn, blocks = np.random.default_rng(seed), -(-depth // block)
     numbers = drawn.integers(0, 1 << bits, (rows, depth))
     if extreme:

@@ -66,7 +66,7 @@ NBitsRows.cases = (
     _case([[5], [2]], 70, 96, 8, 32, float16_scales=True), _case([69, 0, -1], 70, 96, 8, 32, "matmul_nbits"),
     _case([4, 32], 33, 75, 4, 16, "matmul_nbits", offset=True),
     _case([2, 1], 3, 33, 8, 128, "matmul_nbits", offset=True),
-    *(_case([[0, 39, 17, -3]], 40, depth, bits, block, "matmul_nbits_int8", offset, half)
+    *(_case([[0, 39, 17, -3]], 40, depth, bits, block, "matmul_nbits_int8", offset, float16_scales)
       for bits in (4, 8) for depth, block in ((64, 32), (75, 16), (130, 64)) for offset in (False, True)
-      for half in (False, True)),
+      for float16_scales in (False, True)),
     _case([1], 41, 64, 4, 32, "matmul_nbits_int8", offset=True))

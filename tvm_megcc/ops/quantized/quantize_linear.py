@@ -24,8 +24,8 @@ def _broadcast_parameter(parameter: np.ndarray, shape: tuple[int, ...], attrs: A
         return parameter.reshape(())
     if parameter.ndim == 1:
         return parameter.reshape([-1 if axis == attrs.axis else 1 for axis in range(len(shape))])
-    # A block may be much longer than the axis.
     extent = shape[attrs.axis]
+    # One entry for each element: each is repeated for its block. A block may be much longer than the axis.
     return np.repeat(parameter, min(attrs.block, max(extent, 1)), attrs.axis).take(range(extent), attrs.axis)
 
 
@@ -70,7 +70,7 @@ class DequantizeLinear(_Quantisation):
     qnn.dequantize."""
 
     kind = "dequantize_linear"
-    folds = False
+    folds = False  # constants stay integers, so that passes/quantization finds quantised weights
     onnx = ("DequantizeLinear",)
     relax = ("relax.dequantize",)
     relay = ("qnn.dequantize",)
@@ -154,9 +154,10 @@ class QuantizeLinear(_Quantisation):
 
 
 def _is_int4(node: OnnxNode) -> bool:
-    """Returns whether the operand is a constant matrix whose numbers fit in 4 bits, with constant scales: it stays
-    packed (passes/quantization/int4.py)."""
-    if not all(node.is_const(index) for index in range(3) if node.has(index)) or node.type(0).rank != 2:
+    """Returns whether the operand is a constant matrix whose numbers fit in 4 bits, with constant float32 scales: it
+    stays packed (passes/quantization/int4.py)."""
+    are_constant = all(node.is_const(index) for index in range(3) if node.has(index))  # x, scale, zero_point
+    if not are_constant or node.type(0).rank != 2:
         return False
     lowest, largest = (-8, 7) if carrier(node.type(0).dtype) == "int8" else (0, 15)
     numbers = node.const(0)
@@ -261,11 +262,11 @@ def _decompose_quantize(node: OnnxNode) -> tuple[str, ...]:
         value = _round_to(node, value, precision)
     if not is_float(dtype):
         (value,) = node.emit("round", (value,))
-    if zero and not dtype.startswith("float8"):
+    if zero and not dtype.startswith("float8"):  # zero points of float8 are 0
         (value,) = emit_broadcast(node, "add", (value, *cast_to(node, zero, node.type_of(value).dtype)))
     if dtype in SMALL_INTEGERS:  # casts to other dtypes saturate by themselves
         lowest, largest = (node.constant(np.array(limit, np.dtype(node.type_of(value).dtype)))
                            for limit in limits(dtype))
         (value,) = node.emit("max", node.emit("min", (value, largest)) + (lowest,))
-    attrs = {} if node.attr("saturate", 1) or not dtype.startswith("float8") else {"saturate": False}
+    attrs = {"saturate": False} if dtype.startswith("float8") and not node.attr("saturate", 1) else {}
     return node.emit("reshape", node.emit("cast", (value,), dtype=dtype, **attrs), shape=shape)

@@ -13,7 +13,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, register
 from ..rules import axis_of
-from .softmax_int8 import doubling_high, rounding_shift
+from .softmax_int8 import doubling_high, rounding_shift, saturating_shift_left
 
 #: The number of steps of Newton's method; sqrt(2) / 2 in Q0.31, a fixed-point number with 31 fraction bits.
 NEWTON_STEPS, HALF_ROOT = 5, 1518500250
@@ -21,31 +21,32 @@ NEWTON_STEPS, HALF_ROOT = 5, 1518500250
 
 def inverse_root(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns 1 / sqrt of int32 ≥ 0 as significands in Q0.31 and shifts, which `rescale_fixed` takes; 0 counts as 1.
-    Source: LiteRT's GetInvSqrtQuantizedMultiplierExp."""
+    Source: LiteRT's GetInvSqrtQuantizedMultiplierExp.
+
+    A value is brought to [2^27, 2^29) by a power of 4, whose root is a shift, and its half is read as v in Q3.28, from
+    1/4 to 1. Newton's method for 1 / sqrt(v) is x = 3/2 * x - v/2 * x^3, from x = 1.
+    """
     given = np.asarray(values, np.int64)
     wide = np.maximum(given, 2)
+    # For a value V in this range 1 / sqrt(V) = x * sqrt(1/2) / 2^14. x has 28 fraction bits, a significand 31.
     shift = np.full(wide.shape, 11, np.int64)
     while (wide >= 1 << 29).any():
         shift += wide >= 1 << 29
         wide = np.where(wide >= 1 << 29, wide // 4, wide)
-    pairs = (31 - np.frexp(wide.astype(np.float64))[1]) // 2 - 1
+    pairs = (31 - np.frexp(wide.astype(np.float64))[1]) // 2 - 1  # of bits, by which smaller values are shifted left
     shift -= pairs
     normalised = wide << (2 * pairs)
     half_value = rounding_shift(normalised >> 1, 1)
     x = np.full(wide.shape, 1 << 28, np.int64)
+    three_halves = np.asarray(3 << 27)
     for _ in range(NEWTON_STEPS):
-        cube = _saturating_shift_left(doubling_high(doubling_high(x, x), x), 6)
-        x = _saturating_shift_left(doubling_high(np.asarray(3 << 27), x) - doubling_high(half_value, cube), 3)
+        # A product of numbers with m and n integer bits has m + n of them; shifts return to Q3.28.
+        cube = saturating_shift_left(doubling_high(doubling_high(x, x), x), 6)
+        x = saturating_shift_left(doubling_high(three_halves, x) - doubling_high(half_value, cube), 3)
     significand = doubling_high(x, np.asarray(HALF_ROOT))
     significand, shift = significand << np.maximum(-shift, 0), np.maximum(shift, 0)
     is_one = given <= 1
     return np.where(is_one, 2**31 - 1, significand), np.where(is_one, 0, -shift)
-
-
-def _saturating_shift_left(a: np.ndarray, bits: int) -> np.ndarray:
-    """Returns a * 2^bits, saturated to int32."""
-    clipped: np.ndarray = np.clip(a << bits, -2**31, 2**31 - 1)
-    return clipped
 
 
 #: The longest axis: a sum of as many squares of 9-bit numbers fits in int32.

@@ -60,19 +60,22 @@ class SoftmaxWide(Operator):
         scaled = FUNCTIONS["rescale_fixed"].numpy(below, np.int64(attrs.significand), np.int64(attrs.shift))
         powers = interpolate(np.clip(scaled.astype(np.int64) + 2**15 - 1, -2**15, 2**15 - 1), tables[0])
         total = np.maximum(powers.sum(attrs.axis, keepdims=True), 1)
-        bits = np.frexp(total.astype(np.float64))[1].astype(np.int64)
-        significand = ((total << (31 - bits)) + (1 << 13)) >> 14
-        inverse = interpolate(np.clip(significand - 3 * 2**15, -2**15, 2**15 - 1), tables[1])
-        right = bits - 1
-        return (np.clip((powers * inverse + (np.int64(1) << right >> 1)) >> right, 0, 2**15 - 1).astype(np.int16),)
+        # The sum is (1 + f) * 2^exponent, with f in [0, 1). 1 + f has 16 fraction bits. The index into the table of
+        # 1 / (1 + f) is f in units of 2^-16, minus 2^15 to make it an int16.
+        exponent = np.frexp(total.astype(np.float64))[1].astype(np.int64) - 1
+        one_plus_f = ((total << (30 - exponent)) + (1 << 13)) >> 14
+        inverse = interpolate(np.clip(one_plus_f - 2**16 - 2**15, -2**15, 2**15 - 1), tables[1])
+        half = np.int64(1) << exponent >> 1
+        return (np.clip((powers * inverse + half) >> exponent, 0, 2**15 - 1).astype(np.int16),)
 
 
 def _table(function: Callable[[np.ndarray], np.ndarray], start: float, stop: float) -> np.ndarray:
     """Returns the function at 513 points in [start, stop], int16 in units of 2^-15. As in LiteRT's reference, each
     point except the last is corrected by half of the error that the line to the next one has in its middle."""
-    points = start + np.arange(POINTS) * ((stop - start) / (POINTS - 1))
-    values = function(points) * (2**16 / ((2**16 - 1) * (2.0 / (2**16 - 1))))
-    middles = function(points[:-1] + (stop - start) / (POINTS - 1) / 2) * 2**15
+    step = (stop - start) / (POINTS - 1)
+    points = start + np.arange(POINTS) * step
+    values = function(points) * 2**15
+    middles = function(points[:-1] + step / 2) * 2**15
     nearest = _round_half_away(values)
     errors = _round_half_away((values[1:] + nearest[:-1]) / 2) - _round_half_away(middles)
     nearest[:-1] -= _round_half_away(errors / 2)

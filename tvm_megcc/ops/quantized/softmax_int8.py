@@ -42,6 +42,12 @@ def rounding_shift(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
     return (a >> bits) + ((a & mask) > (mask >> 1) + (a < 0))
 
 
+def saturating_shift_left(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
+    """Returns a * 2^bits, saturated to int32."""
+    saturated: np.ndarray = np.clip(a << bits, -2**31, 2**31 - 1)
+    return saturated
+
+
 def reciprocal(denominator: np.ndarray) -> np.ndarray:
     """Returns 1 / (1 + x) for x in [0, 1), both in Q0.31, by three steps of Newton's method in Q2.29: gemmlowp's
     one_over_one_plus_x_for_x_in_0_1. denominator: x."""
@@ -99,11 +105,13 @@ class SoftmaxFixed(Operator):
         padded_table[:len(table)] = table
         powers = padded_table[wide.max(attrs.axis, keepdims=True, initial=np.iinfo(x.dtype).min) - wide]
         total = rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True)
-        # total = (1 + f) * 2^(bits - 1), so a number becomes power / (1 + f), shifted to the result's scale.
+        # The sum in Q12.19 is (1 + f) * 2^exponent, with f in [0, 1). A result is power / (1 + f) / 2^exponent: it is
+        # shifted from 31 fraction bits to as many as the result's dtype has bits.
         bits = np.frexp(np.maximum(total, 1).astype(np.float64))[1].astype(np.int64)
-        scale = reciprocal((total << (32 - bits)) - (1 << 31))
+        exponent = bits - (32 - SUM_BITS)
+        inverse = reciprocal((total << (32 - bits)) - (1 << 31))
         limits = np.iinfo("int16" if attrs.get("wide") else x.dtype)
-        quotient = rounding_shift(doubling_high(scale, powers), SUM_BITS - (32 - bits) + 31 - limits.bits) + limits.min
+        quotient = rounding_shift(doubling_high(inverse, powers), exponent + 31 - limits.bits) + limits.min
         return (np.clip(quotient, limits.min, limits.max).astype(limits.dtype),)
 
 
@@ -123,7 +131,7 @@ def table(beta: float, scale: float) -> np.ndarray:
         raise ShapeError(f"softmax of numbers in steps of {beta * scale:g}, which are too small")
     below = -np.arange(256, dtype=np.int64)
     wide = below << shift
-    least = -floor(31 * 2**26 / 2**shift)
+    least = -floor(31 * 2**26 / 2**shift)  # the lowest difference whose product is at least -31 in Q5.26
     is_in_range = (below >= least) & (wide >= -(2**31))
     scaled = doubling_high(np.where(is_in_range, wide, 0), np.int64(significand))
     return np.where(is_in_range, exponentials(scaled), 0).astype(np.int32)
@@ -132,7 +140,9 @@ def table(beta: float, scale: float) -> np.ndarray:
 def trim_table(powers: np.ndarray, wide: bool = False) -> np.ndarray:
     """Returns the table without the entries at its end that are too small to change a sum or a result. wide: for a
     result of int16."""
-    return powers[:np.flatnonzero(powers >= (1 if wide else 1 << SUM_BITS - 1))[-1] + 1]
+    # A sum rounds entries to multiples of 2^SUM_BITS, so smaller ones than half of that count as 0.
+    least = 1 if wide else 1 << SUM_BITS - 1
+    return powers[:np.flatnonzero(powers >= least)[-1] + 1]
 
 
 def _case(shape: tuple[int, ...], axis: int, dtype: str, scale: float, wide: bool = False) -> Case:

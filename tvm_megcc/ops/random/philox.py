@@ -8,6 +8,7 @@ Source: Philox4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -32,7 +33,7 @@ def philox(key: int, number: int, blocks: int) -> np.ndarray:
     [blocks, 4]. key: 64 bits."""
     c0, c1 = np.arange(blocks, dtype=np.uint64), np.full(blocks, number, np.uint64)
     c2, c3 = np.zeros(blocks, np.uint64), np.zeros(blocks, np.uint64)
-    low, high = key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF
+    low, high = key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF  # the two words of the key
     for _ in range(10):
         first, second = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c1, c2, c3 = (second >> np.uint64(32) ^ c1 ^ np.uint64(low), second & _WORD,
@@ -105,8 +106,9 @@ def _uniform(words: np.ndarray, bits: int) -> np.ndarray:
 
 def _normal(words: np.ndarray, bits: int) -> np.ndarray:
     """Returns two normal numbers from two words, by a radius and an angle (Box-Muller)."""
-    radius = np.sqrt(-2.0 * np.log((words[:, ::2].astype(np.float64) + 1.0) * 2.0**-bits))
-    angle = words[:, 1::2].astype(np.float64) * (2.0**-bits * 6.283185307179586)
+    above_zero = (words[:, ::2].astype(np.float64) + 1.0) * 2.0**-bits  # in (0, 1], whose logarithm is finite
+    radius = np.sqrt(-2.0 * np.log(above_zero))
+    angle = words[:, 1::2].astype(np.float64) * (2.0**-bits * (2 * math.pi))
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 2)
 
 

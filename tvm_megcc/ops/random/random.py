@@ -50,9 +50,11 @@ def _random_numbers(node: OnnxNode, law: str, shape: tuple[Dim, ...], dtype: str
     """Emits random numbers of the distribution `law` (as in `philox.Draw`) with the precision of `dtype`, as float64
     for float64, else as float32."""
     seed = _seed(node)
-    key, operator = node.random_key() if seed is None else (number(node, seed, "int64"), 0)
-    unit = "float64" if dtype == "float64" else "float32"
-    return node.emit("draw", (key,), shape=shape, number=operator, law=law, dtype=unit, precision=PRECISION[dtype])[0]
+    # Operators without a seed share the key that comes from the network's input `seed`, and are numbered.
+    key, index = node.random_key() if seed is None else (number(node, seed, "int64"), 0)
+    drawn_dtype = "float64" if dtype == "float64" else "float32"
+    return node.emit("draw", (key,), shape=shape, number=index, law=law, dtype=drawn_dtype,
+                     precision=PRECISION[dtype])[0]
 
 
 def _dtype(node: OnnxNode, default: str) -> str:
@@ -75,7 +77,7 @@ def scaled_random(node: OnnxNode) -> tuple[str, ...]:
         scale, law = node.attr("high", 1.0) - offset, "uniform"
     else:
         offset, scale, law = node.attr("mean", 0.0), node.attr("scale", 1.0), "normal"
-    if max(abs(offset), abs(scale)) > MAX_FINITE[dtype] or offset != offset or scale != scale:
+    if not (abs(offset) <= MAX_FINITE[dtype] and abs(scale) <= MAX_FINITE[dtype]):  # false for NaN too
         raise MegccError(f"has an offset of {offset:g} and a scale of {scale:g}, which {dtype} cannot hold")
     reference = None if node.op_type == "RandomUniformLike" else _reference_generator(node, shape)
     if reference is not None:
@@ -104,7 +106,7 @@ def bernoulli(node: OnnxNode) -> tuple[str, ...]:
 def multinomial(node: OnnxNode) -> tuple[str, ...]:
     """Imports Multinomial: samples classes for rows of log-weights. A sample is the number of cumulative weights that
     are at most a uniform share of the total. A class of weight 0 is never drawn; a row with a NaN gives class 0."""
-    x, dtype = node.type(0), element_type(node.attr("dtype", 6))
+    x, dtype = node.type(0), element_type(node.attr("dtype", 6))  # 6: ONNX's INT32
     samples = node.attr("sample_size", 1)
     if x.rank != 2 or dtype not in ("int32", "int64"):
         raise MegccError(f"samples {dtype} from {x}; requires operands [rows, classes] and results of int32 or int64")

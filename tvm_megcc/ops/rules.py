@@ -140,6 +140,7 @@ def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, round
     wanted = np.dtype(dtype)
     if array.dtype.kind == "f" and wanted.kind in "iu":
         limits = np.iinfo(wanted)
+        # Numbers at a limit are not converted: as a float, that of a 64-bit integer is rounded, 2^63 - 1 to 2^63.
         truncated = np.trunc(np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
         is_in_range = (truncated > float(limits.min)) & (truncated < float(limits.max))
         converted = np.where(is_in_range, truncated, 0).astype(wanted)
@@ -150,7 +151,7 @@ def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, round
 
 
 def compute_stored(declaration: type[Operator], attrs: Attrs, operands: Sequence[np.ndarray | None],
-             dtypes: Sequence[str]) -> list[np.ndarray]:
+                   dtypes: Sequence[str]) -> list[np.ndarray]:
     """Runs an operator's `compute`; converts operands of storage-only dtypes before it, and the results after it.
 
     dtypes: those of the results.
@@ -172,13 +173,14 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
         ShapeError: if such an index cannot be within it.
     """
     def clamp(index: Dim, lower: Dim, upper: Dim) -> Dim:
+        """Returns a bound counted from the front, clamped to [lower, upper]."""
         if isinstance(index, int) and index < 0:
             index = index + extent if index > -END_OF_AXIS else lower
         if isinstance(index, int) and index >= END_OF_AXIS:
             return upper
         if isinstance(index, int) and isinstance(upper, int):
             return dim_max(lower, min(index, upper))
-        if isinstance(index, int):
+        if isinstance(index, int):  # on an axis whose extent is an expression
             shortest, _ = limits(upper)
             return index if shortest is not None and index <= shortest else dim_min(index, upper)
         why = f"{start}:{end}:{step} is not on an axis of {extent}"
@@ -190,7 +192,7 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
         first, stop = clamp(start, 0, extent), clamp(end, 0, extent)
         count = ceildiv(stop - first, step)
     else:
-        # For an empty axis, the first index with a negative step is -1.
+        # Backwards, the start is clamped to [0, extent - 1], which for an empty axis is -1.
         if isinstance(extent, int):
             lower = min(extent - 1, 0)
         else:
@@ -206,8 +208,8 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
 def clamp_slice(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     """Returns start and end of a slice for operator `slice`, as expressions that are clamped to the axis.
 
-    They are clamped only if they or the extent depend on unbacked symbols, which may be small or 0 in a run; other
-    bounds are clamped by `slice_range`.
+    They are clamped if they or the extent depend on unbacked symbols, which may be small or 0 in a run, or if the slice
+    takes the last elements of an axis that may have fewer. Other bounds are clamped by `slice_range`.
     """
     if not may_be_zero(extent, start, end):
         return _clamp_last_elements(extent, start, end) if step == 1 else (start, end)
@@ -219,6 +221,7 @@ def clamp_slice(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
         return dim if is_at_most(dim, upper) else dim_min(dim, upper)
 
     def clamp(index: Dim, lower: Dim, upper: Dim) -> Dim:
+        """Returns a bound counted from the front, clamped to [lower, upper]."""
         if isinstance(index, int) and abs(index) >= END_OF_AXIS:
             return upper if index > 0 else lower
         if isinstance(index, int) and index < 0:
@@ -230,7 +233,7 @@ def clamp_slice(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
         return start, at_least(clamp(end, 0, extent), start)
     start = clamp(start, 0, extent - 1)
     end = at_most(clamp(end, -1, extent - 1), start)
-    return start, -END_OF_AXIS if end == -1 else end
+    return start, -END_OF_AXIS if end == -1 else end  # -1 would count from the end; this is the one before the front
 
 
 def _clamp_last_elements(extent: Dim, start: Dim, end: Dim) -> tuple[Dim, Dim]:
@@ -244,9 +247,10 @@ def _clamp_last_elements(extent: Dim, start: Dim, end: Dim) -> tuple[Dim, Dim]:
     first = dim_max(extent + start, 0)
     if 0 <= end < END_OF_AXIS:
         return first, dim_max(dim_min(extent, end), first)
-    if end <= start:
+    if end <= start:  # both count from the end: the slice is empty
         return start, end
-    return first, first + dim_min(extent, -start) - (dim_min(extent, -end) if end < 0 else 0)
+    left_out = dim_min(extent, -end) if end < 0 else 0  # at the end of the axis
+    return first, first + dim_min(extent, -start) - left_out
 
 
 def slice_axes(attrs: Attrs, shape: Sequence[Dim]) -> dict[int, tuple[Dim, Dim, int]]:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, floordiv
 from ...ops.quantized.rsqrt import HALF_ROOT, NEWTON_STEPS
-from ...ops.recurrent.lstm_int8 import EIGHTH, FACTORS, GATE_BITS, NEWTON, POWERS, THIRD
+from ...ops.recurrent.lstm_int8 import (
+    EXP_MINUS_EIGHTH,
+    EXP_MINUS_POWERS,
+    FACTOR_COUNT,
+    GATE_BITS,
+    NEWTON_START,
+    ONE_THIRD,
+)
 from ..base import Kernel, Lowered, extent_symbols
 from ..integer.dot import zero_name
 from ..parameters import Parameters
@@ -45,10 +52,10 @@ class FixedLstmParameters(Parameters):
     hidden_zero: int
     guards: tuple[int, ...]
     gate_bits: int = GATE_BITS
-    eighth: int = EIGHTH
-    third: int = THIRD
-    powers: tuple[int, ...] = POWERS
-    newton: tuple[int, ...] = NEWTON
+    eighth: int = EXP_MINUS_EIGHTH
+    third: int = ONE_THIRD
+    powers: tuple[int, ...] = EXP_MINUS_POWERS
+    newton: tuple[int, ...] = NEWTON_START
     steps: int = NEWTON_STEPS
     half_root: int = HALF_ROOT
 
@@ -71,7 +78,7 @@ class FixedSteps(Kernel):
         if projects:
             extents["P"] = site.inputs[1].shape[1]
         outputs = P if projects else H
-        sizes = {"x": T * N * gates * H, "r": gates * H * outputs, "bias": gates * H, "factors": 2 * FACTORS,
+        sizes = {"x": T * N * gates * H, "r": gates * H * outputs, "bias": gates * H, "factors": 2 * FACTOR_COUNT,
                  "peepholes": 3 * H, "norms": gates * H, "norm_bias": gates * H, "projection": P * H,
                  "projection_bias": P, "initial_h": N * outputs, "initial_c": N * H,
                  "y": T * N * outputs, "y_h": N * outputs, "y_c": N * H}

@@ -45,6 +45,7 @@ def quantize_rows_dynamically(rows: np.ndarray, asymmetric: bool) -> tuple[np.nd
     smallest = np.minimum(rows.min(1, keepdims=True), 0).astype(np.float64)
     largest = np.maximum(rows.max(1, keepdims=True), 0).astype(np.float64)
     step = np.where(smallest < largest, (largest - smallest) / 255, 1)
+    # The zero point follows from either end of the range; LiteRT takes the one with the smaller rounding error.
     below, above = smallest / step, largest / step
     point = np.where(128 + np.abs(below) < 127 + np.abs(above), -128 - below, 127 - above)
     rounded_zero = np.clip(np.sign(point) * np.floor(np.abs(point) + _HALF64), -128, 127)
@@ -101,8 +102,10 @@ class RecurrentSteps(Operator):
                 "initial_c?")
 
     @staticmethod
-    def infer(attrs: Attrs, x: TensorType, r: TensorType, *others: TensorType | None) -> tuple[TensorType, ...]:
-        scales, peepholes, norms, projection, bias, initial_h, initial_c = (*others, *(None,) * (7 - len(others)))
+    def infer(attrs: Attrs, x: TensorType, r: TensorType, scales: TensorType | None = None,
+              peepholes: TensorType | None = None, norms: TensorType | None = None,
+              projection: TensorType | None = None, bias: TensorType | None = None,
+              initial_h: TensorType | None = None, initial_c: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 3 or r.rank != 2 or (projection is not None and projection.rank != 2):
             raise ShapeError(f"requires operands of rank 3 and 2, not {x}, {r} and {projection}")
         (steps, batch, columns), (rows, h_size), gates = x.shape, r.shape, attrs.gates
@@ -138,6 +141,7 @@ class RecurrentSteps(Operator):
         h = np.zeros((batch, h_size), np.float32) if initial_h is None else initial_h
         c = np.zeros((batch, units), np.float32) if initial_c is None else initial_c
         weight_scales = 1.0 if scales is None else np.repeat(scales[:gates], units)
+        forget_index, cell_index, output_index = gates - 3, gates - 2, gates - 1
         y = np.zeros((steps, batch, h_size), np.float32)
         for step in range(steps):
             sums = (x[step] + _product(h, r, weight_scales, attrs.asymmetric)).reshape(batch, gates, units)
@@ -146,7 +150,7 @@ class RecurrentSteps(Operator):
                 continue
 
             def gate(index: int, function: str, peephole: int = -1, sums=sums, cell=c) -> np.ndarray:
-                """Returns a gate [N,U]. peephole: its row of peepholes, -1 for none."""
+                """Returns a gate [N,U]. peephole: its row of peepholes, which are for i, f, o; -1 for none."""
                 value = sums[:, index]
                 if peepholes is not None and peephole >= 0:
                     value = value + peepholes[peephole] * cell
@@ -155,11 +159,12 @@ class RecurrentSteps(Operator):
                     value = _layer_norm(value, *(row[part] for row in norms))
                 return _activation(function, value)
 
-            forget, candidate = gate(gates - 3, "sigmoid", 1), gate(gates - 2, attrs.activation)
-            c = forget * c + candidate * (np.float32(1) - forget if gates == 3 else gate(0, "sigmoid", 0))
+            forget, candidate = gate(forget_index, "sigmoid", peephole=1), gate(cell_index, attrs.activation)
+            input_gate = np.float32(1) - forget if gates == 3 else gate(0, "sigmoid", peephole=0)
+            c = forget * c + candidate * input_gate
             if attrs.cell_clip:
                 c = np.clip(c, np.float32(-attrs.cell_clip), np.float32(attrs.cell_clip))
-            h = gate(gates - 1, "sigmoid", 2, cell=c) * _activation(attrs.activation, c)
+            h = gate(output_index, "sigmoid", peephole=2, cell=c) * _activation(attrs.activation, c)
             if projection is not None:
                 h = _product(h, projection, 1.0 if scales is None else scales[gates], attrs.asymmetric)
                 h = h if bias is None else bias + h
@@ -175,10 +180,10 @@ class RecurrentSteps(Operator):
 
 
 def _case(steps: int, batch: int, units: int, projected: int = 0, gates=4, dtype="int8", asymmetric=False,
-          peepholes=False,
-          norms=False, clips=(0.0, 0.0), activation="tanh", states=False, bias=False, results=RESULTS) -> Case:
-    """Returns a case of random operands. projected: O of a layer with a projection, 0 for none. clips: cell_clip and
-    projection_clip."""
+          peepholes=False, norms=False, clips=(0.0, 0.0), activation="tanh", states=False, bias=False,
+          results=RESULTS) -> Case:
+    """Returns a case of random operands. projected: O of a layer with a projection, 0 for none. dtype: that of the
+    weights. clips: cell_clip and projection_clip. bias: of the projection."""
     random, rows, outputs = np.random.default_rng(units + projected), gates * units, projected or units
     shapes = {0: (steps, batch, rows), 1: (rows, outputs), 2: (gates + 1,) if dtype == "int8" else None,
               3: (3, units) if peepholes else None, 4: (2, rows) if norms else None,

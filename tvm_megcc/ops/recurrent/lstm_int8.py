@@ -19,18 +19,22 @@ from ..base import Case, Operator, Types, register
 from ..quantized.rsqrt import inverse_root
 from ..quantized.softmax_int8 import rounding_shift
 
-#: Rows of the operand `factors`, each a significand in Q0.31 and a shift, which `rescale_fixed` takes; and their
-#: number.
-RECURRENT, PEEPHOLES, HIDDEN, NORMS, PROJECTION, FACTORS = slice(0, 4), slice(4, 7), 7, slice(8, 12), 12, 13
+#: The rows of the operand `factors`, each a significand in Q0.31 and a shift, which `rescale_fixed` (ir/expr.py) takes:
+#: those of the gates i, f, c, o or of i, f, o, or one row.
+RECURRENT, PEEPHOLES, HIDDEN, NORMS, PROJECTION = slice(0, 4), slice(4, 7), 7, slice(8, 12), 12
+#: The number of these rows.
+FACTOR_COUNT = 13
+#: The largest int16, which stands for 1 in Q0.15.
 LIMIT = 2**15 - 1
 #: The largest number of integer bits of cells, and the number of integer bits of gates.
 MAX_CELL_BITS, GATE_BITS = 6, 3
 RESULTS = ("Y", "Y_h", "Y_c")
 
-#: exp(-1/8), 1/3, and exp(-2^k) for k from -2 on, in Q0.15; the start of Newton's method, 48/17 and -32/17, in Q2.13.
-EIGHTH, THIRD = 28918, 10923
-POWERS = (25520, 19875, 12055, 4435, 600, 11, 0)
-NEWTON = (23130, -15420)
+#: exp(-1/8), 1/3, and exp(-2^k) for k = -2 to 4, in Q0.15.
+EXP_MINUS_EIGHTH, ONE_THIRD = 28918, 10923
+EXP_MINUS_POWERS = (25520, 19875, 12055, 4435, 600, 11, 0)
+#: 48/17 and -32/17 in Q2.13: Newton's method for 1 / d, with d in [1/2, 1], begins with 48/17 - 32/17 * d.
+NEWTON_START = (23130, -15420)
 
 
 def multiply_high(a: np.ndarray, b) -> np.ndarray:
@@ -44,44 +48,49 @@ def saturate_int16(a: np.ndarray) -> np.ndarray:
 
 
 def exponential(a: np.ndarray, bits: int) -> np.ndarray:
-    """Returns exp of int16 numbers ≤ 0 with `bits` integer bits, in Q0.15: a series for the fraction below 1/4, and one
-    factor for each bit above it. Source: gemmlowp's exp_on_negative_values."""
+    """Returns exp of int16 numbers ≤ 0 with `bits` integer bits, in Q0.15. Source: gemmlowp's exp_on_negative_values.
+
+    A number is q - r, with q in [-1/4, 0) and r a multiple of 1/4. exp(q) is exp(-1/8) times the Taylor polynomial of
+    degree 4 of exp(q + 1/8); each bit of r contributes a factor exp(-2^k), k = -2 to 4.
+    """
     fraction = 15 - bits
     quarter = np.int64(1) << max(fraction - 2, 0)
-    rest = (a & (quarter - 1)) - quarter
-    x = saturate_int16(rest << bits) + (1 << 12)
+    q = (a & (quarter - 1)) - quarter
+    x = saturate_int16(q << bits) + (1 << 12)  # q + 1/8 in Q0.15
     square = multiply_high(x, x)
     fourth, cube = multiply_high(square, square), multiply_high(square, x)
-    series = rounding_shift(multiply_high(rounding_shift(fourth, 2) + cube, THIRD) + square, 1)
-    result = saturate_int16(EIGHTH + multiply_high(x + series, EIGHTH))
-    above = rest - a
-    for index, factor in enumerate(POWERS):
-        if bits > index - 2:
-            result = np.where(above >> (fraction + index - 2) & 1, multiply_high(result, factor), result)
-    if bits > 5:
-        result = np.where(a < -(1 << (20 - bits)), 0, result)
+    # x^4/24 + x^3/6 + x^2/2 as ((x^4/4 + x^3) * 1/3 + x^2) / 2; then exp(-1/8) * (1 + x + …).
+    series = rounding_shift(multiply_high(rounding_shift(fourth, 2) + cube, ONE_THIRD) + square, 1)
+    result = saturate_int16(EXP_MINUS_EIGHTH + multiply_high(x + series, EXP_MINUS_EIGHTH))
+    r = q - a
+    for exponent, factor in enumerate(EXP_MINUS_POWERS, start=-2):
+        if bits > exponent:
+            result = np.where(r >> (fraction + exponent) & 1, multiply_high(result, factor), result)
+    if bits > 5:  # numbers below -32 have bits that no factor is for
+        result = np.where(a < -(32 << fraction), 0, result)
     return np.where(a == 0, LIMIT, result)
 
 
 def _two_over_one_plus(a: np.ndarray) -> np.ndarray:
     """Returns 2 / (1 + a) in Q2.13, for a in [0, 1] in Q0.15, by three steps of Newton's method."""
-    half_denominator = (a + LIMIT + 1) >> 1
-    x = NEWTON[0] + multiply_high(half_denominator, NEWTON[1])
+    half_denominator = (a + LIMIT + 1) >> 1  # (1 + a) / 2 in Q0.15
+    x = NEWTON_START[0] + multiply_high(half_denominator, NEWTON_START[1])
     for _ in range(3):
         x = x + saturate_int16(4 * multiply_high(x, (1 << 13) - multiply_high(half_denominator, x)))
     return x
 
 
 def sigmoid(a: np.ndarray) -> np.ndarray:
-    """Returns the sigmoid of numbers in Q3.12, in Q0.15."""
+    """Returns the sigmoid of numbers in Q3.12, in Q0.15: 1 / (1 + exp(-|a|)) for positive numbers."""
     a = np.asarray(a, np.int64)
     upper = saturate_int16(2 * _two_over_one_plus(exponential(-np.abs(a), GATE_BITS)))
     return np.where(a == 0, 1 << 14, np.where(a > 0, upper, LIMIT - upper))
 
 
 def tanh(a: np.ndarray, bits: int) -> np.ndarray:
-    """Returns tanh of numbers with `bits` integer bits, in Q0.15."""
+    """Returns tanh of numbers with `bits` integer bits, in Q0.15: 2 / (1 + exp(-2 |a|)) - 1 for positive numbers."""
     a = np.asarray(a, np.int64)
+    # -|a| with one integer bit more is -2 |a|. 4: from Q2.13 to Q0.15.
     magnitude = saturate_int16(4 * (_two_over_one_plus(exponential(-np.abs(a), bits + 1)) - (1 << 13)))
     return np.where(a == 0, 0, np.where(a > 0, magnitude, -magnitude))
 
@@ -93,8 +102,8 @@ def _requantize(a: np.ndarray, factor: np.ndarray) -> np.ndarray:
 
 def layer_norm_fixed(gate: np.ndarray, weights: np.ndarray, bias: np.ndarray, factor: np.ndarray,
                      guard: int) -> np.ndarray:
-    """Normalises each row of gate [N, H] in fixed point with ten additional bits, times weights [H], plus a bias [H].
-    Returns int64 [N, H] with values of int16.
+    """Normalises each row of gate [N, H] in fixed point with ten additional fraction bits (units of 1 / 1024), times
+    weights [H], plus a bias [H]. Returns int64 [N, H] with values of int16.
 
     factor: significand and shift from the product to the result. guard: replaces a variance below 1.
 
@@ -109,7 +118,8 @@ def layer_norm_fixed(gate: np.ndarray, weights: np.ndarray, bias: np.ndarray, fa
     centred = (1024 * gate - mean).astype(np.int32)
     scaled = rescale(centred, np.broadcast_to(significand, gate.shape), np.broadcast_to(shift, gate.shape))
     scaled = (scaled.astype(np.int64) * weights + bias).astype(np.int32).astype(np.int64)
-    return saturate_int16(_requantize(_divide_truncated(scaled + np.where(scaled > 0, 512, -512), 1024), factor))
+    rounded = _divide_truncated(scaled + np.where(scaled > 0, 512, -512), 1024)  # to the nearest
+    return saturate_int16(_requantize(rounded, factor))
 
 
 def _divide_truncated(a: np.ndarray, by: int) -> np.ndarray:
@@ -160,8 +170,9 @@ class LstmFixed(Operator):
         require_shape((columns, rows), (gates * units, gates * units),
                       f"weights {r} do not make {gates} gates of {units} units with input {x}")
         wanted = [(x, "int16", x.shape), (r, "int8", r.shape), (bias, "int32", (rows,)),
-                  (factors, "int32", (FACTORS, 2)), (peepholes, "int16", (3, units)), (norms, "int16", (gates, units)),
-                  (norm_bias, "int32", (gates, units)), (projection, "int8", (h_size, units)),
+                  (factors, "int32", (FACTOR_COUNT, 2)), (peepholes, "int16", (3, units)),
+                  (norms, "int16", (gates, units)), (norm_bias, "int32", (gates, units)),
+                  (projection, "int8", (h_size, units)),
                   (projection_bias, "int32", (h_size,)), (initial_h, "int8", (batch, h_size)),
                   (initial_c, "int16", (batch, units))]
         for operand, dtype, shape in wanted:
@@ -232,24 +243,26 @@ class LstmFixed(Operator):
         return inputs[0].size * inputs[1].shape[-1]
 
 
-def _case(steps: int, batch: int, units: int, bits: int, clip=0, zero=0, coupled=False, peepholes=False, states=False,
-          norms=False, projected=0, separate=False, results=RESULTS) -> Case:
-    """Returns a case of random operands. projected: P of a layer with a projection, 0 for none. separate: attribute
-    batch_major."""
-    random = np.random.default_rng(units + bits)
+def _case(steps: int, batch: int, units: int, cell_bits: int, clip=0, zero=0, coupled=False, peepholes=False,
+          states=False, norms=False, projected=0, batch_major=False, results=RESULTS) -> Case:
+    """Returns a case of random operands. clip: the bound of cells; with one, projected outputs have the bound 90.
+    projected: P of a layer with a projection, 0 for none."""
+    random = np.random.default_rng(units + cell_bits)
     gates, outputs = 3 if coupled else 4, projected or units
     rows = gates * units
-    factors = np.stack([random.integers(2**30, 2**31, FACTORS), [-4] * 4 + [-12] * 3 + [-21] + [-2] * 4 + [-7]], 1)
+    shifts = [-4] * 4 + [-12] * 3 + [-21] + [-2] * 4 + [-7]
+    factors = np.stack([random.integers(2**30, 2**31, FACTOR_COUNT), shifts], 1)
+    # Shape, dtype, and the bound of the random numbers, or the numbers themselves; false for an absent operand.
     operands: tuple = (
         ((steps, batch, rows), "int16", 2**15), ((rows, outputs), "int8", 127), ((rows,), "int32", 2**12),
-        ((FACTORS, 2), "int32", factors), peepholes and ((3, units), "int16", 2**15),
+        ((FACTOR_COUNT, 2), "int32", factors), peepholes and ((3, units), "int16", 2**15),
         norms and ((gates, units), "int16", 2**15), norms and ((gates, units), "int32", 2**22),
         projected and ((projected, units), "int8", 127), projected and ((projected,), "int32", 2**12),
         states and ((batch, outputs), "int8", 128), states and ((batch, units), "int16", 2**15))
-    numbers = {index: most if index == 3 else random.integers(-most, most, np.prod(shape))
-               for index, (shape, _, most) in ((index, operand) for index, operand in enumerate(operands) if operand)}
-    attrs = {"cell_bits": bits, "cell_clip": clip, "zero": zero, "hidden_zero": -zero // 2, "coupled": coupled,
-             "batch_major": separate, "projection_clip": clip and 90, "guards": (1, 3, 20, 1), "results": results}
+    numbers = {index: given if isinstance(given, np.ndarray) else random.integers(-given, given, np.prod(shape))
+               for index, (shape, _, given) in ((index, operand) for index, operand in enumerate(operands) if operand)}
+    attrs = {"cell_bits": cell_bits, "cell_clip": clip, "zero": zero, "hidden_zero": -zero // 2, "coupled": coupled,
+             "batch_major": batch_major, "projection_clip": clip and 90, "guards": (1, 3, 20, 1), "results": results}
     return Case(tuple(operand[:2] if operand else None for operand in operands), attrs, tuple(range(1, 9)), numbers)
 
 
@@ -262,5 +275,5 @@ LstmFixed.cases = (
     _case(3, 2, 5, 4, clip=9000, zero=11, projected=12),
     _case(4, 2, 17, 4, zero=-128, projected=3, norms=True, coupled=True, states=True, peepholes=True,
           results=("Y", "Y_h")),
-    _case(3, 4, 6, 3, zero=9, projected=2, peepholes=True, separate=True),
+    _case(3, 4, 6, 3, zero=9, projected=2, peepholes=True, batch_major=True),
 )

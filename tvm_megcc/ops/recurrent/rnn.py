@@ -8,6 +8,7 @@ product before the layer. The operators here compute the steps, which depend on 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 
 import numpy as np
 
@@ -25,6 +26,12 @@ from .activations import activations_of, clip_arguments, default_formulas
 
 #: direction -> whether each of the layer's passes over the sequence runs backwards.
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+
+class _Onnx(IntEnum):
+    """The operands of ONNX's LSTM, GRU and RNN; the last two are those of an LSTM."""
+
+    X, W, R, B, SEQUENCE_LENS, INITIAL_H, INITIAL_C, P = range(8)
 
 
 class Recurrent(Operator):
@@ -103,14 +110,14 @@ class Recurrent(Operator):
         y = np.zeros((steps, directions, batch, units))
         last = {name: np.zeros((directions, batch, units)) for name in cls.states}
         for d, backwards in enumerate(DIRECTIONS[attrs.direction]):
-            of_direction = [None if operand is None else operand[d] for operand in operands]
-            state = [np.zeros((batch, units)) if value is None else value for value in of_direction[:len(cls.states)]]
+            own_operands = [None if operand is None else operand[d] for operand in operands]
+            state = [np.zeros((batch, units)) if value is None else value for value in own_operands[:len(cls.states)]]
             for step in range(steps):
                 active = np.flatnonzero(lengths > step)  # the sequences that have this step
                 time = lengths[active] - 1 - step if backwards else np.full(len(active), step)
                 with np.errstate(all="ignore"):
                     after = cls.step(attrs, inputs[time, active, d], r[d].astype(np.float64),
-                                     [value[active] for value in state], of_direction[len(cls.states):])
+                                     [value[active] for value in state], own_operands[len(cls.states):])
                 for value, new in zip(state, after, strict=True):
                     value[active] = new
                 y[time, d, active] = state[0][active]
@@ -141,7 +148,7 @@ class Recurrent(Operator):
     @classmethod
     def onnx_state_operands(cls, layer: _RecurrentImporter) -> list[str]:
         """Emits the operands of our operator from initial_h on, without r_scale; "" for an absent one."""
-        return [layer.state(5)]
+        return [layer.state(_Onnx.INITIAL_H)]
 
 
 def _gate(attrs: Attrs, index: int, value: np.ndarray) -> np.ndarray:
@@ -187,7 +194,7 @@ class Lstm(Recurrent):
 
     @classmethod
     def onnx_state_operands(cls, layer):
-        return [layer.state(5), layer.state(6), layer.optional(7)]
+        return [layer.state(_Onnx.INITIAL_H), layer.state(_Onnx.INITIAL_C), layer.optional(_Onnx.P)]
 
 
 @register
@@ -224,7 +231,7 @@ class Gru(Recurrent):
 
     @classmethod
     def onnx_state_operands(cls, layer):
-        return [layer.state(5), layer.hidden_bias() if layer.attrs["linear_before_reset"] else ""]
+        return [layer.state(_Onnx.INITIAL_H), layer.hidden_bias() if layer.attrs["linear_before_reset"] else ""]
 
 
 @register
@@ -248,11 +255,11 @@ class Rnn(Recurrent):
 
 
 class _RecurrentImporter:
-    """Imports an ONNX node LSTM, GRU or RNN, with the operands X, W, R, B, sequence_lens, initial_h, initial_c, P."""
+    """Imports an ONNX node LSTM, GRU or RNN, with the operands of `_Onnx`."""
 
     def __init__(self, declaration: type[Recurrent], node: OnnxNode):
         self.declaration, self.node, self.gates = declaration, node, declaration.gates
-        x, w, r = (node.type(index) for index in range(3))
+        x, w, r = (node.type(index) for index in (_Onnx.X, _Onnx.W, _Onnx.R))
         if x.rank != 3 or w.rank != 3 or r.rank != 3:
             raise ShapeError(f"X, W and R have three axes, not {x}, {w}, {r}")
         self.directions, _, self.units = r.shape
@@ -276,13 +283,14 @@ class _RecurrentImporter:
         node, declaration = self.node, self.declaration
         activations = activations_of(node, declaration.default_activations, declaration.clipped_activations,
                                      self.directions)
-        operands = [self.projection(), node.inputs[2], self.lengths(), *declaration.onnx_state_operands(self)]
+        operands = [self.projection(), node.inputs[_Onnx.R], self.lengths(), *declaration.onnx_state_operands(self)]
         if len(set(activations)) == 1:
             results = node.emit(declaration.kind, operands, activations=activations[0], **self.attrs)
         else:
             results = self.split(operands, activations)
         if not self.batch_first:
             return results
+        # From [T,D,N,H] and [D,N,H] to [N,T,D,H] and [N,D,H].
         return tuple(node.emit("transpose", (value,), perm=perm)[0]
                      for value, perm in zip(results, ((2, 0, 1, 3), (1, 0, 2), (1, 0, 2)), strict=False))
 
@@ -291,10 +299,11 @@ class _RecurrentImporter:
         axes = (2, 0, None, 0, 0, 0)  # the axis of directions in x, r, lengths, initial states and peepholes
         parts = []
         for d, direction in enumerate(("forward", "reverse")):
-            of_direction = [value if not value or axis is None else self.part(value, axis, d, 2)
-                            for value, axis in zip(operands, axes, strict=False)]
+            operands_of_layer = [value if not value or axis is None else self.part(value, axis, index=d, count=2)
+                                 for value, axis in zip(operands, axes, strict=False)]
             attrs = {**self.attrs, "direction": direction}
-            parts.append(self.node.emit(self.declaration.kind, of_direction, activations=activations[d], **attrs))
+            parts.append(self.node.emit(self.declaration.kind, operands_of_layer, activations=activations[d], **attrs))
+        # The axis of directions in Y, Y_h and Y_c is 1, 0 and 0.
         return tuple(self.node.emit("concat", values, axis=axis)[0]
                      for values, axis in zip(zip(*parts, strict=True), (1, 0, 0), strict=False))
 
@@ -311,39 +320,43 @@ class _RecurrentImporter:
     def projection(self) -> str:
         """Emits the part of the gates that inputs and biases give, for all steps and directions: [T,N,D*G*H]."""
         node, columns = self.node, self.directions * self.gates * self.units
-        x = node.inputs[0]
+        x = node.inputs[_Onnx.X]
         if self.batch_first:
             (x,) = node.emit("transpose", (x,), perm=(1, 0, 2))
-        inputs = node.type(1).shape[2]
-        if node.type(1).shape != (self.directions, self.gates * self.units, inputs):
-            raise ShapeError(f"W is {node.type(1)} and R {node.type(2)}")
-        weights = self.reshape(node.inputs[1], columns, inputs)
+        w = node.type(_Onnx.W)
+        inputs = w.shape[2]
+        if w.shape != (self.directions, self.gates * self.units, inputs):
+            raise ShapeError(f"W is {w} and R {node.type(_Onnx.R)}")
+        weights = self.reshape(node.inputs[_Onnx.W], columns, inputs)
         operands = [x, weights]
-        if node.has(3):
-            bias = self.bias(1)
+        if node.has(_Onnx.B):
+            bias = self.bias(recurrent=True)
             if self.attrs.get("linear_before_reset"):
                 # The reset gate multiplies the bias of gate h too, so the kernel adds it.
-                mask = np.array([1, 1, 0], np.dtype(node.type(3).dtype)).reshape(1, 1, 3, 1)
+                mask = np.array([1, 1, 0], np.dtype(node.type(_Onnx.B).dtype)).reshape(1, 1, 3, 1)
                 (bias,) = node.emit("mul", (bias, node.constant(mask)))
-            (bias,) = node.emit("add", (self.bias(0), bias))
+            (bias,) = node.emit("add", (self.bias(recurrent=False), bias))
             operands.append(self.reshape(bias, columns))
         return node.emit("matmul", operands, trans_a=0, trans_b=1)[0]
 
-    def bias(self, which: int) -> str:
-        """Emits the bias of the input (0) or of the recurrent product (1): [D,1,G,H]."""
-        return self.part(self.reshape(self.node.inputs[3], self.directions, 2, self.gates, self.units), 1, which, 2)
+    def bias(self, recurrent: bool) -> str:
+        """Emits the bias of the recurrent product, or that of the inputs: [D,1,G,H]."""
+        both = self.reshape(self.node.inputs[_Onnx.B], self.directions, 2, self.gates, self.units)
+        return self.part(both, axis=1, index=int(recurrent), count=2)
 
     def hidden_bias(self) -> str:
-        """Returns the recurrent bias of a GRU's gate h: [D,H]."""
-        if not self.node.has(3):
+        """Returns the recurrent bias of a GRU's gate h, the last of its three: [D,H]; "" if there is none."""
+        if not self.node.has(_Onnx.B):
             return ""
-        return self.reshape(self.part(self.bias(1), 2, 2, 3), self.directions, self.units)
+        return self.reshape(self.part(self.bias(recurrent=True), axis=2, index=2, count=3), self.directions, self.units)
 
     def lengths(self) -> str:
         """Returns sequence_lens, "" if every sequence is known to have full length."""
-        if self.node.is_const(4) and isinstance(self.steps, int) and (self.node.const(4) == self.steps).all():
+        node = self.node
+        if node.is_const(_Onnx.SEQUENCE_LENS) and isinstance(self.steps, int) \
+                and (node.const(_Onnx.SEQUENCE_LENS) == self.steps).all():
             return ""
-        return self.node.inputs[4] if self.node.has(4) else ""
+        return node.inputs[_Onnx.SEQUENCE_LENS] if node.has(_Onnx.SEQUENCE_LENS) else ""
 
     def optional(self, index: int) -> str:
         """Returns an operand whose default is zero, "" if it is absent or zero."""
@@ -361,12 +374,12 @@ class _RecurrentImporter:
 def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int = 7, direction: str = "forward",
           lengths: Sequence[int] = (), states: bool = False, extra: bool = False, constant: bool = True,
           results: Sequence[str] = (), activations: Sequence[str] = (), clip: float | None = None, weights: str = "",
-          scales: int = 1, stored: Sequence[str] = (), **attrs) -> Case:
+          has_one_scale: bool = True, stored: Sequence[str] = (), **attrs) -> Case:
     """Returns a case of random operands.
 
-    states: with initial states. extra: with peepholes or the bias of a GRU's gate h. weights: the 8-bit dtype of
-    quantised weights, "" for floats. scales: 1 for one scale, 0 for one of each row. stored: the dtypes of results, if
-    they are quantised.
+    states: with initial states. extra: with peepholes or the bias of a GRU's gate h. constant: r is. weights: the 8-bit
+    dtype of quantised weights, "" for floats. has_one_scale: of quantised weights, else one for each row. stored: the
+    dtypes of results, if they are quantised.
     """
     directions = len(DIRECTIONS[direction])
     columns = declaration.gates * units
@@ -377,7 +390,7 @@ def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int =
                  for index, shape in enumerate(shapes)]
     if weights:
         operands[1] = ((directions, columns, units), weights)
-        operands.append(f32(1, 1) if scales else f32(directions, columns))
+        operands.append(f32(1, 1) if has_one_scale else f32(directions, columns))
     while operands[-1] is None:
         operands.pop()
     formulas = default_formulas(activations or declaration.default_activations)
@@ -389,9 +402,10 @@ def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int =
     values = {1: drawn.astype(np.float32)}
     if weights:
         limits, zero = np.iinfo(weights), attrs.get("r_zero", 0)
-        steps_of = np.abs(drawn).max(axis=(0, 1, 2) if scales else 2, keepdims=True).reshape(operands[-1][0]) / 127
-        values[1] = np.clip(np.rint(drawn / steps_of[..., None]) + zero, limits.min, limits.max).astype(weights)
-        values[len(operands) - 1] = steps_of.astype(np.float32)
+        largest = np.abs(drawn).max(axis=(0, 1, 2) if has_one_scale else 2, keepdims=True)
+        scale = largest.reshape(operands[-1][0]) / 127
+        values[1] = np.clip(np.rint(drawn / scale[..., None]) + zero, limits.min, limits.max).astype(weights)
+        values[len(operands) - 1] = scale.astype(np.float32)
     if stored:
         attrs["quantised"] = tuple(map(_stored_result, attrs["results"], stored))
     if lengths:
@@ -415,8 +429,8 @@ Lstm.cases = tuple(_case(Lstm, units, **{"input_forget": False, **more}) for uni
     (18, {"batch": 2, "states": True, "extra": True, "cell_clip": 0.25}),
     (5, {"activations": ("HardSigmoid", "Softsign", "Relu"), "results": ("Y_c",)}),
     (40, {"weights": "int8", "results": ("Y",), "stored": ("int8",)}),
-    (35, {"weights": "uint8", "r_zero": 117, "batch": 5, "lengths": (7, 0, 2, 7, 5), "states": True, "scales": 0,
-          "extra": True, "direction": "bidirectional", "stored": ("uint8", "int8", "int16")}),
+    (35, {"weights": "uint8", "r_zero": 117, "batch": 5, "lengths": (7, 0, 2, 7, 5), "states": True,
+          "has_one_scale": False, "extra": True, "direction": "bidirectional", "stored": ("uint8", "int8", "int16")}),
 ))
 Gru.cases = tuple(_case(Gru, units, **{"linear_before_reset": False, **more}) for units, more in (
     (64, {"linear_before_reset": True, "extra": True}), (64, {}), (17, {"batch": 5, "states": True}),
@@ -426,13 +440,13 @@ Gru.cases = tuple(_case(Gru, units, **{"linear_before_reset": False, **more}) fo
     (20, {"batch": 2, "states": True, "linear_before_reset": True, "clip": 0.5, "results": ("Y_h",)}),
     (19, {"batch": 2, "direction": "bidirectional", "states": True, "constant": False}),
     (18, {"states": True, "constant": False, "linear_before_reset": True, "extra": True}),
-    (40, {"weights": "int8", "scales": 0, "results": ("Y",), "stored": ("uint8",)}),
+    (40, {"weights": "int8", "has_one_scale": False, "results": ("Y",), "stored": ("uint8",)}),
     (21, {"weights": "int8", "batch": 2, "lengths": (0, 7), "linear_before_reset": True, "extra": True}),
 ))
 Rnn.cases = tuple(_case(Rnn, units, **more) for units, more in (
     (64, {}), (17, {"batch": 5, "states": True}), (1, {"batch": 2, "steps": 1, "states": True}),
     (3, {"batch": 2, "direction": "reverse", "lengths": (7, 3), "clip": 0.5}),
     (40, {"batch": 3, "direction": "bidirectional", "lengths": (7, 0, 2), "states": True, "results": ("Y_h",)}),
-    (9, {"constant": False}), (7, {"weights": "uint8", "r_zero": 255, "scales": 0}),
+    (9, {"constant": False}), (7, {"weights": "uint8", "r_zero": 255, "has_one_scale": False}),
     (10, {"constant": False, "results": ("Y",), "stored": ("int8",)}),
 ))

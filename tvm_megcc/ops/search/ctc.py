@@ -24,8 +24,8 @@ from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 
 #: The largest number of hypotheses of a beam search.
 MAX_BEAMS = 1 << 12
-#: The largest workspace of a search, in bytes.
-MAX_BYTES = 1 << 30
+#: The largest workspace of a beam search, in bytes.
+MAX_WORKSPACE_BYTES = 1 << 30
 
 
 def _require(scores: TensorType, lengths: TensorType | None, blank: int) -> None:
@@ -89,7 +89,8 @@ class CtcGreedy(Operator):
         for row in range(len(scores)):
             rows = _frames(scores, lengths, row)
             best = rows.argmax(1)
-            begins = np.flatnonzero((best != attrs.blank) & (best != np.append(-1, best)[:-1]))[:attrs.most]
+            previous = np.append(-1, best)[:-1]  # the best class of the frame before
+            begins = np.flatnonzero((best != attrs.blank) & (best != previous))[:attrs.most]
             numbers[row] = len(begins)
             tokens[row, :len(begins)], frames[row, :len(begins)] = best[begins], begins
             values[row, :len(begins)] = rows[begins, best[begins]]
@@ -125,7 +126,8 @@ class CtcBeam(Operator):
             raise ShapeError(f"a beam of {attrs.beam} with {attrs.sequences} results of {attrs.most} tokens; up to "
                              f"{MAX_BEAMS} are supported")
         needed = beam_bytes(frames, classes, attrs.beam)
-        if (isinstance(needed, int) and needed > MAX_BYTES) \
+        # Candidates, a hypothesis itself or with one of the classes, have int32 indices in the kernel.
+        if (isinstance(needed, int) and needed > MAX_WORKSPACE_BYTES) \
                 or (isinstance(classes, int) and attrs.beam * (classes + 1) >= 1 << 31):
             raise ShapeError(f"a beam of {attrs.beam} over {scores} needs too much memory")
         shape = scores.shape[0], attrs.sequences, attrs.most
@@ -148,8 +150,10 @@ class CtcBeam(Operator):
 
 
 def beam_bytes(frames: Dim, classes: Dim, beam: Dim) -> Dim:
-    """Returns the bytes of a beam search's workspace, as kernels/search/ctc_beam.c.j2 lays it out."""
-    return 8 * classes + 112 * beam + 24 * (beam * frames + 1)
+    """Returns the bytes of a beam search's workspace, as kernels/search/ctc_beam.c.j2 lays it out: the scores of a
+    frame, the hypotheses of this beam and the next, the candidates, and the tree of prefixes."""
+    double, hypothesis, candidate, prefix = 8, 48, 16, 24  # bytes of the C types
+    return double * classes + (2 * hypothesis + candidate) * beam + prefix * (beam * frames + 1)
 
 
 class _Hypothesis(NamedTuple):
@@ -200,6 +204,7 @@ def _beam_search(attrs: Attrs, scores: np.ndarray) -> list[tuple[tuple[int, ...]
             if prefix:
                 total[prefix[-1]] = hypothesis.blank + frame[prefix[-1]]
             total[attrs.blank] = -inf
+            # Up to len(beam) of the extensions are in the beam already; the best `beam` of the others are enough.
             for column in np.argsort(-total, kind="stable")[:attrs.beam + len(beam) + 1]:
                 longer = (*prefix, int(column))
                 if longer not in rank_of:
@@ -278,12 +283,12 @@ def _align(scores: np.ndarray, tokens: np.ndarray, blank: int) -> tuple[list[int
             max_step = 2 if state > 1 and state % 2 and labels[state - 2] != label else 1
             previous = [best[state - step] if step <= state and (index or not step) else -inf
                         for step in range(max_step + 1)]
-            if not index:
+            if not index:  # an alignment begins with the first blank or the first token
                 previous[0] = 0.0 if state < 2 else -inf
             steps.append(int(np.argmax(previous)))
             row.append(max(previous) + frame[label])
         best, moves = row, [*moves, steps]
-    state = len(labels) - 1
+    state = len(labels) - 1  # it ends in the last blank or the last token
     if state and best[state - 1] > best[state]:
         state -= 1
     score = best[state]
@@ -292,7 +297,7 @@ def _align(scores: np.ndarray, tokens: np.ndarray, blank: int) -> tuple[list[int
     begins = [0] * len(tokens)
     for index in reversed(range(len(moves))):
         if state % 2:
-            begins[state // 2] = index
+            begins[state // 2] = index  # the token's first frame is written last
         state -= moves[index][state]
     return begins, score
 
@@ -349,13 +354,15 @@ def _random_scores(seed: int, *shape: int, hostile: bool = False) -> np.ndarray:
 def _case(batch: int, frames: int, classes: int, lengths: tuple[int, ...] = (), hostile: bool = False,
           **attrs: int) -> Case:
     shape = batch, frames, classes
-    given = ((lengths and ((batch,), "int64")),) if lengths else ()
+    given = (((batch,), "int64"),) if lengths else ()
     return Case((f32(*shape), *given), {"blank": 0, "most": frames, **attrs}, (),
                 {0: _random_scores(sum(shape), *shape, hostile=hostile), **({1: np.array(lengths)} if lengths else {})})
 
 
 def _align_case(sequences: list[list[list[int]]], frames: int, classes: int, lengths: tuple[int, ...] = (),
                 hostile: bool = False, numbers: list[list[int]] | None = None) -> Case:
+    """Returns a case. sequences: the tokens of the sequences of each batch element. numbers: operand `numbers`, by
+    default the lengths of the sequences."""
     batch, ranks = len(sequences), len(sequences[0])
     most = max(len(tokens) for row in sequences for tokens in row) + 1
     tokens = np.full((batch, ranks, most), -1)

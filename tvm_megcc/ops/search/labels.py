@@ -73,7 +73,7 @@ def import_labels(node: OnnxNode) -> tuple[str, ...]:
     if len(node.inputs) != 4:
         raise ShapeError("requires the operands tokens, numbers, bytes and ends")
     table, ends = node.const(2, "bytes"), node.const(3, "ends")
-    assert table is not None and ends is not None, "both are inputs"
+    assert table is not None and ends is not None  # there are four operands
     if table.dtype != np.uint8 or ends.dtype != np.int32 or ends.ndim != 1 or len(table) > MAX_TEXT_BYTES \
             or np.any(np.diff(ends, prepend=0) < 0) or (len(ends) and ends[-1] > len(table)):
         raise ShapeError("bytes are uint8, and ends int32 that rise up to their number")
@@ -88,7 +88,7 @@ def label_table(labels: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 def _case(labels: list[bytes], batch: int, tokens: int, numbers: list[int], most: int, strip: bool = False) -> Case:
     table, ends = label_table(labels)
     drawn = np.random.default_rng(batch + tokens).integers(-1, len(labels) + 1, (batch, tokens))
-    drawn[0, 0], drawn[-1, -1] = 0, 1 << 40
+    drawn[0, 0], drawn[-1, -1] = 0, 1 << 40  # the first label, and a token that int32 does not hold
     return Case((((batch, tokens), "int64"), ((batch,), "int64"), (table.shape, "uint8"), (ends.shape, "int32")),
                 {"most": most, "strip": strip}, (2, 3), {0: drawn, 1: np.array(numbers), 2: table, 3: ends})
 

@@ -43,10 +43,12 @@ class CountGrams(Operator):
         for size, count in attrs.sizes:
             grams = table[word:word + size * count].reshape(count, size)
             column_of = {tuple(gram): column[first + row] for row, gram in enumerate(grams.tolist())}
-            for skip in range(1, 2 if size == 1 else attrs.skips + 2):
+            # The distance of neighbouring words of an n-gram: 1, and one more for each skipped word.
+            for distance in range(1, 2 if size == 1 else attrs.skips + 2):
                 for row, text in enumerate(x.tolist()):
-                    for start in range(len(text) - (size - 1) * skip):
-                        index = column_of.get(tuple(text[start:start + (size - 1) * skip + 1:skip]))
+                    length = (size - 1) * distance + 1
+                    for start in range(len(text) - length + 1):
+                        index = column_of.get(tuple(text[start:start + length:distance]))
                         if index is not None:
                             y[row, index] += 1
             first, word = first + count, word + size * count
@@ -100,6 +102,7 @@ def tf_idf(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _case(shape: tuple[int, int], most: int, skips: int, words: int) -> Case:
+    """Returns a case of random n-grams. most: the largest n. words: the number of different words."""
     drawn = np.random.default_rng(most)
     ngrams = {tuple(drawn.integers(0, words, size).tolist()) for size in range(1, most + 1) for _ in range(4 * size)}
     sizes, table, column = ngram_tables({gram: 2 * index for index, gram in enumerate(sorted(ngrams))})

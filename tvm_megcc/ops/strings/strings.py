@@ -31,7 +31,7 @@ def string_normalizer(node: OnnxNode) -> tuple[str, ...]:
         raise MegccError("removes stop words of any case, which is not supported; is_case_sensitive = 1 is")
     (row,) = node.emit("reshape", node.inputs[:1], shape=(x.shape[-1], 1))
     (hits,) = emit_broadcast(node, "equal", (row, node.constant(stops.reshape(1, -1))))
-    (hits,) = node.emit("cast", (hits,), dtype="uint8")
+    (hits,) = node.emit("cast", (hits,), dtype="uint8")  # reductions are of numbers
     (is_stopword,) = node.emit("reduce_max", (hits,), axes=(1,), keepdims=False)
     (are_all_stopwords,) = node.emit("reduce_min", (is_stopword,), axes=(0,), keepdims=True)
     # An empty string is appended, which is kept if no other is.

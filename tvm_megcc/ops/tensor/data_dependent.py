@@ -119,10 +119,10 @@ def _emit_nonzero(node: OnnxNode, value: str, count: Dim | None) -> str:
 def non_zero(node: OnnxNode) -> tuple[str, ...]:
     """Imports NonZero. A string that is not empty counts as nonzero."""
     value, declared = node.inputs[0], node.declared_shape()
-    if node.is_string(0):  # strings that are not empty
+    if node.is_string(0):
         (empty,) = emit_broadcast(node, "equal", (value, node.constant(np.array(node.string_index("")))))
         (value,) = node.emit("logical_not", (empty,))
-    if not node.type(0).rank:  # a scalar has no axes: ONNX gives [0, 1], or [0, 0] for 0
+    if not node.type(0).rank:  # a scalar has no axes: the result has the shape [0, 1], or [0, 0] for 0
         count = node.unbacked_extent(node.emit("count_nonzero", (value,))[0], 1)
         return node.emit("expand", (node.constant(np.zeros((0, 1), np.int64)),), shape=(0, count))
     if node.is_constant(value):
@@ -209,6 +209,7 @@ def _select_boxes(boxes: np.ndarray, scores: np.ndarray, max_boxes: int, iou_thr
         union = area + area[best] - intersection
         with np.errstate(all="ignore"):
             overlaps = intersection / union > np.float32(iou_threshold)
+        # A box without an area overlaps none.
         candidates &= (area <= 0) | (area[best] <= 0) | (union <= 0) | ~overlaps
         candidates[best] = False
     return selected
@@ -222,6 +223,7 @@ def non_max_suppression(node: OnnxNode) -> tuple[str, ...]:
     if node.attr("center_point_box", 0):
         boxes = _corners_of(node, boxes)
     limits = []
+    # max_output_boxes_per_class, iou_threshold, score_threshold; the default of the first selects nothing.
     for index, dtype, default in ((2, "int64", 0), (3, "float32", 0.0), (4, "float32", float("-inf"))):
         limit = cast_to(node, node.inputs[index], dtype)[0] if node.has(index) else number(node, default, dtype)
         limits += node.emit("reshape", (limit,), shape=(1,))

@@ -174,8 +174,8 @@ def one_hot(node: OnnxNode) -> tuple[str, ...]:
     the position on the new axis equals the index, else `off`."""
     indices, values = node.type(0), node.inputs[2]
     axis = axis_of(node.attr("axis", -1), indices.rank + 1)
-    shape = node.declared_if_unknown(1)
-    depth = _depth(node) if shape is None else shape[axis]
+    declared = node.declared_if_unknown(1)
+    depth = _depth(node) if declared is None else declared[axis]
     (index,) = cast_to(node, node.inputs[0], "int64")
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
     (index,) = node.emit("reshape", (index,), shape=shape)

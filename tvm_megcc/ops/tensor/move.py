@@ -171,15 +171,16 @@ class Slice(Operator):
         block = x.layout.block
         if x.layout != y.layout or (block and not (x.is_static and y.is_static)):
             return None
-        cuts = slice_axes(attrs, x.shape)
-        if any(step != 1 for _, _, step in cuts.values()):
+        sliced = slice_axes(attrs, x.shape)
+        if any(step != 1 for _, _, step in sliced.values()):
             return None
-        if block and 1 in cuts and (cuts[1][0] % block or y.shape[1] % block):
-            return None
-        offset, stride, covers_inner_axes = 0, 1, True  # from the innermost axis outwards
+        if block and 1 in sliced and (sliced[1][0] % block or y.shape[1] % block):
+            return None  # the channels of the slice are not whole layout blocks
+        offset, stride, covers_inner_axes = 0, 1, True  # in elements, from the innermost axis outwards
+        # In a blocked layout the channel axis is two axes in memory, "block" and "lane".
         for (axis, part, extent), (_, _, result_extent) in zip(reversed(memory_axes(x)), reversed(memory_axes(y)),
                                                                strict=True):
-            first = cuts[axis][0] if axis in cuts and part != "lane" else 0
+            first = sliced[axis][0] if axis in sliced and part != "lane" else 0
             first = first // block if part == "block" else first
             if not covers_inner_axes and result_extent != 1:
                 return None
@@ -317,21 +318,21 @@ class Pad(Operator):
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         type_ = node.type(0)
         mode = node.attr("mode", "constant")
-        at_run_time = node.inputs[2] if node.has(2) and not node.is_const(2) and mode == "constant" else ""
+        run_time_fill = node.inputs[2] if node.has(2) and not node.is_const(2) and mode == "constant" else ""
         if node.opset >= 11:
             axes = None if node.has(3) and not node.is_const(3) else node.const(3, "axes")
-            source = pads_of_run_time_axes(node) if node.has(3) and axes is None else node.inputs[1]
-            value = node.const(2, "constant_value") if mode == "constant" and not at_run_time else None
-            fill = node.string_index("") if node.is_string(0) else 0
-            value = fill if value is None else value.reshape(-1)[0].item()
+            pads = pads_of_run_time_axes(node) if node.has(3) and axes is None else node.inputs[1]
+            fill = node.const(2, "constant_value") if mode == "constant" and not run_time_fill else None
+            default = node.string_index("") if node.is_string(0) else 0
+            fill = default if fill is None else fill.reshape(-1)[0].item()
         else:
-            source, value, axes = node.constant(np.array(node.attr("pads"))), node.attr("value", 0.0), None
+            pads, fill, axes = node.constant(np.array(node.attr("pads"))), node.attr("value", 0.0), None
         axes = range(type_.rank) if axes is None else [axis_of(int(a), type_.rank) for a in axes.reshape(-1)]
-        added, cropped = read_pads(node, source, axes)
+        added, cropped = read_pads(node, pads, axes)
         before, after = [0] * type_.rank, [0] * type_.rank
         if mode not in PAD_MODES:
             raise MegccError(f"mode '{mode}' is not supported; one of {', '.join(PAD_MODES)}")
-        value_name = node.inputs[0]
+        value = node.inputs[0]
         # Negative pads become a slice before the padding.
         for axis, begin, end, first, last in zip(axes, added, added[len(axes):], cropped, cropped[len(axes):],
                                                 strict=False):
@@ -339,16 +340,17 @@ class Pad(Operator):
             if (first, last) != (0, 0):
                 extent = type_.shape[axis]
                 require_at_most(first + last, extent, f"pads crop {first} and {last} of an axis of {extent}")
-                value_name = emit_slice(node, value_name, axis, first, extent - last)
+                value = emit_slice(node, value, axis, first, extent - last)
         if all(dim == 0 for dim in (*before, *after)):
-            return (value_name,)
+            return (value,)
         amounts = {"before": tuple(before), "after": tuple(after), "mode": mode}
-        (result,) = node.emit("pad", (value_name,), value=value, **amounts)
-        if not at_run_time:
+        (result,) = node.emit("pad", (value,), value=fill, **amounts)
+        if not run_time_fill:
             return (result,)
-        (is_operand,) = node.emit("expand", (node.constant(np.array(True)),), shape=node.type_of(value_name).shape)
+        # A value that is known only at run time replaces the elements that are added, where a padded mask is false.
+        (is_operand,) = node.emit("expand", (node.constant(np.array(True)),), shape=node.type_of(value).shape)
         (is_operand,) = node.emit("pad", (is_operand,), value=0, **amounts)
-        return node.emit("where", (is_operand, result, *node.emit("reshape", (at_run_time,), shape=())))
+        return node.emit("where", (is_operand, result, *node.emit("reshape", (run_time_fill,), shape=())))
 
 
 @register
@@ -377,9 +379,9 @@ class Tile(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        shape = node.type(0).shape
-        if (tiled := node.declared_if_unknown(1)) is not None and len(tiled) == len(shape) and 0 not in shape:
-            repeats = tuple(after // before for before, after in zip(shape, tiled, strict=True))
+        shape, declared = node.type(0).shape, node.declared_if_unknown(1)
+        if declared is not None and len(declared) == len(shape) and 0 not in shape:
+            repeats = tuple(after // before for before, after in zip(shape, declared, strict=True))
         else:
             repeats = node.dims(1, "repeats")
         if all(times == 1 for times in repeats) and len(repeats) == node.type(0).rank:
@@ -411,6 +413,7 @@ def depth_to_space(node: OnnxNode) -> tuple[str, ...]:
         raise ShapeError(f"{c} channels do not make blocks of {b} x {b}")
     depth = c // (b * b)
     shape = (n, depth, h * b, w * b)
+    # The axes of the result are n, depth, h, b, w, b. DCR (depth, column, row): the depth is the inner axis of C.
     if node.attr("mode", "DCR") == "DCR":
         return (regroup(node, node.inputs[0], (n, b, b, depth, h, w), (0, 3, 4, 1, 5, 2), shape),)
     return (regroup(node, node.inputs[0], (n, depth, b, b, h, w), (0, 1, 4, 2, 5, 3), shape),)

@@ -45,6 +45,7 @@ class ConvertInput(Operator):
     def compute(attrs: Attrs, x: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, ...]:
         planes = np.moveaxis(x, -1, 1) if attrs.channels_last else x
         planes = planes[:, ::-1] if attrs.reverse else planes
-        per_channel = [-1 if axis == min(1, x.ndim - 1) else 1 for axis in range(x.ndim)]
+        channel_axis = min(1, x.ndim - 1)  # x [N] has no channels: mean and scale are [1]
+        per_channel = [-1 if axis == channel_axis else 1 for axis in range(x.ndim)]
         with np.errstate(all="ignore"):
             return ((planes.astype(np.float32) - mean.reshape(per_channel)) * scale.reshape(per_channel),)

@@ -49,18 +49,18 @@ def select_run_time_axis(node: OnnxNode, index: int, axes: Sequence[int],
 
 
 def select_run_time_axes(node: OnnxNode, index: int, candidates: Collection[tuple[int, ...]], free: Collection[int],
-                     make: Callable[[tuple[int, ...]], tuple[str, ...]],
-                     empty: tuple[int, ...] | None = None) -> tuple[str, ...]:
+                         make: Callable[[tuple[int, ...]], tuple[str, ...]],
+                         empty: tuple[int, ...] | None = None) -> tuple[str, ...]:
     """Emits an operator over the axes in operand `index`. A run whose axes are none of the candidates fails.
 
     Args:
         candidates: the possible choices of axes, whose results have equal shapes.
-        free: axes that are ignored when choices are compared.
+        free: axes that are ignored when choices are compared, since the result does not depend on them.
         make: emits the operator over a choice of axes, and returns its results.
         empty: the choice that an empty operand stands for; None if it has elements in every run.
     """
     is_named, rank = _axis_tests(node, index, node.type(0).rank), node.type(0).rank
-    hits, values = [], None
+    hits, values = [], None  # hits: for each candidate, whether the run chooses it
     for axes in sorted(candidates):
         conditions = [is_named(axis) if axis in axes else node.emit("logical_not", (is_named(axis),))[0]
                       for axis in range(rank) if axis not in free]
@@ -123,7 +123,7 @@ MAX_AXIS_CHOICES = 35
 
 
 def reduce_run_time_axes(node: OnnxNode, index: int, keepdims: bool,
-                               make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
+                         make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
     """Emits a reduction over the axes in operand `index`. A run that names an axis twice, or one that there is not,
     fails.
 
@@ -229,8 +229,9 @@ def _number_of_axes(node: OnnxNode, index: int) -> int:
 def _axis_flags(node: OnnxNode, index: int, rank: int) -> str:
     """Emits whether operand `index` contains each axis: bool [rank]."""
     (axes,) = node.emit("reshape", cast_to(node, node.inputs[index], "int64"), shape=(1, -1))
-    hits = [cast_to(node, *node.emit("equal", (axes, node.constant(np.arange(rank).reshape(-1, 1) - back))), "int32")[0]
-            for back in (0, rank)]
+    numbers = np.arange(rank).reshape(-1, 1)  # of the axes; minus the rank, counted from the end
+    hits = [cast_to(node, *node.emit("equal", (axes, node.constant(names))), "int32")[0]
+            for names in (numbers, numbers - rank)]
     (hit,) = node.emit("reduce_max", node.emit("max", hits), axes=(1,), keepdims=False)
     return node.emit("greater", (hit, node.constant(np.array(0, np.int32))))[0]
 
@@ -244,8 +245,8 @@ def _compact_extents(node: OnnxNode, extents: str, is_kept: str, rank: int) -> s
 
 
 def _sum_of_matching(node: OnnxNode, index: str, wanted: str, extents: str) -> str:
-    """Emits for each row the sum of the extents whose index equals the wanted one, which is a matrix product with a
-    one-hot matrix: int64 [rows]."""
+    """Emits for each row the sum of the extents whose index equals the wanted one: int64 [rows]. index and wanted
+    broadcast to [rows, number of extents]. At most one is equal, so this picks an extent, or 0."""
     (hits,) = node.emit("cast", node.emit("equal", (index, wanted)), dtype="int64")
     (taken,) = emit_broadcast(node, "mul", (hits, extents))
     return node.emit("reduce_sum", (taken,), axes=(1,), keepdims=False)[0]

@@ -23,7 +23,7 @@ def slice_at_run_time(node: OnnxNode) -> str:
     operands = [node.type(index) for index in (1, 2, 3, 4) if node.has(index)]
     if any(operand.rank != 1 for operand in operands):
         raise ShapeError(f"starts {node.type(1)} for {type_}")
-    count = next((operand.shape[0] for operand in operands if operand.is_static), 1)
+    count = next((operand.shape[0] for operand in operands if operand.is_static), 1)  # of sliced axes
     axes: list[int] | None = None  # None: known only at run time
     if not node.has(3):
         axes = list(range(count))
@@ -104,7 +104,7 @@ def resolve_reshape_shape(node: OnnxNode) -> str:
     zero, one, minus_one = (node.constant(np.array(number)) for number in (0, 1, -1))
     (shape,) = cast_to(node, node.inputs[1], "int64")
     if not node.attr("allowzero", 0):
-        x_shape = [*type_.shape, *[0] * operand.size][:operand.size]
+        x_shape = [*type_.shape, *[0] * operand.size][:operand.size]  # of x, cut or filled with 0 to the same rank
         (x_shape,) = node.emit("dims", (), extents=tuple(x_shape), shape=(operand.size,), dtype="int64")
         (shape,) = node.emit("where", (*node.emit("equal", (shape, zero)), x_shape, shape))
     (is_inferred,) = node.emit("equal", (shape, minus_one))
@@ -117,6 +117,7 @@ def resolve_expand_shape(node: OnnxNode) -> tuple[Dim, ...]:
     """Returns the operand `shape` of ONNX's Expand as extents. A run fails if an element that is known only at run time
     is neither 1 nor the value's extent, where that is not 1."""
     shape, x_shape = list(node.dims(1, "shape") or ()), node.type(0).shape
+    # The extents of x on the axes of `shape`: both are aligned at the last axis.
     x_shape = (1,) * (len(shape) - len(x_shape)) + x_shape[max(len(x_shape) - len(shape), 0):]
     run_time_axes = [axis for axis, dim in enumerate(shape)
                      if not isinstance(dim, int) and x_shape[axis] not in (1, dim)]
@@ -132,12 +133,13 @@ def resolve_expand_shape(node: OnnxNode) -> tuple[Dim, ...]:
 
 
 def pads_of_run_time_axes(node: OnnxNode) -> str:
-    """Emits the pads before and after all axes, if it is known only at run time which axes they are for."""
-    rank, (named,) = node.type(0).rank, node.type(3).shape
+    """Emits the pads before and after all axes, int64 [2 * rank], if it is known only at run time which axes they are
+    for: the sum of the pads whose entry in operand `axes` is this axis."""
+    rank, (count,) = node.type(0).rank, node.type(3).shape
     (axes,), (pads,) = (cast_to(node, node.inputs[index], "int64") for index in (3, 1))
     (back,) = emit_broadcast(node, "add", (axes, node.constant(np.array(rank))))
     (axes,) = node.emit("where", (*emit_broadcast(node, "less", (axes, node.constant(np.array(0)))), back, axes))
-    (pads,) = node.emit("reshape", (pads,), shape=(2, 1, named))
+    (pads,) = node.emit("reshape", (pads,), shape=(2, 1, count))
     (hits,) = emit_broadcast(node, "equal", (axes, node.constant(np.arange(rank)[:, None])))
     (spread,) = node.emit("where", (hits, pads, node.constant(np.array(0))))
     (pads,) = node.emit("reduce_sum", (spread,), axes=(2,), keepdims=False)
@@ -156,9 +158,11 @@ def read_pads(node: OnnxNode, value: str, axes: Sequence[int]) -> tuple[tuple[Di
     removed: dict[int, str] = {}  # the value of max(-pads, 0), for each pad that is known only at run time
 
     def emit_added(indices: Collection[int]) -> str:
+        """Emits max(pads, 0), whose elements become the extents of the pads `indices`."""
         zero = node.constant(np.array(0))
         (pads,) = cast_to(node, value, "int64")
-        removed.update(dict.fromkeys(indices, *node.emit("max", (*node.emit("sub", (zero, pads)), zero))))
+        (crops,) = node.emit("max", (*node.emit("sub", (zero, pads)), zero))
+        removed.update(dict.fromkeys(indices, crops))
         return node.emit("max", (pads, zero))[0]
     pads, shape = node.resolve_dims(value, None, emit_added), node.type(0).shape
     if len(pads) != 2 * len(axes):

@@ -37,7 +37,7 @@ class Scatter(Operator):
 
     @staticmethod
     def _check(attrs: Attrs, x: TensorType, indices: TensorType, updates: TensorType) -> None:
-        """Raises MegccError for dtypes and reductions that are not supported."""
+        """Raises ShapeError for dtypes, and MegccError for a reduction, that are not supported."""
         same_dtype(x, updates)
         if indices.dtype not in ("int32", "int64"):
             raise ShapeError(f"indices are {indices.dtype}, not int32 or int64")

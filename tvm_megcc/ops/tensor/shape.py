@@ -93,8 +93,8 @@ def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
     if -1 in target:
         open_axis = target.index(-1)
         rest = product(dim for dim in target if dim != -1)
-        exact = isinstance(rest, int) and isinstance(product(shape), int)
-        if rest == 0 or (exact and product(shape) % rest):
+        are_known = isinstance(rest, int) and isinstance(product(shape), int)
+        if rest == 0 or (are_known and product(shape) % rest):
             raise ShapeError(f"{shape_text(shape)} cannot have shape {shape_text(target)}")
         if target.count(-1) == 1:
             target[open_axis] = floordiv(product(shape), rest)
@@ -296,11 +296,13 @@ class Range(Operator):
 def import_range(node: OnnxNode) -> tuple[str, ...]:
     """Imports Range. Operands that are known only at run time give the shape that the model declares, or a
     data-dependent number of elements."""
-    if (shape := node.declared_if_unknown(0) or node.declared_if_unknown(1) or node.declared_if_unknown(2)) is not None:
+    shape = node.declared_if_unknown(0) or node.declared_if_unknown(1) or node.declared_if_unknown(2)
+    if shape is not None and len(shape) == 1:
         dtype = node.type(0).dtype
         start, delta = (node.emit("reshape", (node.inputs[index],), shape=())[0] for index in (0, 2))
-        node.require_budget(*shape)
-        steps = node.constant(np.arange(*shape).astype(np.dtype(dtype)))
+        (count,) = shape
+        node.require_budget(count)
+        steps = node.constant(np.arange(count).astype(np.dtype(dtype)))
         return node.emit("add", (*node.emit("mul", (steps, delta)), start))
     if not all(map(node.is_const, range(3))) and all(map(node.is_known, range(3))):
         return _symbolic_range(node)

@@ -50,16 +50,16 @@ class Unique(Operator):
 
 
 def _case(shape: tuple[int, ...], dtype: str, axis: int, count: int, values: np.ndarray | None = None,
-          in_order: int = 1) -> Case:
+          is_sorted: int = 1) -> Case:
     if values is None:
         values = np.random.default_rng(len(shape)).integers(0, 3, shape)
-    return Case(((shape, dtype),), {"axis": axis, "sorted": in_order, "count": count}, values={0: np.asarray(values)})
+    return Case(((shape, dtype),), {"axis": axis, "sorted": is_sorted, "count": count}, values={0: np.asarray(values)})
 
 
 Unique.cases = (
-    _case((40,), "float32", 0, 5), _case((40,), "int64", 0, 3, in_order=0),
+    _case((40,), "float32", 0, 5), _case((40,), "int64", 0, 3, is_sorted=0),
     _case((9,), "uint8", 0, 9, np.arange(9)[::-1]),
-    _case((7, 3), "int32", 0, 7), _case((3, 30), "float64", 1, 27, in_order=0), _case((2, 11, 2), "int8", 1, 11),
+    _case((7, 3), "int32", 0, 7), _case((3, 30), "float64", 1, 27, is_sorted=0), _case((2, 11, 2), "int8", 1, 11),
     _case((8,), "float32", 0, 6, np.array([np.nan, 2, -0.0, np.nan, 0.0, -np.inf, 2, np.inf])),
     _case((1,), "bool", 0, 1))
 
@@ -75,8 +75,8 @@ def unique(node: OnnxNode) -> tuple[str, ...]:
         (value,) = node.emit("reshape", (value,), shape=(node.type_of(value).size,))
     axis = 0 if axis is None else axis_of(axis, node.type_of(node.inputs[0]).rank)
     capacity = node.type_of(value).shape[axis] if declared is None else declared[axis]
-    in_order = int(node.attr("sorted", 1) != 0)
-    first, inverse, sizes, number_of_groups = node.emit(Unique.kind, (value,), axis=axis, sorted=in_order,
+    is_sorted = int(node.attr("sorted", 1) != 0)
+    first, inverse, sizes, number_of_groups = node.emit(Unique.kind, (value,), axis=axis, sorted=is_sorted,
                                                         count=node.extent_bound(capacity))
     count = node.unbacked_extent(number_of_groups, capacity)
     first, sizes = (emit_slice(node, result, 0, 0, count) for result in (first, sizes))

@@ -12,7 +12,7 @@ from ....errors import ShapeError
 from ....ir.dims import Dim
 from ....ir.expr import X, arg, call, clip
 from ....ops.elementwise import emit_broadcast
-from ....ops.recurrent.lstm_int8 import FACTORS, HIDDEN, MAX_CELL_BITS, NORMS, PEEPHOLES, PROJECTION
+from ....ops.recurrent.lstm_int8 import FACTOR_COUNT, HIDDEN, MAX_CELL_BITS, NORMS, PEEPHOLES, PROJECTION
 from ...fixed_point import MAX_SHIFT
 from ..file import Quantization
 from ..layer_states import clipping_bound, initial_state, is_kept, keep_state
@@ -93,7 +93,7 @@ def lstm(node: Node) -> Results:
     layer = _Layer.of(node)
     state, hidden, recurrent = layer.state, layer.hidden, layer.concatenated(_RECURRENT)
     constant = node.onnx_node().constant
-    factors = np.zeros((FACTORS, 2), np.int32)
+    factors = np.zeros((FACTOR_COUNT, 2), np.int32)
     for gate, multiplier in layer.multipliers(_RECURRENT, state).items():
         factors[gate] = multiplier
     factors[HIDDEN] = _multiplier(np.float32(2.0**-15 / float(hidden.scale[0]) * 2.0**-15))

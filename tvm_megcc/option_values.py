@@ -40,6 +40,7 @@ def takes_strings(value: object) -> bool:
 
 
 def _is_named(value: object) -> bool:
+    """Returns whether the value is a dictionary by names."""
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
@@ -55,10 +56,12 @@ def _is_named_values(value: object, *kinds: type) -> bool:
 
 
 def takes_inputs(value: object) -> bool:
+    """Returns whether the value is a dictionary of `Input` or strings by input, or a list of strings."""
     return _is_named_values(value, str, Input) or takes_strings(value)
 
 
 def takes_states(value: object) -> bool:
+    """Returns whether the value is a dictionary from outputs to inputs, or a list of strings."""
     return _is_named_values(value, str) or takes_strings(value)
 
 
@@ -83,19 +86,23 @@ def takes_dispatch(value: object) -> bool:
 
 
 def takes_log(value: object) -> bool:
+    """Returns whether the value is a tuning log, or a path."""
     return isinstance(value, (Path, TuningLog))
 
 
 def takes_stream(value: object) -> bool:
+    """Returns whether the value is a stream."""
     return isinstance(value, Stream)
 
 
 def takes_regions(value: object) -> bool:
+    """Returns whether the value is memory regions."""
     return isinstance(value, Regions)
 
 
 def parse_threads(given: int | str) -> int:
-    """Returns a number of workers. Raises MegccError for anything else, and for more than the runtime supports."""
+    """Returns a number of workers, given as a number or as a string of digits. Raises MegccError for anything else, and
+    for more than the runtime supports."""
     count = int(given) if isinstance(given, str) and re.fullmatch(r"\s*\d{1,9}\s*", given, re.ASCII) else given
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 1 <= count <= MAX_WORKERS:
         raise MegccError(f"threads: {given!r} is no number between 1 and {MAX_WORKERS}")
@@ -191,6 +198,7 @@ def parse_bounds(strings: str | Sequence[str] | Mapping[str, int]) -> dict[str, 
 
 
 def _number(text: str) -> float | int | bool:
+    """Returns the number, or "true" or "false", in a string. Raises ValueError for anything else."""
     if text in ("true", "false"):
         return text == "true"
     try:
@@ -199,6 +207,7 @@ def _number(text: str) -> float | int | bool:
         return float(text)
 
 
+#: The rest of an error text about an option `inputs`.
 INPUT_GRAMMAR = (f"expected INPUT=WORD,… of: an element type ({', '.join(ORDINARY)}); NHWC or NCHW; BGR; mean=M, "
                  "std=S or scale=S with one number or one a channel (1:2:3); network=NHWC or NCHW; for example "
                  "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .option_values import Inputs, Shapes
     from .tuning_log import TuningLog
 
+#: The words that the options `optimize`, `activations`, `cache` and `profile` may be.
 OPTIMIZE = ("speed", "size")
 ACTIVATIONS = ("model", "int8", "float32")
 CACHES = ("float32", "float16", "int8")
@@ -69,9 +70,10 @@ class Option(NamedTuple):
         return self.own_key or self.flag.removeprefix("--")
 
 
-def _row(*option: Any, **others: Any) -> dict[str, Option]:
-    """Returns the metadata of a field."""
-    return {"option": Option(*option, **others)}
+def _row(flag: str, kind: str | tuple[str, ...], metavar: str, help: str, **others: Any) -> dict[str, Option]:
+    """Returns the metadata of a dataclass field, from which `option_of` reads its option. The arguments are the fields
+    of `Option`."""
+    return {"option": Option(flag, kind, metavar, help, **others)}
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ class CompileOptions:
             option, value = option_of(row), getattr(self, row.name)
             if value is None:
                 value = default_of(row)
-            if value is not None:
+            if value is not None:  # None: an option without a default is not given
                 takes = getattr(values, option.takes) if option.takes else None
                 _require_kind(row.name, value, option.kind, takes)
             if option.parse:
@@ -332,11 +334,13 @@ def _require_kind(name: str, value: Any, kind: str | tuple[str, ...], takes: Cal
 
 
 def option_of(row: Field[Any]) -> Option:
+    """Returns the option of a field of `CompileOptions`."""
     option: Option = row.metadata["option"]
     return option
 
 
 def default_of(row: Field[Any]) -> Any:
+    """Returns the default of a field of `CompileOptions`."""
     if row.default_factory is not MISSING:
         return row.default_factory()
     return row.default
@@ -347,4 +351,5 @@ def all_options() -> Iterator[tuple[str, Option]]:
     return ((row.name, option_of(row)) for row in fields(CompileOptions))
 
 
+# Error texts name the flags of the command; Python replaces them by the names of the arguments.
 errors.ARGUMENTS.update({option.flag: name for name, option in all_options() if option.flag.startswith("--")})

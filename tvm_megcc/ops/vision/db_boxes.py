@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil, floor, inf, isfinite, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,12 +22,28 @@ MAX_SIDE = 1 << 14
 MAX_BOXES = 1 << 12
 #: The largest ratio; PaddleOCR uses 1.5 to 3.
 MAX_RATIO = 100.0
-#: Sides of text, and of its box, that are shorter are left out.
-_MIN_SIDE = 3
-#: The largest difference in height of two boxes of one line.
-_LINE = 10
+#: Text whose rectangle has a shorter side is left out, in pixels of the map; and what its grown rectangle (map) and its
+#: box (picture) must have at least. PaddleOCR: min_size, min_size + 2, and sides of the box, as integers, above 3.
+_MIN_SIDE, _MIN_GROWN_SIDE, _MIN_BOX_SIDE = 3, 5, 4
+#: Boxes whose top left corners differ by fewer pixels in height are in one line of text.
+_LINE_HEIGHT = 10
 
 _Point = tuple[float, float]
+
+
+class _Rectangle(NamedTuple):
+    """The corners of a rectangle, as from `_clockwise`, and its shorter and its longer side."""
+
+    corners: list[_Point]
+    short: float
+    long: float
+
+
+class _Box(NamedTuple):
+    """The corners of a box in the picture, and its score."""
+
+    corners: list[_Point]
+    score: float
 
 
 @register
@@ -67,27 +84,27 @@ class DbBoxes(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, probabilities: np.ndarray) -> tuple[np.ndarray, ...]:
-        found: list[tuple[list[_Point], float]] = []
+        found: list[_Box] = []
         for component in _components(_mask(probabilities, attrs)):
             if len(found) == attrs.most:
                 break
-            rectangle = _rectangle(_hull(component), 0)
-            if rectangle is None or rectangle[1] < _MIN_SIDE:
+            rectangle = _rectangle(_hull(component), margin=0)
+            if rectangle is None or rectangle.short < _MIN_SIDE:
                 continue
             corners, low, high = rectangle
             score = _score(probabilities, corners)
-            if not score >= attrs.least:
+            if not score >= attrs.least:  # NaN is left out
                 continue
             distance = low * high * attrs.ratio / (2 * (low + high))
-            grown = _rectangle([(int(x), int(y)) for x, y in corners], distance)
-            if grown is None or grown[1] < _MIN_SIDE + 2:
+            grown = _rectangle([(int(x), int(y)) for x, y in corners], margin=distance)
+            if grown is None or grown.short < _MIN_GROWN_SIDE:
                 continue
-            box = _in_picture(grown[0], probabilities.shape, attrs)
-            if min(_distance(box[0], box[1]), _distance(box[0], box[3])) >= _MIN_SIDE + 1:
-                found.append((box, score))
+            box = _in_picture(grown.corners, probabilities.shape, attrs)
+            if min(_distance(box[0], box[1]), _distance(box[0], box[3])) >= _MIN_BOX_SIDE:
+                found.append(_Box(box, score))
         boxes, scores = np.zeros((attrs.most, 4, 2), np.float32), np.zeros(attrs.most, np.float32)
-        for row, (box, score) in enumerate(_in_order(found)):
-            boxes[row], scores[row] = box, score
+        for row, (corners, score) in enumerate(_in_order(found)):
+            boxes[row], scores[row] = corners, score
         return boxes, scores, np.array([len(found)])
 
     @staticmethod
@@ -96,6 +113,7 @@ class DbBoxes(Operator):
 
 
 def _mask(probabilities: np.ndarray, attrs: Attrs) -> np.ndarray:
+    """Returns which pixels are text, bool [H,W]; attribute `dilated` adds the pixels to the right of text and below."""
     mask: np.ndarray = probabilities > np.float32(attrs.threshold)
     if attrs.dilated:
         for axis in (0, 1):
@@ -146,10 +164,14 @@ def _hull(ends: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
     return points if len(points) < 2 else chain(points) + chain(points[::-1])
 
 
-def _rectangle(points: list[tuple[int, int]], margin: float) -> tuple[list[_Point], float, float] | None:
-    """Returns the corners of the smallest rectangle around the polygon with a margin, ordered, and its shorter and its
-    longer side; None if the points are on one line."""
-    best, found = inf, None
+def _rectangle(points: list[tuple[int, int]], margin: float) -> _Rectangle | None:
+    """Returns the rectangle of the smallest area around the polygon, with a margin; None if all points are equal.
+
+    One of its sides is on an edge of the polygon, (dx, dy). The points in coordinates along the edge and across it,
+    times the length of the edge, give the rectangle for this edge.
+    """
+    best = inf
+    found: _Rectangle | None = None
     for index, (x, y) in enumerate(points):
         dx, dy = points[(index + 1) % len(points)][0] - x, points[(index + 1) % len(points)][1] - y
         square = float(dx * dx + dy * dy)
@@ -162,9 +184,10 @@ def _rectangle(points: list[tuple[int, int]], margin: float) -> tuple[list[_Poin
         if sides[0] * sides[1] < best:
             best = sides[0] * sides[1]
             a, b = ([min(values) - margin * length, max(values) + margin * length] for values in (along, across))
-            found = [((u * dx - v * dy) / square, (u * dy + v * dx) / square)
-                     for u, v in ((a[0], b[0]), (a[1], b[0]), (a[1], b[1]), (a[0], b[1]))], min(sides), max(sides)
-    return None if found is None else (_clockwise(found[0]), found[1], found[2])
+            corners = [((u * dx - v * dy) / square, (u * dy + v * dx) / square)
+                       for u, v in ((a[0], b[0]), (a[1], b[0]), (a[1], b[1]), (a[0], b[1]))]
+            found = _Rectangle(_clockwise(corners), min(sides), max(sides))
+    return found
 
 
 def _clockwise(points: list[_Point]) -> list[_Point]:
@@ -183,13 +206,13 @@ def _score(probabilities: np.ndarray, corners: list[_Point]) -> float:
     height, width = probabilities.shape
     total, count = 0.0, 0
     for y in range(max(min(point[1] for point in points), 0), min(max(point[1] for point in points), height - 1) + 1):
-        low, high = inf, -inf
+        low, high = inf, -inf  # the first and the last column of the polygon in row y
         for (ax, ay), (bx, by) in zip(points, points[1:] + points[:1], strict=True):
             if not min(ay, by) <= y <= max(ay, by):
                 continue
             if ay == by:
                 ends: tuple[float, ...] = ax, bx
-            elif abs(bx - ax) <= abs(by - ay):
+            elif abs(bx - ax) <= abs(by - ay):  # a steep edge has one pixel in a row, a flat one several
                 ends = (floor(ax + (y - ay) * (bx - ax) / (by - ay) + 0.5),)
             else:
                 ends = tuple(min(max(ax + (y + half - ay) * (bx - ax) / (by - ay), min(ax, bx)), max(ax, bx))
@@ -208,15 +231,18 @@ def _in_picture(corners: list[_Point], shape: tuple[int, ...], attrs: Attrs) -> 
 
 
 def _distance(one: _Point, other: _Point) -> float:
+    """Returns the distance of two points."""
     return sqrt((one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2)
 
 
-def _in_order(found: list[tuple[list[_Point], float]]) -> list[tuple[list[_Point], float]]:
-    found = sorted(found, key=lambda row: (row[0][0][1], row[0][0][0]))
+def _in_order(found: list[_Box]) -> list[_Box]:
+    """Returns boxes in the order in which one reads: sorted by the height of their top left corners, then each is moved
+    before those of its line that are further right, as PaddleOCR's sorted_boxes does."""
+    found = sorted(found, key=lambda box: (box.corners[0][1], box.corners[0][0]))
     for index in range(len(found) - 1):
         for row in range(index, -1, -1):
-            (x, y), (later_x, later_y) = found[row][0][0], found[row + 1][0][0]
-            if later_y - y >= _LINE or y - later_y >= _LINE or later_x >= x:
+            (x, y), (later_x, later_y) = found[row].corners[0], found[row + 1].corners[0]
+            if abs(later_y - y) >= _LINE_HEIGHT or later_x >= x:
                 break
             found[row], found[row + 1] = found[row + 1], found[row]
     return found
@@ -237,7 +263,8 @@ def import_db_boxes(node: OnnxNode) -> tuple[str, ...]:
 
 def _case(seed: int, rows: int, columns: int, most: int = 40, hostile: bool = False, lines: int = 12,
           **attrs: float) -> Case:
-    """Lines of text: rectangles of any direction, the map's values in them random; hostile: with NaN and infinities."""
+    """Returns a case. lines: the number of rectangles of any direction that have values of text. hostile: the map has
+    NaN and infinities."""
     random = np.random.default_rng(seed)
     scores = random.uniform(0, 0.28, (rows, columns))
     down, across = np.mgrid[:rows, :columns]

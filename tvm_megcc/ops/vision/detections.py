@@ -95,6 +95,7 @@ def _suppress(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray, count: int) -
     chosen: list[int] = []
     while len(chosen) < count and candidates.any():
         best = int(np.argmax(np.where(candidates, scores, -np.inf)))
+        # If all candidates have the score -inf, argmax may find another box.
         best = best if candidates[best] else int(np.flatnonzero(candidates)[0])
         chosen.append(best)
         candidates[best] = False

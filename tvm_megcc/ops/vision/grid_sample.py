@@ -18,6 +18,8 @@ MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic"
 PADDINGS = ("zeros", "border", "reflection")
 #: Positions are clamped to this distance from the origin, in elements; float32 holds all integers up to it.
 MAX_POSITION = 2.0**24
+#: The parameter of the cubic convolution kernel (Keys 1981, as in vision/interpolation.py), which ONNX fixes.
+CUBIC_A = -0.75
 
 
 @register
@@ -57,6 +59,7 @@ class GridSample(Operator):
         spatial = x.shape[2:]
         points = grid.reshape(len(grid), math.prod(grid.shape[1:-1]), len(spatial)).astype(np.float32)
         padded = np.pad(x.reshape(*x.shape[:2], math.prod(spatial)), ((0, 0), (0, 0), (0, 1)))  # -1: the 0 outside of x
+        # The neighbours of each point on the axes so far, [N, points, T], are combined with those on the next axis.
         index, weight = np.zeros((*points.shape[:2], 1), np.int64), np.ones((*points.shape[:2], 1))
         outside = np.zeros(index.shape, bool)
         for axis, extent in enumerate(spatial):
@@ -113,8 +116,8 @@ def _neighbours(attrs: Attrs, g: np.ndarray, extent: int) -> tuple[np.ndarray, n
     elif attrs.mode == "linear":
         offsets, weights = np.arange(2), np.concatenate([1 - t, t], -1)
     else:
-        offsets, a = np.arange(-1, 3), -0.75
-        d = np.abs(offsets - t)
+        offsets, a = np.arange(-1, 3), CUBIC_A
+        d = np.abs(offsets - t)  # the distance of each neighbour, from 0 to 2
         weights = np.where(d <= 1, ((a + 2) * d - (a + 3)) * d**2 + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a)
     index = first[..., None] + offsets
     if attrs.padding == "zeros":

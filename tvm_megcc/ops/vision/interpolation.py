@@ -50,8 +50,9 @@ def nearest_indices(position: np.ndarray, extent: int, rounding: str) -> np.ndar
     """Returns the nearest index of the operand's axis for each position, int64. rounding: one of NEAREST, or
     LEGACY_ROUNDING."""
     if rounding == LEGACY_ROUNDING:
-        shorter = len(position) > 1 and position[-1] > len(position) - 1
-        position, rounding = position.astype(np.float32), "ceil" if shorter else "floor"
+        # The last element is from a position beyond its own index if the axis becomes shorter.
+        is_shorter = len(position) > 1 and position[-1] > len(position) - 1
+        position, rounding = position.astype(np.float32), "ceil" if is_shorter else "floor"
     if rounding == "floor":
         index = np.floor(position)
     elif rounding == "ceil":

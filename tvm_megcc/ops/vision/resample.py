@@ -72,6 +72,6 @@ def adaptive_means(node: OnnxNode, value: str, axis: int, size: int) -> str:
     starts = np.arange(size) * extent // size
     ends = -(-(np.arange(size) + 1) * extent // size)
     indices = starts[:, None] + np.arange((ends - starts).max())
-    tables = resample_tables(indices, (indices < ends[:, None]) / (ends - starts)[:, None], extent,
-                        min(indices.shape[1], extent))
+    means = (indices < ends[:, None]) / (ends - starts)[:, None]  # weight 0 after the end of a shorter window
+    tables = resample_tables(indices, means, extent, taps=min(indices.shape[1], extent))
     return node.emit("resample", (value, *map(node.constant, tables)), axis=axis)[0]

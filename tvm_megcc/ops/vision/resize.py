@@ -146,8 +146,10 @@ class _ResizedAxis:
         scale = int(self.scale)
         if not 1 <= scale == self.scale <= MAX_REPEAT_SCALE:
             return False
-        position = source_coordinates(8, 8 * scale, scale, coordinates)
-        return bool((nearest_indices(position, 8, interpolation.rounding) == np.arange(8 * scale) // scale).all())
+        extent = 8  # the answer is the same for every extent
+        position = source_coordinates(extent, extent * scale, scale, coordinates)
+        indices = nearest_indices(position, extent, interpolation.rounding)
+        return bool((indices == np.arange(extent * scale) // scale).all())
 
 
 def _interpolation_of(node: OnnxNode) -> tuple[Interpolation, str]:
@@ -216,7 +218,7 @@ def _max_taps(resized: _ResizedAxis, interpolation: Interpolation) -> Dim:
 
 
 def _emit_resize(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, ...]]],
-                  interpolation: Interpolation) -> str:
+                 interpolation: Interpolation) -> str:
     """Emits the interpolation of a value along axes, given with their tables; two neighbouring axes at a time with
     `resize`."""
     if not interpolation.by_tables:
@@ -225,8 +227,9 @@ def _emit_resize(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, 
         return value
     rest = sorted(tables)
     while rest:
-        pair = len(rest) > 1 and rest[1][0] == rest[0][0] + 1
-        group, rest = rest[:1 + pair], rest[1 + pair:]
+        are_neighbours = len(rest) > 1 and rest[1][0] == rest[0][0] + 1
+        count = 2 if are_neighbours else 1
+        group, rest = rest[:count], rest[count:]
         (value,) = node.emit("resize", (value, *(table for _, operands in group for table in operands)),
                              axes=tuple(axis for axis, _ in group), mode=interpolation.mode)
     return value
@@ -308,6 +311,7 @@ def _elements(node: OnnxNode, index: int, count: int, what: str) -> list[str]:
 
 
 def _scales(node: OnnxNode, index: int, axes: Sequence[int]) -> list:
+    """Returns the scales in operand `index`: numbers or, if known at run time only, names of values, float64 [1]."""
     if not node.has(index) or node.is_const(index):
         scales = node.const(index, "scales")
         return [] if scales is None else [float(scale) for scale in scales.reshape(-1)]

@@ -14,6 +14,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, f32, register
 
+#: Coordinates, and the samples of a bin along an axis, are clamped to this; float32 holds all integers up to it.
 MAX_COORDINATE = np.float32(2**24)
 
 
@@ -77,7 +78,7 @@ class RoiAlign(_Roi):
             start, stop = corners[region, 1::-1], corners[region, 3:1:-1]
             length = stop - start if attrs.half_pixel else np.maximum(stop - start, np.float32(1))
             samples = [[_samples(attrs, start[axis], length[axis], bin_, attrs.size[axis], spatial[axis])
-                      for bin_ in range(attrs.size[axis])] for axis in range(2)]
+                        for bin_ in range(attrs.size[axis])] for axis in range(2)]
             pixels = x[int(image[region])].astype(np.float64)
             for i, (rows, row_count) in enumerate(samples[0]):
                 for j, (columns, column_count) in enumerate(samples[1]):
@@ -112,12 +113,12 @@ def _samples(attrs: Attrs, start: float, length: float, bin_: int, bins: int, ex
     the samples in the image, their weights [2, samples], and the number of all samples."""
     size = np.float32(length) / np.float32(bins)
     count = attrs.samples or int(np.clip(np.ceil(size), 0, MAX_COORDINATE))
-    first, last = np.float32(start) + np.float32(bin_) * size, np.float32(1)
-    if count:
-        last = size / np.float32(count)
-    ends = sorted((edge - float(first)) / float(last) if last else 0.0 for edge in (-1, extent))
-    steps = np.arange(max(min(ends[0] - 8, count), 0), max(min(ends[1] + 8, count), 0)) if last else np.arange(count)
-    coordinates = first + (np.floor(steps).astype(np.float32) + np.float32(0.5)) * size / np.float32(max(count, 1))
+    first = np.float32(start) + np.float32(bin_) * size
+    step = size / np.float32(count) if count else np.float32(1)
+    # There may be 2^24 samples: only those in the image are computed, and 8 more at each end for errors of rounding.
+    ends = sorted((edge - float(first)) / float(step) if step else 0.0 for edge in (-1, extent))
+    indices = np.arange(max(min(ends[0] - 8, count), 0), max(min(ends[1] + 8, count), 0)) if step else np.arange(count)
+    coordinates = first + (np.floor(indices).astype(np.float32) + np.float32(0.5)) * size / np.float32(max(count, 1))
     coordinates = np.clip(coordinates[(coordinates >= -1) & (coordinates <= extent)], 0, extent - 1)
     lower = coordinates.astype(np.int64)
     rest = (coordinates - lower).astype(np.float64)

@@ -351,5 +351,5 @@ def all_options() -> Iterator[tuple[str, Option]]:
     return ((row.name, option_of(row)) for row in fields(CompileOptions))
 
 
-# Error texts name the flags of the command; Python replaces them by the names of the arguments.
+# Messages name the flags of the command; in Python, the names of the arguments replace them.
 errors.ARGUMENTS.update({option.flag: name for name, option in all_options() if option.flag.startswith("--")})

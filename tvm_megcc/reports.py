@@ -103,7 +103,7 @@ def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes:
         raise TypeError(f"tvm_megcc.{verb}(): 'inputs' says what the model is given, such as \"data=uint8,NHWC\"; "
                         "arrays to run on are 'arrays'")
     _require_feeds(verb, others.get("inputs"))
-    args = parsed([verb, ""])
+    args = parsed([verb, ""])  # "" stands for the model, which the tools get as an argument of their own
     vars(args).update(others, target=target, options=CompileOptions.of(None, changes, verb))
     return args
 

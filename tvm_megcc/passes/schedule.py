@@ -16,7 +16,7 @@ from ..ir.graph import Graph, waits_for
 from ..ops.base import OPERATORS
 
 #: The search gives up after this many (state, operator) pairs.
-MAX_LOOKS = 1_000_000
+MAX_VISITS = 1_000_000
 
 
 def reorder(graph: Graph) -> Graph:
@@ -60,7 +60,7 @@ def view_roots(graph: Graph) -> dict[str, str]:
 class _Problem:
     """A graph as bit sets. Bit i of a set stands for operator i.
 
-    after: for each operator, the set of operators that have to run before it.
+    predecessors: for each operator, the set of operators that have to run before it.
     allocates: for each operator, the bytes of its results.
     start: the bytes of the inputs.
     frees: for each operator, (set of all operators that access a value, its bytes) of each value that may die after it.
@@ -69,33 +69,33 @@ class _Problem:
     def __init__(self, graph: Graph):
         root = view_roots(graph)
         producer = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
-        undying = {root.get(name, name) for name in graph.outputs}
-        self.after = [sum(1 << i for i in {producer[n] for n in names if n in producer})
-                      for names in waits_for(graph.ops, graph.types)]
+        kept = {root.get(name, name) for name in graph.outputs}
+        self.predecessors = [sum(1 << i for i in {producer[n] for n in names if n in producer})
+                             for names in waits_for(graph.ops, graph.types)]
         self.allocates = [sum(likely(graph.types[n].bytes) for n in op.outputs if n not in root) for op in graph.ops]
-        readers: dict[str, int] = {}
+        accesses: dict[str, int] = {}  # value -> the set of operators that read or compute it
         for i, op in enumerate(graph.ops):
             for name in (*op.inputs, *op.outputs):
                 if name and name not in graph.constants:
-                    readers[root.get(name, name)] = readers.get(root.get(name, name), 0) | 1 << i
+                    accesses[root.get(name, name)] = accesses.get(root.get(name, name), 0) | 1 << i
         self.start = sum(likely(graph.types[name].bytes) for name in graph.inputs)
         self.frees: list[list[tuple[int, int]]] = [[] for _ in graph.ops]
-        for name, touched in readers.items():
-            if name not in undying:
-                for i in _bits(touched):
-                    self.frees[i].append((touched, likely(graph.types[name].bytes)))
+        for name, accessing in accesses.items():
+            if name not in kept:
+                for i in _bits(accessing):
+                    self.frees[i].append((accessing, likely(graph.types[name].bytes)))
 
     def run(self, done: int, live: int, i: int) -> tuple[int, int, int]:
         """Runs operator i in the state `done` with `live` bytes. Returns the next state, the live bytes after the
         operator and the live bytes during it."""
         during = live + self.allocates[i]
         done |= 1 << i
-        freed = sum(size for touched, size in self.frees[i] if touched & ~done == 0)
+        freed = sum(size for accessing, size in self.frees[i] if accessing & ~done == 0)
         return done, during - freed, during
 
     def ready(self, done: int) -> Iterable[int]:
         """Yields the operators that can run in a state."""
-        return (i for i, after in enumerate(self.after) if not done >> i & 1 and after & ~done == 0)
+        return (i for i, before in enumerate(self.predecessors) if not done >> i & 1 and before & ~done == 0)
 
     def during(self, order: Iterable[int]) -> list[int]:
         """Returns the live bytes during each operator of an order."""
@@ -114,7 +114,7 @@ class _Problem:
         with the fewest bytes during it, then the first in the model's order."""
         order: list[int] = []
         done, live = 0, self.start
-        while len(order) < len(self.after):
+        while len(order) < len(self.predecessors):
             _, _, i = min((*self.run(done, live, i)[1:], i) for i in self.ready(done))
             done, live, _ = self.run(done, live, i)
             order.append(i)
@@ -122,12 +122,12 @@ class _Problem:
 
     def search(self, bound: int) -> list[int] | None:
         """Returns the order with the smallest peak; None if no peak is below `bound`, or the search gave up."""
-        full = (1 << len(self.after)) - 1
+        full = (1 << len(self.predecessors)) - 1
         previous: dict[int, tuple[int, int]] = {}
         distance = {0: self.start}
         heap = [(self.start, 0, 0, self.start)]  # peak, minus operators done, done, live
         closed: set[int] = set()
-        while heap and len(closed) * len(self.after) < MAX_LOOKS:
+        while heap and len(closed) * len(self.predecessors) < MAX_VISITS:
             peak, count, done, live = heapq.heappop(heap)
             if done in closed:
                 continue
@@ -159,5 +159,3 @@ def _bits(mask: int) -> Iterable[int]:
         lowest_bit = mask & -mask
         yield lowest_bit.bit_length() - 1
         mask ^= lowest_bit
-
-

@@ -14,6 +14,9 @@ from pathlib import Path
 
 #: The compiler's option, and the suffix of the file that it writes next to an object file.
 FLAG, ENDING = "-fcallgraph-info=su", ".ci"
+# A function and a call in that file. The title of a static function is file:name.
+#   node: { title: "megcc_session_run" label: "megcc_session_run\n/…/runtime/src/vm.c:243:9\n16 bytes (static)" }
+#   edge: { sourcename: "megcc_session_run" targetname: "memcpy" label: "/…/runtime/src/vm.c:250:3" }
 _NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "([^"]*)"', re.MULTILINE)
 _EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"', re.MULTILINE)
 _STACK = re.compile(r"\\n(\d+) bytes \(([\w,]+)\)")
@@ -42,13 +45,13 @@ class CallGraph:
 
     stack: function -> its bytes.
     calls: function -> its callees.
-    pointed: functions that a call through a pointer may reach.
+    called_indirectly: functions that a call through a pointer may reach.
     unbounded: functions whose stack the compiler cannot bound.
     """
 
     stack: dict[str, int] = field(default_factory=dict)
     calls: dict[str, set[str]] = field(default_factory=dict)
-    pointed: set[str] = field(default_factory=set)
+    called_indirectly: set[str] = field(default_factory=set)
     unbounded: set[str] = field(default_factory=set)
 
     @classmethod
@@ -61,9 +64,10 @@ class CallGraph:
                 graph.stack[title] = int(stack[1])
                 if stack[2] == "dynamic":
                     graph.unbounded.add(title)
-                source = Path(label.split("\\n")[1].rpartition(":")[0].rpartition(":")[0])
-                if (source.parent.name == "kernels" and ":" not in title) or source.name == "kernels.c":
-                    graph.pointed.add(title)
+                source = Path(label.split("\\n")[1].rpartition(":")[0].rpartition(":")[0])  # without line and column
+                is_static = ":" in title
+                if (source.parent.name == "kernels" and not is_static) or source.name == "kernels.c":
+                    graph.called_indirectly.add(title)
         for source, target in _EDGE.findall(text):
             graph.calls.setdefault(source, set()).add(target)
         return graph
@@ -74,9 +78,9 @@ class CallGraph:
         return {name for name, targets in self.calls.items() if _INDIRECT in targets}
 
     def callees(self, name: str) -> set[str]:
-        """Returns the functions that a function may call: through a pointer any of `pointed`."""
+        """Returns the functions that a function may call: through a pointer any of `called_indirectly`."""
         targets = self.calls.get(name, set())
-        return (targets - {_INDIRECT}) | self.pointed if _INDIRECT in targets else targets
+        return (targets - {_INDIRECT}) | self.called_indirectly if _INDIRECT in targets else targets
 
     def deepest(self, root: str) -> Deepest:
         """Returns the largest stack of a function with all that it calls. `unbounded` names those of them that are
@@ -109,6 +113,8 @@ def deepest(text: str, root: str = "reset") -> Deepest:
 
 # --- memory by file, from the linker's map --------------------------------------------------------------------------
 
+# A section of an object file: its name, address, bytes, and file, such as
+#   " .text.megcc_session_run  0x00000400  0x1c /…/objects/vm-<24 hexadecimal digits of a hash>.o".
 _PLACED = re.compile(r"^ (\.[\w.$+-]+|COMMON)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s(\S+)$", re.MULTILINE)
 
 
@@ -119,6 +125,7 @@ def memory_by_file(text: str) -> Mapping[str, dict[str, int]]:
     for section, size, path in _PLACED.findall(text[start:]):
         kinds = _KINDS.get(section.split(".")[1] if section != "COMMON" else "bss", ())
         name = _source_of(path)
+        # .bss.given holds the model's inputs, which are the application's memory (templates/bundle/firmware.c.j2).
         for kind in kinds if section != ".bss.given" else ():
             result[kind][name] = result[kind].get(name, 0) + int(size, 16)
     return {kind: {name: count for name, count in sorted(files.items(), key=lambda row: (-row[1], row[0])) if count}

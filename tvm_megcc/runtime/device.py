@@ -28,6 +28,7 @@ from .session import Session
 from .timing import library_compiler
 from .toolchain import runs_here
 
+#: ALIGNMENT of device.c, the bytes of an error text, and MEGCC_MAX_RANK of megcc.h, the `dims` of a megcc_shape.
 _ALIGNMENT, _TEXT_BYTES, _MAX_RANK = 64, 512, 8
 
 
@@ -136,6 +137,7 @@ class DeviceSession(Session):
 
     def _states(self, write: bool, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         names = [port.name for port in self._all_inputs]
+        # As device.c takes it: whether to write, the inputs that are states, and an end.
         head = np.array([write, *map(names.index, values), -1], np.int32)
         result = np.zeros(_size(values.values()), np.uint8)
         self._call("states", [head, _concatenated(values.values())], [result])
@@ -239,6 +241,7 @@ class LocalLink:
         pass
 
     def call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray]) -> int:
+        # device.c binds the inputs of a run where they are, so their block has to be aligned.
         arrays = [*map(self.keep, inputs[:1]), *inputs[1:], *outputs] if name == "run" else [*inputs, *outputs]
         spans = (_Span * len(arrays))(*(_Span(array.ctypes.data, array.nbytes) for array in arrays))
         return getattr(self._library, f"megcc_device_{name}")(spans)

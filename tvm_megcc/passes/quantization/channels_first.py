@@ -49,7 +49,7 @@ def convolve_directly(graph: Graph, context: Context) -> Graph:
 
 
 def _is_quantised_convolution(edit: Editor, op: Op | None) -> bool:
-    """Whether an operator is a convolution of dequantised values."""
+    """Returns whether an operator is a convolution of dequantised values."""
     return op is not None and op.kind == "conv2d" \
         and all(Parameters.of(edit, edit.producer(name), DEQUANTIZE) is not None for name in op.inputs[:2])
 
@@ -59,6 +59,7 @@ def _move_after(edit: Editor, op: Op, sources: dict[str, tuple[str, tuple[int, .
     order = next(sources[name][1] for name in op.inputs if name in sources)
     parameters = Parameters.of(edit, op, op.kind) if op.kind in (DEQUANTIZE, QUANTIZE) else None
     if parameters is not None and parameters.is_single:
+        # Scale and zero point are scalars: only the operand loses its transpose.
         inputs = [sources[op.inputs[0]][0], *op.inputs[1:]] if op.inputs[0] in sources else None
     elif issubclass(operator(op.kind), Elementwise) and "axis" not in op.attrs:
         inputs = _untransposed(edit, op, op.inputs, order, sources)
@@ -95,13 +96,14 @@ def _untransposed(edit: Editor, op: Op, names: Sequence[str], order: tuple[int, 
             inputs.append(constant)
             continue
         inputs.append(edit.value(f"{name}.by_channel.real", TensorType(edit.types[name].dtype, array.shape)))
+        longest_axis = int(np.argmax(array.shape))  # the others have extent 1, so scales can only be along this one
         edit.add_before(op, source.with_(inputs=(constant, *source.inputs[1:]), outputs=(inputs[-1],),
-                                         attrs=Attrs(source.attrs, axis=int(np.argmax(array.shape)))))
+                                         attrs=Attrs(source.attrs, axis=longest_axis)))
     return inputs
 
 
 def _is_dequantised_constant(edit: Editor, op: Op | None) -> bool:
-    """Whether an operator dequantises a constant with at most one axis that is longer than 1."""
+    """Returns whether an operator dequantises a constant with at most one axis that is longer than 1."""
     return op is not None and Parameters.of(edit, op, DEQUANTIZE) is not None and op.inputs[0] in edit.constants \
         and sum(extent != 1 for extent in edit.types[op.inputs[0]].shape) <= 1
 

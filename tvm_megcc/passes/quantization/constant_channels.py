@@ -15,8 +15,8 @@ from ...ir.expr import Arg, Call, Expr, evaluate
 from ...ir.graph import Graph, Op
 from ..edit import Editor
 
-#: Functions of a sum, a multiplier and a shift. With this multiplier and shift, which mean a factor of 1/8, they return
-#: exactly x for the sum 8 * x.
+#: Functions of a sum, a multiplier and a shift, which multiply by multiplier * 2^(shift - 31). With this multiplier and
+#: shift, the factor is 1/8, and they return exactly x for the sum 8 * x.
 _RESCALES = {"rescale_fixed", "rescale_down", "rescale_once"}
 _BIAS_FACTOR, _MULTIPLIER, _SHIFT = 8, 1 << 30, -2
 #: The largest magnitude of a requantized number for which the bias is replaced.
@@ -39,7 +39,8 @@ def _settle(edit: Editor, op: Op) -> None:
     rescale = _rescale(op.epilogue)
     if rescale is None or first_epilogue < 3 or not op.inputs[2]:
         return
-    operands = (2, *(first_epilogue - 1 + argument.index for argument in rescale.args[1:]))
+    # Positions of bias, multiplier and shift. Argument 0 of an epilogue is the sum, argument 1 its first operand.
+    operands = (2, *(first_epilogue + argument.index - 1 for argument in rescale.args[1:]))
     numbers = [graph.constants.get(op.inputs[operand]) for operand in (1, *operands)]
     if any(values is None for values in numbers):
         return
@@ -49,8 +50,8 @@ def _settle(edit: Editor, op: Op) -> None:
     bias, multiplier, shift = (values.reshape(-1).astype(np.int32) for values in columns)
     is_constant = (weights == op.attrs.w_zero).reshape(weights.shape[0], -1).all(1)
     results = evaluate(Call(rescale.fn, (Arg(0), Arg(1), Arg(2))), [bias, multiplier, shift]).astype(np.int64)
-    is_far = np.abs(bias.astype(np.int64)) > _BIAS_FACTOR * _MAX_MAGNITUDE
-    settled = is_constant & is_far & (np.abs(results) <= _MAX_MAGNITUDE)
+    is_large = np.abs(bias.astype(np.int64)) > _BIAS_FACTOR * _MAX_MAGNITUDE
+    settled = is_constant & is_large & (np.abs(results) <= _MAX_MAGNITUDE)
     if not settled.any():
         return
     inputs = list(op.inputs)

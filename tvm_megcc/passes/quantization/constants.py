@@ -26,11 +26,11 @@ SMALL = 1 << 16
 def fold(graph: Graph, context: Context) -> Graph:
     """Folds small results of operators on constants and dequantised constants."""
     edit = Editor(graph)
-    extents_values = {name for op in graph.ops if op.kind == EXTENT for name in op.inputs}
+    read_by_extents = {name for op in graph.ops if op.kind == EXTENT for name in op.inputs}
     for op in graph.ops:
         declaration = operator(op.kind)
         if op.kind in (DEQUANTIZE, QUANTIZE, EXTENT, "copy") or not op.inputs or not declaration.folds \
-                or len(op.outputs) != 1 or op.outputs[0] in extents_values or not declaration.evaluates(op.attrs):
+                or len(op.outputs) != 1 or op.outputs[0] in read_by_extents or not declaration.evaluates(op.attrs):
             continue
         if not all(name in edit.constants or _is_dequantised(edit, name) for name in op.inputs if name):
             continue

@@ -51,6 +51,7 @@ def sink(graph: Graph, context: Context) -> Graph:
             integers = tuple(dequantize.inputs[0] for dequantize in sources if dequantize is not None)
             moved = _moved(edit, op, dict(zip(data, integers, strict=True)), first, context)
             if moved is not None:
+                # Scales along an axis are left for transposes only, which move that axis.
                 axis = source.attrs.axis if first.is_single else op.attrs.perm.index(first.axis % len(op.attrs.perm))
                 floats = source.with_(inputs=(moved.outputs[0], *source.inputs[1:]), outputs=op.outputs,
                                       attrs=Attrs(source.attrs, axis=axis))
@@ -70,6 +71,7 @@ def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) 
     numbers, shape = edit.constants[source.inputs[0]], edit.types[op.outputs[0]].shape
     if not (edit.types[op.outputs[0]].is_static and numbers.size):
         return
+    # For each element, the index of its scale. It is reshaped like the numbers.
     along = [-1 if axis == parameters.axis % numbers.ndim else 1 for axis in range(numbers.ndim)]
     indices = np.broadcast_to(np.arange(numbers.shape[parameters.axis], dtype=np.int32).reshape(along), numbers.shape)
     for axis in range(len(shape)):

@@ -77,10 +77,11 @@ def _is_depthwise(op: Op, w: np.ndarray) -> bool:
     return op.attrs.groups == w.shape[0] and w.shape[1] == 1
 
 
-def _padding(op: Op, numbers: np.ndarray) -> np.ndarray:
-    """Returns which channels have only their number in every window, including the padding; bool [C]."""
-    outside = op.attrs.x_zero if op.kind == "conv2d_integer" else 0
-    return numbers == outside if any(pad != 0 for pad in op.attrs.pads) else np.ones(numbers.shape, bool)
+def _equals_padding(op: Op, numbers: np.ndarray) -> np.ndarray:
+    """Returns which constant channels have only their number in every window, including the padding; bool [C]. Without
+    pads, all have."""
+    padding = op.attrs.x_zero if op.kind == "conv2d_integer" else 0
+    return numbers == padding if any(pad != 0 for pad in op.attrs.pads) else np.ones(numbers.shape, bool)
 
 
 def _centred_numbers(op: Op, numbers: np.ndarray) -> np.ndarray:
@@ -103,7 +104,7 @@ def _constant_channels(graph: Graph, op: Op, constant: dict[str, _Channels]) -> 
         same, numbers = _dead_filters(op, w), _bias(graph, op, w.shape[0])
         x = constant.get(op.inputs[0])
         if _is_depthwise(op, w) and x is not None and op.attrs.groups > 1:
-            stays_constant = x.same & _padding(op, x.numbers)
+            stays_constant = x.same & _equals_padding(op, x.numbers)
             products = _centred_weights(op, w).sum((1, 2, 3)) * _centred_numbers(op, x.numbers)
             numbers = np.where(stays_constant, numbers + products, numbers)
             same = same | stays_constant
@@ -187,10 +188,12 @@ def _droppable(graph: Graph, constant: dict[str, _Channels]) -> dict[str, np.nda
                 w = _weights(graph, op)
             if w is not None and not (_is_depthwise(op, w) and op.attrs.groups > 1):
                 if op.inputs[0] in dropped:
-                    dropped[op.inputs[0]] &= _padding(op, constant[op.inputs[0]].numbers) & (op.attrs.groups == 1)
+                    # The sums over a constant channel go into the bias. This is not done for groups.
+                    dropped[op.inputs[0]] &= (_equals_padding(op, constant[op.inputs[0]].numbers)
+                                              & (op.attrs.groups == 1))
                 continue
             if _is_product(graph, op):
-                continue
+                continue  # its bias takes what removed channels add: it needs none
             # A channel is removed from all of these values, or from none.
             linked = [name for name in (*op.inputs, y) if name in graph.types and name not in graph.constants]
             follows = y in constant and (w is not None or op.kind in ("max_pool", "sum_pool_integer")
@@ -223,24 +226,25 @@ def _without_channels(graph: Graph, constant: dict[str, _Channels], dropped: dic
         (y, *_), x = op.outputs, op.inputs[0] if op.inputs else ""
         drops = [name for name in (x, y) if name in dropped and dropped[name].any()]
         if op.kind in _CONVOLUTIONS and drops:
-            edit.replace(op, _convolution(edit, op, constant, dropped))
+            edit.replace(op, _convolution_without(edit, op, constant, dropped))
         elif x in drops and _is_product(graph, op):
-            edit.replace(op, _matrix(edit, op, constant[x], dropped[x]))
+            edit.replace(op, _product_without(edit, op, constant[x], dropped[x]))
         elif y in drops and op.kind == "reshape":
             edit.replace(op, op.with_(attrs=Attrs(op.attrs, shape=edit.types[y].shape)))
         elif y in drops:
             inputs = []
             for name in op.inputs:
                 if op.kind != "lookup" and name in graph.constants and number(graph.types[name].size) > 1:
-                    axis = graph.types[name].rank - 3
+                    axis = graph.types[name].rank - 3  # it broadcasts to [N, C, H, W]
                     name = edit.constant(f"{name}.kept", graph.constants[name].compress(stays(y), axis))
                 inputs.append(name)
             edit.replace(op, op.with_(inputs=tuple(inputs)))
     return edit.finish()
 
 
-def _convolution(edit: Editor, op: Op, constant: dict[str, _Channels], dropped: dict[str, np.ndarray]) -> Op:
-    """Returns the convolution without the removed channels of its operand and its result."""
+def _convolution_without(edit: Editor, op: Op, constant: dict[str, _Channels], dropped: dict[str, np.ndarray]) -> Op:
+    """Returns the convolution without the removed channels of its operand and its result. What the channels of the
+    operand added to the sums is added to the bias."""
     graph, (x, weight, *_), (y,) = edit.graph, op.inputs, op.outputs
     w = _weights(graph, op)
     assert w is not None
@@ -259,8 +263,9 @@ def _convolution(edit: Editor, op: Op, constant: dict[str, _Channels], dropped: 
     return op.with_(inputs=inputs, attrs=attrs)
 
 
-def _matrix(edit: Editor, op: Op, constant: _Channels, gone: np.ndarray) -> Op:
-    """Returns the product without the removed columns of its first operand."""
+def _product_without(edit: Editor, op: Op, constant: _Channels, gone: np.ndarray) -> Op:
+    """Returns the product without the removed columns of its first operand. What they added to the sums is added to
+    the bias."""
     graph, (x, weight, *_) = edit.graph, op.inputs
     stored, axis = graph.constants[weight], 1 if op.attrs.trans_b else 0
     lost = stored.compress(gone, axis).astype(np.int64) - op.attrs.b_zero

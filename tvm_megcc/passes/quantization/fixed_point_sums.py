@@ -30,8 +30,10 @@ _FACTOR_CHANGES = tuple(2.0**-23 * steps for steps in (0, 1, -1, 2, -2, 4, -4))
 _TIE_CHANGES = (0.0, *(2.0**power for power in (-21, -20, -19, -18, -17)))
 #: Pairs whose sum is at most this far from a tie are checked first.
 _TIE_DISTANCE = 2.0**-7
-#: The largest range (greatest minus least) of an operand for which all pairs are checked.
+#: The largest range (greatest minus least) of an operand for which all pairs are checked: at most 2^18 pairs.
 _MAX_RANGE = 511
+#: The largest magnitude of a factor: the sum of two products with 9-bit integers then fits in int32.
+_MAX_FACTOR = 2**20
 
 
 class _Term(NamedTuple):
@@ -67,7 +69,7 @@ def as_float32(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
     if isinstance(core, Call) and core.fn == "add" and isinstance(core.args[1], Const):
         core, zero = core.args[0], core.args[1].value
     terms = _terms(core) if isinstance(core, Call) and core.fn == "rescale_fixed" else None
-    if terms is None or set(terms) != {0, 1} or any(abs(term.factor) > 2**20 for term in terms.values()):
+    if terms is None or set(terms) != {0, 1} or any(abs(term.factor) > _MAX_FACTOR for term in terms.values()):
         return None
     columns, rows = (grid.ravel() for grid in np.meshgrid(all_values(b), all_values(a)))
     sums = sum(term.factor * (grid.astype(np.float64) - term.zero)
@@ -203,7 +205,8 @@ def _in_integers(total: _Sum, *ranges: tuple[float, float]) -> Iterator[Expr]:
     """Yields candidates in integers: sums of multiples with as many bits as fit in int32, which 8-bit stores shift
     right."""
     largest = sum(abs(factor) * max(map(abs, bounds)) for factor, bounds in zip(total.factors, ranges, strict=True))
-    # A store keeps the byte from bit 16 on, or from a higher bit that the CPU can shift to (`lanes.STORE_SHIFTS`).
+    # A store keeps the byte from bit 16 on, or from a higher bit that the CPU can shift to (`lanes.STORE_SHIFTS`). The
+    # 2 is a margin for the rounding of the shift and for factors that differ from the exact ones.
     shift = next((16 + down for down in reversed(lanes.STORE_SHIFTS) if (largest + 2) * 2.0**(16 + down) < 2**31), None)
     if shift is None:
         return
@@ -219,7 +222,8 @@ def _undivided(total: _Sum) -> Iterator[Expr]:
     for a, b in product(_FACTOR_CHANGES, _FACTOR_CHANGES):
         yield _Sum(float(np.float32(first * (1 + a))), float(np.float32(second * (1 + b)))).of(integers)
     for change in _FACTOR_CHANGES:
-        factor = float(np.float32((1 + change / 2) / total.number))  # half of a step: steps of the quotient are finer
+        # The changes are halved, because neighbours in float32 differ by 2^-24 of a number with a mantissa near 2.
+        factor = float(np.float32((1 + change / 2) / total.number))
         yield _Sum(total.first, total.second, "mul", factor).of(integers)
 
 
@@ -247,6 +251,7 @@ def _terms(expr: Expr) -> dict[int, _Term] | None:
     if isinstance(second, Const):
         if expr.fn == "mul":
             return _scaled(first, second.value)
+        # operand - zero, plus a number: only the zero changes. With a factor, or for a sum, this is no term.
         moved = {index: _Term(1.0, term.zero - sign * int(second.value)) for index, term in first.items()}
         return moved if [term.factor for term in first.values()] == [1.0] else None
     second_terms = _terms(second)

@@ -23,11 +23,12 @@ def pack_int4(graph: Graph, context: Context) -> Graph:
     for op in graph.ops:
         if op.kind == "matmul" and not _is_product_of_bytes(edit, op):
             weights = _Weights.of(edit, op.inputs[1])
-            if weights is not None and not op.attrs.trans_a and weights.along_rows(bool(op.attrs.trans_b)):
+            trans_b = bool(op.attrs.trans_b)
+            if weights is not None and not op.attrs.trans_a and weights.has_blocks_along_depth(trans_b):
                 edit.replace(op, weights.product(edit, op))
         elif op.kind == "gather" and op.attrs.axis == 0:
             weights = _Weights.of(edit, op.inputs[0])
-            if weights is not None and weights.along_rows(True):
+            if weights is not None and weights.has_blocks_along_depth(trans_b=True):
                 _gather(edit, op, weights)
     for op in graph.ops:
         if op.kind == DEQUANTIZE and op.attrs.block and all(name in edit.constants for name in op.inputs if name):
@@ -73,24 +74,26 @@ class _Weights:
         if block == 0:  # a scale for each row or column, or one for all
             if scale.ndim > 1:
                 return None
-            axis = 1 - axis if scale.size > 1 else 1
-            block = -(-numbers.shape[axis] // 2) * 2
+            axis = 1 - axis if scale.size > 1 else 1  # the axis of blocks: a block is a whole row or column
+            block = _rounded_up_to_even(numbers.shape[axis])
             scale = np.broadcast_to(scale.reshape(-1, 1), (numbers.shape[1 - axis], 1))
             zero = np.broadcast_to((zeros[0] if zeros else np.zeros(1, np.int8)).reshape(-1, 1), scale.shape)
         else:
             zero = zeros[0] if zeros else np.zeros(scale.shape, np.int8)
             scale, zero = (array if axis == 1 else array.T for array in (scale, zero))
         rows = numbers if axis == 1 else numbers.T
-        offset = 8 if numbers.dtype == np.int8 else 0
+        offset = 8 if numbers.dtype == np.int8 else 0  # packed numbers are not negative
         rows, zero = rows.astype(np.int16) + offset, zero.astype(np.int16) + offset
-        block = min(block, -(-rows.shape[1] // 2) * 2)  # a block is at most a row
+        block = min(block, _rounded_up_to_even(rows.shape[1]))  # a block is at most a row
         if block % 2 or rows.size == 0 or min(rows.min(), zero.min()) < 0 or max(rows.max(), zero.max()) > 15:
             return None
         return _Weights(rows, scale, zero, block, transposed != (axis == 0))
 
-    def along_rows(self, transposed: bool) -> bool:
-        """Returns whether blocks are along the summed axis of a product with this right operand, transposed or not."""
-        return self.is_transposed != transposed
+    def has_blocks_along_depth(self, trans_b: bool) -> bool:
+        """Returns whether blocks are along the summed axis of a product whose right operand is the value in the graph.
+        A product sums along axis 0 of it, or along axis 1 with `trans_b`; rows that a gather takes are as with
+        `trans_b`."""
+        return self.is_transposed != trans_b
 
     def product(self, edit: Editor, op: Op) -> Op:
         """Returns the product with these weights as its right operand, as matmul_nbits."""
@@ -102,9 +105,14 @@ class _Weights:
 
     def constants(self, edit: Editor, op: Op) -> tuple[str, ...]:
         """Adds packed numbers, scales and zero points as constants; returns their names."""
-        arrays = {"nibbles": pack_two_per_byte(self.numbers), "scale": np.ascontiguousarray(self.scale),
+        arrays = {"int4": pack_two_per_byte(self.numbers), "scale": np.ascontiguousarray(self.scale),
                   "zero": self.zero.astype(np.uint8)}
         return tuple(edit.constant(f"{op.outputs[0]}.{name}", array) for name, array in arrays.items())
+
+
+def _rounded_up_to_even(count: int) -> int:
+    """Returns the count of int4 numbers in whole bytes."""
+    return -(-count // 2) * 2
 
 
 def _gather(edit: Editor, op: Op, weights: _Weights) -> None:

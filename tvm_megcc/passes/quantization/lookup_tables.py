@@ -51,6 +51,7 @@ def _is_worth_it(graph: Graph, op: Op) -> bool:
     if not is_of_bytes(op, graph.types):
         return False
     (y,) = op.outputs
-    # 8-bit results are looked up with vector instructions, others one by one.
-    in_floats = "real" in expressions.functions_of(op.attrs.expr) and graph.types[y].itemsize == 1
-    return in_floats or is_costly(op.attrs.expr)
+    # Tables of 8-bit results are read with vector instructions, so they are faster than any arithmetic in floats. Other
+    # results are looked up one by one, which only costly functions justify.
+    computes_bytes_in_floats = "real" in expressions.functions_of(op.attrs.expr) and graph.types[y].itemsize == 1
+    return computes_bytes_in_floats or is_costly(op.attrs.expr)

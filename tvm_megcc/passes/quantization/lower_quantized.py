@@ -66,7 +66,7 @@ def _biases(graph: Graph, context: Context) -> Graph:
             by_channel = [extent if index == axis else 1 for index, extent in enumerate(edit.types[name].shape)]
             shape = edit.types[added].shape
             if [1] * (len(by_channel) - len(shape)) + list(shape) == by_channel:
-                vector = edit.constant(f"{added}.line", edit.constants[bias.inputs[0]].reshape(-1))
+                vector = edit.constant(f"{added}.vector", edit.constants[bias.inputs[0]].reshape(-1))
                 floats = edit.value(f"{added}.bias", TensorType("float32", edit.types[vector].shape))
                 edit.replace(product)
                 edit.replace(op, bias.with_(inputs=(vector, *bias.inputs[1:]), outputs=(floats,),
@@ -110,9 +110,9 @@ def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: P
         x, w: the operators that dequantise its operands.
         of_x, of_w: their parameters.
     """
-    kind, first, second = PRODUCTS[op.kind]
+    kind, zero_of_x, zero_of_w = PRODUCTS[op.kind]
     weights = edit.types[w.inputs[0]]
-    axis = 0 if op.kind == "conv2d" else weights.rank - (2 if op.attrs.trans_b else 1)
+    axis = 0 if op.kind == "conv2d" else weights.rank - (2 if op.attrs.trans_b else 1)  # of output channels
     scale = (of_x.scale * of_w.scale).astype(np.float32)
     by_channel = scale.size > 1
     if (by_channel and of_w.axis % weights.rank != axis) or len(set(of_w.zero.tolist())) > 1:
@@ -123,7 +123,7 @@ def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: P
     if biased is None:
         return
     bias, real_bias = biased
-    attrs = Attrs(op.attrs, **{first: int(of_x.zero[0]), second: int(of_w.zero[0])})
+    attrs = Attrs(op.attrs, **{zero_of_x: int(of_x.zero[0]), zero_of_w: int(of_w.zero[0])})
     inputs = (x.inputs[0], w.inputs[0], *filter(None, (bias,)))
     (sums_type,) = operator(kind).infer(attrs, *(edit.types[name] for name in inputs))
     sums = edit.value(f"{op.outputs[0]}.sums", sums_type)
@@ -140,7 +140,9 @@ def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | No
     parameters = Parameters.of(edit, source, DEQUANTIZE)
     if parameters is not None and source.inputs[0] in edit.constants:
         integers = edit.constants[source.inputs[0]]
-        if parameters.dtype == "int32" and not parameters.zero.any() and np.allclose(parameters.scale, scale, 1e-6, 0):
+        # The scales are equal except for a rounding of float32.
+        is_in_scale_of_sums = not parameters.zero.any() and np.allclose(parameters.scale, scale, rtol=1e-6, atol=0)
+        if parameters.dtype == "int32" and is_in_scale_of_sums:
             return source.inputs[0], None
         return "", ((integers.astype(np.int64) - parameters.zero) * parameters.scale).astype(np.float32)
     if not name:

@@ -24,13 +24,13 @@ def lower_steps(graph: Graph, context: Context) -> Graph:
     for op in graph.ops:
         if not issubclass(operator(op.kind), Recurrent):
             continue
-        layer = _stored(edit, _packed_weights(edit, op), readers)
+        layer = _with_quantised_results(edit, _with_quantised_weights(edit, op), readers)
         if layer is not op:
             edit.replace(op, layer)
     return edit.finish()
 
 
-def _packed_weights(edit: Editor, op: Op) -> Op:
+def _with_quantised_weights(edit: Editor, op: Op) -> Op:
     """Returns the layer with quantised recurrent weights [directions, rows, columns]; if they fit, as int8 with the
     zero point 0. Returns the layer unchanged if its weights are not quantised so."""
     source = edit.producer(op.inputs[1])
@@ -42,21 +42,24 @@ def _packed_weights(edit: Editor, op: Op) -> Op:
     directions, rows, _ = numbers.shape
     if of_r.scale.size == 1:
         scale = of_r.scale.reshape(1, 1)
-    elif of_r.axis % 3 < 2:
-        scale = np.broadcast_to(of_r.scale.reshape((-1, 1) if of_r.axis % 3 == 0 else (1, -1)), (directions, rows))
+    elif of_r.axis % 3 == 0:  # one for each direction
+        scale = np.broadcast_to(of_r.scale.reshape(-1, 1), (directions, rows))
+    elif of_r.axis % 3 == 1:  # one for each row
+        scale = np.broadcast_to(of_r.scale.reshape(1, -1), (directions, rows))
     else:
         return op
     centred = numbers.astype(np.int16) - zero
     if centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127:
         numbers, zero = centred.astype(np.int8), 0
-    names = operator(op.kind).operands
-    inputs = [*op.inputs, *("",) * (len(names) - 1 - len(op.inputs)),
+    # The scale is the last operand; absent ones before it are "".
+    absent = len(operator(op.kind).operands) - 1 - len(op.inputs)
+    inputs = [*op.inputs, *("",) * absent,
               edit.constant(f"{op.outputs[0]}.scale", np.ascontiguousarray(scale))]
     inputs[1] = edit.constant(f"{op.outputs[0]}.r", numbers)
     return op.with_(inputs=tuple(inputs), attrs=Attrs(op.attrs, r_zero=zero))
 
 
-def _stored(edit: Editor, op: Op, readers: Readers) -> Op:
+def _with_quantised_results(edit: Editor, op: Op, readers: Readers) -> Op:
     """Returns the layer with quantised results, for results whose only reader is a quantize_linear."""
     outputs, stored = list(op.outputs), []
     for index, (name, value) in enumerate(zip(op.attrs.results, op.outputs, strict=True)):

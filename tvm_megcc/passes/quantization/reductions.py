@@ -73,14 +73,17 @@ def _sums_of(op: Op, x: TensorType) -> tuple[str, Attrs, np.ndarray] | None:
 def _window_sizes(attrs: Attrs, x: TensorType) -> np.ndarray | None:
     """Returns the number of elements in each window of a pool: an array [1] if all are equal, else [1, 1, H, W]; None
     if it depends on symbols or there are too many windows."""
-    if not attrs.ceil and (attrs.get("count_pads", 0) or not any(attrs.pads)):
+    counts_pads = bool(attrs.get("count_pads", 0))
+    if not attrs.ceil and (counts_pads or not any(attrs.pads)):
         return np.full(1, product(attrs.kernel))
     padded = static(extent + before + after for extent, before, after
                     in zip(x.shape[2:], attrs.pads[:2], attrs.pads[2:], strict=True))
     if padded is None or math.prod(padded) > MAX_POSITIONS:
         return None
-    unpadded = Attrs({**attrs, "pads": (0,) * 4}) if attrs.get("count_pads", 0) else attrs
-    added = np.add(attrs.pads[:2], attrs.pads[2:]) if attrs.get("count_pads", 0) else np.zeros(2, int)
-    ones = np.ones((1, 1, *np.add(x.shape[2:], added)), np.int32)
-    counts = np.asarray(sum(window_taps(unpadded, ones, 0)))
+    # The sums of windows over an input of ones. If pads count, they are part of that input.
+    if counts_pads:
+        ones, attrs = np.ones((1, 1, *padded), np.int32), Attrs(attrs, pads=(0,) * 4)
+    else:
+        ones = np.ones((1, 1, *np.add(x.shape[2:], 0)), np.int32)
+    counts = np.asarray(sum(window_taps(attrs, ones, fill=0)))
     return counts if (counts != counts.flat[0]).any() else counts.reshape(-1)[:1]

@@ -21,10 +21,10 @@ from ...ops.base import operator
 from ..edit import Editor
 from .step_functions import Steps, search_rounding
 
-#: The largest number of steps of a result.
+#: The largest number of steps of a result for which a replacement is searched; an 8-bit result has at most 255.
 _MAX_STEPS = 511
 #: Requantization function -> the smallest right shift for which it is replaced, so that sums do not overflow.
-_SHIFTS = {"rescale_fixed": 0, "rescale_down": 1, "rescale_once": 1}
+_LEAST_RIGHT_SHIFTS = {"rescale_fixed": 0, "rescale_down": 1, "rescale_once": 1}
 
 
 class _Replacement(NamedTuple):
@@ -103,7 +103,7 @@ def _requantized(expr: Expr, lower: float, upper: float) -> _Requantized | None:
     several."""
     if not isinstance(expr, Call):
         return None
-    rescale = expr if expr.fn in _SHIFTS else _of_magnitudes(expr)
+    rescale = expr if expr.fn in _LEAST_RIGHT_SHIFTS else _of_magnitudes(expr)
     if rescale:
         reads_sum = rescale is not expr or expr.args[0] == X
         return _Requantized(expr, rescale, 0, int(lower), int(upper)) if reads_sum else None
@@ -114,8 +114,10 @@ def _requantized(expr: Expr, lower: float, upper: float) -> _Requantized | None:
             return _requantized(expr.args[0], *((lower, bound) if expr.fn == "min" else (bound, upper)))
         added = number if expr.fn == "add" else -number
         inner = _requantized(expr.args[0], lower - added, upper - added)
-        is_next = inner is not None and inner.call == expr.args[0]
-        return inner._replace(zero=int(added), lower=int(lower), upper=int(upper)) if inner and is_next else inner
+        # A number that is added to the requantized sum itself is the zero point.
+        adds_zero_point = inner is not None and inner.call == expr.args[0]
+        return inner._replace(zero=int(added), lower=int(lower), upper=int(upper)) if inner and adds_zero_point \
+            else inner
     requantized_arguments = [inner for argument in expr.args if (inner := _requantized(argument, *INT32)) is not None]
     return requantized_arguments[0] if len(requantized_arguments) == 1 else None
 
@@ -123,11 +125,11 @@ def _requantized(expr: Expr, lower: float, upper: float) -> _Requantized | None:
 def _of_magnitudes(expr: Call) -> Call | None:
     """Returns the function f of an expression f(max(x, 0)) - f(max(-x, 0)), which requantizes both signs separately, as
     TFLite's fully connected layers do; None for another expression."""
-    up, *down = expr.args
-    if not isinstance(up, Call) or up.fn != "rescale_once" or expr.fn != "sub":
+    of_positive, *others = expr.args
+    if not isinstance(of_positive, Call) or of_positive.fn != "rescale_once" or expr.fn != "sub":
         return None
-    mirrored = Call(up.fn, (maximum(0 - X, 0), *up.args[1:]))
-    return up if up.args[0] == maximum(X, 0) and down == [mirrored] else None
+    of_negative = Call(of_positive.fn, (maximum(0 - X, 0), *of_positive.args[1:]))
+    return of_positive if of_positive.args[0] == maximum(X, 0) and others == [of_negative] else None
 
 
 def _sum_bounds(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
@@ -145,10 +147,11 @@ def _sum_bounds(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
         of_weights = op.attrs.b_zero
     # In a batched product, a channel is a column of each matrix.
     rows = rows.astype(np.int64).reshape(-1, *rows.shape[-2:]) - of_weights
-    up, down = np.maximum(rows, 0).sum(axis=-1), np.minimum(rows, 0).sum(axis=-1)
+    positive, negative = np.maximum(rows, 0).sum(axis=-1), np.minimum(rows, 0).sum(axis=-1)
     added = graph.constants[bias].astype(np.int64).reshape(-1) if bias else 0
-    smallest = (up * (limits.min - zero) + down * (limits.max - zero)).min(axis=0) + added
-    largest = (up * (limits.max - zero) + down * (limits.min - zero)).max(axis=0) + added
+    # A sum is smallest if positive weights meet the least integer, and negative ones the greatest.
+    smallest = (positive * (limits.min - zero) + negative * (limits.max - zero)).min(axis=0) + added
+    largest = (positive * (limits.max - zero) + negative * (limits.min - zero)).max(axis=0) + added
     return (smallest, largest) if smallest.min() >= INT32[0] and largest.max() <= INT32[1] else None
 
 
@@ -215,7 +218,7 @@ def _search_float_parameters(matched: _Requantized, multiplier: np.ndarray, shif
         The replacement; None if there is none.
     """
     fn, zero = matched.rescale.fn, matched.zero
-    if multiplier.min() < 0 or shift.max() > -_SHIFTS[fn] or shift.min() < -31:
+    if multiplier.min() < 0 or shift.max() > -_LEAST_RIGHT_SHIFTS[fn] or shift.min() < -31:
         return None
     multiplier, shift = multiplier[:, None], shift[:, None]
     factor = np.maximum(multiplier, 1) * 2.0**(shift - 31)

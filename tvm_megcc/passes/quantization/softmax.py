@@ -45,8 +45,8 @@ def lower_softmax(graph: Graph, context: Context) -> Graph:
             edit.replace(op, Op("softmax_quantised", attrs, (source.inputs[0], powers, inverse), (y,),
                                 origin=softmax.origin))
             continue
-        x = edit.result(f"{y}.turned", "transpose", transpose_attrs, source.inputs[:1])
-        result = edit.result(f"{y}.line", "softmax_quantised", attrs, (x, powers, inverse))
+        x = edit.result(f"{y}.transposed", "transpose", transpose_attrs, source.inputs[:1])
+        result = edit.result(f"{y}.rows", "softmax_quantised", attrs, (x, powers, inverse))
         edit.replace(op, Op("transpose", transpose_attrs, source.inputs[:1], (x,), origin=softmax.origin),
                      Op("softmax_quantised", attrs, (x, powers, inverse), (result,), origin=softmax.origin),
                      Op("transpose", transpose_attrs, (result,), (y,), origin=softmax.origin))

@@ -16,12 +16,14 @@ from ...ir.expr import FUSED_ZERO
 
 #: The changes of a factor that are tried, in units in the last place.
 _FACTOR_STEPS = (0, 1, -1, 2, -2)
-#: The integers that are tried as a number to subtract from the rounded product, `_CHUNK` at a time. The integer that is
-#: added before the product compensates for them except for a fraction, which differs for each.
+#: The integers that are tried as a number to subtract from the rounded product, `_OFFSETS_AT_A_TIME` at a time. The
+#: integer that is added before the product compensates for them except for a fraction, which differs for each.
 _OFFSETS = np.array(sorted(range(-2048, 2049), key=abs), np.float64)
-_CHUNK = 128
-#: The largest magnitude of the fused product's result.
+_OFFSETS_AT_A_TIME = 128
+#: The largest magnitude of the fused product's result: `_nearest_fused` of ir/expr.py requires less than 2^22.
 _MAX_RESULT = 2.0**22 - 2
+#: A margin for the zero point that `rescale_real.py` adds to `added`.
+_ZERO_POINT_MARGIN = 2.0**10
 
 
 class RoundingParameters(NamedTuple):
@@ -70,6 +72,8 @@ class Steps(NamedTuple):
 
     def magnitudes(self) -> Steps:
         """Returns the steps of an odd function as steps of its magnitude: the levels become positive."""
+        # The function reaches a level L <= 0 at `reached` and is at most L - 1 at `below`. So its magnitude reaches
+        # 1 - L at -below, and is at most -L at -reached.
         reached, below = np.where(self.levels > 0, (self.reached, self.below), (-self.below, -self.reached))
         return Steps(np.where(self.levels > 0, self.levels, 1 - self.levels), reached, below)
 
@@ -98,7 +102,7 @@ def search_rounding(steps: Steps, factors: np.ndarray) -> RoundingParameters | N
         levels, reached, below = (np.broadcast_to(array, (len(factors), array.shape[1]))[unsolved] for array in steps)
         lower = np.max(levels - 0.5 - reached * exact, axis=1, keepdims=True, initial=-0.5)
         upper = np.min(levels - 0.5 - below * exact, axis=1, keepdims=True, initial=0.5)
-        for offsets in np.split(_OFFSETS, range(_CHUNK, _OFFSETS.size, _CHUNK)):
+        for offsets in np.split(_OFFSETS, range(_OFFSETS_AT_A_TIME, _OFFSETS.size, _OFFSETS_AT_A_TIME)):
             first, last = np.floor((lower + offsets) / exact) + 1, np.ceil((upper + offsets) / exact) - 1
             fits = first <= last
             chosen = np.argmax(fits, axis=1)[:, None]
@@ -117,5 +121,5 @@ def _if_in_range(steps: Steps, found: RoundingParameters) -> RoundingParameters 
     """Returns `found`, or None if results may be too large."""
     furthest = max(np.abs(inputs[np.isfinite(inputs)]).max(initial=0) for inputs in (steps.reached, steps.below))
     largest = (furthest + np.abs(found.moves, dtype=np.float64)) * found.factors \
-        + np.abs(found.added - FUSED_ZERO) + 2**10
+        + np.abs(found.added - FUSED_ZERO) + _ZERO_POINT_MARGIN
     return found if largest.max() <= _MAX_RESULT else None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simplifies expressions over integers by the ranges of their operands: removes clips without effect and checks for
-int32 overflow, and simplifies sums of few values. On CPUs without an FPU, rounded products become integer functions."""
+int32 overflow, and simplifies sums of few values. On CPUs that may lack an FPU, rounded products become
+integer functions."""
 
 from __future__ import annotations
 
@@ -37,12 +38,13 @@ def _simplified(graph: Graph, op: Op, context: Context) -> Op | None:
     else:
         return None
     kinds = [lanes.KINDS[dtype] for dtype in dtypes]
-    # With `isa.dot_product` clips stay, since 8-bit stores of several vectors use their limits
-    # (codegen/c_source/render.py).
+    # The dtype to whose limits a store saturates, so that clips to them have no effect; "": none. With
+    # `isa.dot_product` clips stay, since 8-bit stores of several vectors use their limits (codegen/c_source/render.py).
     saturated = "" if context.isa.dot_product or lanes.kind_of(expr, kinds) != "i" else result
     bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
     simpler = simpler_sums(simplify(expr, bounds, kinds, saturated), bounds, kinds, context.isa.requantizing_stores)
-    if context.isa.dsp or (context.isa.pairs and context.isa.pairs.bits == 32):
+    may_lack_fpu = context.isa.dsp or (context.isa.pairs and context.isa.pairs.bits == 32)
+    if may_lack_fpu:
         simpler = _without_float_products(simpler)
     return None if simpler == expr else _with(op, simpler)
 

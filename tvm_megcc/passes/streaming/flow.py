@@ -89,7 +89,7 @@ class Streamer:
     integers: value of the new graph -> the integers from which it was dequantised with one scale.
     initial_states: input of a state -> its initial value, if that is not zero.
     copied: input of a state -> the bytes that a run copies for it.
-    origin, present: the origin and the first result of the operator that is being rewritten.
+    origin, current_result: the origin and the first result of the operator that is being rewritten.
     """
 
     def __init__(self, graph: Graph, stream: Stream, unstreamed: Container[str]):
@@ -103,7 +103,7 @@ class Streamer:
         self.states: list[tuple[str, str]] = []
         self.initial_states: dict[str, np.ndarray] = {}
         self.copied: dict[str, int] = {}
-        self.origin = self.present = ""
+        self.origin = self.current_result = ""
         self._derived: dict[tuple, str] = {}
         self.inputs = self._streamed_inputs(unstreamed)
 
@@ -136,7 +136,7 @@ class Streamer:
         """Returns the graph in which every operator that reads a block is rewritten by its rule."""
         findings = []
         for op in self.graph.ops:
-            self.origin, self.present = op.origin, op.outputs[0]
+            self.origin, self.current_result = op.origin, op.outputs[0]
             if not self.not_streamed.isdisjoint(op.inputs):
                 self.not_streamed.update(op.outputs)
             elif self.flows.keys().isdisjoint(op.inputs):
@@ -173,7 +173,7 @@ class Streamer:
         names: dict[str, str] = {}
         outputs = []
         for name in self.graph.outputs:
-            self.origin = self.present = name
+            self.origin = self.current_result = name
             flow = self.settled(self.flows[name])
             if flow.name in self.graph.inputs or flow.name in names or flow.name in dict(self.states).values():
                 flow = self.emit(flow, "copy", Attrs(), (flow.name,))
@@ -182,6 +182,7 @@ class Streamer:
             outputs.append(StreamedOutput(name, flow.axis, flow.block, flow.delay, depth))
         live = self._live(names)
         names.update((source, unused(f"{target}_next", self.types)) for source, target in live)
+        # A value of the new graph may have the name of an output without being it; then it gets another name.
         renamed = {value: unused(f"{value}'", self.types, names.values()) for value in names.values()
                  if value not in names and any(value in op.outputs for op in self.ops)}
         names = {**renamed, **names}
@@ -245,7 +246,7 @@ class Streamer:
         if kind in _MOVES and inputs[0] in self.integers:
             return self.moved(inputs[0], lambda source, zero: self.result(kind, attrs, (source, *inputs[1:])))
         (type_,) = operator(kind).infer(attrs, *(self.types[operand] if operand else None for operand in inputs))
-        name = self.value(f"{self.present}:{kind}", type_)
+        name = self.value(f"{self.current_result}:{kind}", type_)
         self.ops.append(Op(kind, attrs, inputs, (name,), origin=self.origin))
         return name
 
@@ -307,13 +308,15 @@ class Streamer:
         that the block is computed in place and the state is contiguous."""
         if count == 0:
             return flow.name
-        key = ("behind", flow.name, count, flow.padding_value)
+        key = ("history", flow.name, count, flow.padding_value)
         if key not in self._derived and flow.name in self.integers:
             self._derived[key] = self.moved(flow.name, lambda source, zero: self.with_history(
                 replace(flow, name=source, padding_value=zero), count))
         if key not in self._derived:
             type_, axis, block = self.types[flow.name], flow.axis, flow.name
-            is_transposed = type_.rank == 4 and axis >= 2 and type_.shape[0] == 1 and type_.shape[5 - axis] == 1
+            other_spatial_axis = 5 - axis  # 2 and 3 are spatial
+            is_transposed = type_.rank == 4 and axis >= 2 and type_.shape[0] == 1 \
+                and type_.shape[other_spatial_axis] == 1
             if is_transposed:
                 block, axis = self.result("transpose", Attrs(perm=_TO_LAST), (block,)), axis - 1
 
@@ -327,7 +330,8 @@ class Streamer:
                 return both, both if exceeds_block else self.cut(both, axis, flow.block, extent)
 
             history = _along(self.types[block], axis, extent if exceeds_block else count)
-            both = self.state(history, make, 2 if exceeds_block else 3, flow.padding_value)
+            # It is copied into the concat and, after the run, to the state; the cut from the concat is a third copy.
+            both = self.state(history, make, copies=2 if exceeds_block else 3, padding_value=flow.padding_value)
             self._derived[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if is_transposed else both
         return self._derived[key]
 
@@ -348,20 +352,20 @@ class Streamer:
         runs, elements before the sequence do not exist."""
         key = ("mask", delay, block)
         if key not in self._derived:
-            ones = self.constant("there", np.ones(block, bool))
+            ones = self.constant("exists", np.ones(block, bool))
 
             def make(state: str) -> tuple[str, str]:
                 both = self.result("concat", Attrs(axis=0), (state, ones))
                 return self.cut(both, 0, 0, block), self.cut(both, 0, block, block + delay)
 
-            self._derived[key] = self.state(TensorType("bool", (delay,)), make, 3)
+            self._derived[key] = self.state(TensorType("bool", (delay,)), make, copies=3)
         return self._derived[key]
 
     def where(self, exists: str, name: str, padding_value: int | np.ndarray = 0) -> str:
         """Returns the value where a mask, which broadcasts to it, is true, elsewhere a number or another value."""
         if name in self.integers:
             return self.moved(name, lambda source, zero: self.where(exists, source, zero))
-        other = self.constant("blank", np.array(padding_value, self.types[name].dtype))
+        other = self.constant("padding", np.array(padding_value, self.types[name].dtype))
         return self.result("where", Attrs(), (exists, name, other))
 
     def padded(self, flow: Flow, padding_value: int = 0) -> Flow:
@@ -396,10 +400,15 @@ class Streamer:
         if before > 0:
             flow = self.padded(flow, padding_value)
         count = flow.block // stride
+        # The last result of run k, (k + 1) * count - delay - 1, must not read beyond the last element that the run has,
+        # (k + 1) * flow.block - flow.delay - 1. So delay * stride >= flow.delay + reach - before + 1 - stride.
         delay = max(-((flow.delay + reach - before + 1 - stride) // -stride), 0)
-        tail = delay * stride + before - flow.delay
-        skip = max(-tail, 0)
-        read = self.cut(self.with_history(flow, max(tail, 0)), flow.axis, skip, skip + (count - 1) * stride + reach + 1)
+        # The first result, k * count - delay, reads so many elements before those of the block; if negative, it skips
+        # elements of the block.
+        history = delay * stride + before - flow.delay
+        skip = max(-history, 0)
+        end = skip + (count - 1) * stride + reach + 1
+        read = self.cut(self.with_history(flow, max(history, 0)), flow.axis, skip, end)
         result = flow.widened(before, reach - before)
         return replace(result, name=read, block=count, delay=delay, padding_value=0, step=flow.step * stride)
 

@@ -165,9 +165,9 @@ class _Growth:
         self.edit.add_after("", Op(EXTENT, Attrs(symbol=past, element=0, bound=capacity - new), (state,),
                                     (self.count_values[past],), origin=past.name))
         self.edit.add_after("", Op("dims", Attrs(extents=(past + new,), shape=(1,), dtype="int64"), (), (after,)))
-        with recording(f"room of {past}") as caches:
+        with recording(f"capacity of {past}") as conditions:
             require_at_most(past + new, capacity, "the rows of the KV cache exceed its capacity")
-        return tuple(caches)
+        return tuple(conditions)
 
     def _append(self, cache: _KVCache) -> None:
         """Replaces the Concat of a cache by an operator that appends to it in place."""

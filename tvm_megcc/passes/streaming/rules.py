@@ -6,6 +6,7 @@ earlier blocks the operator reads, and the delay of its result (`flow.py`).
 * `s.settled(flow)`: the padding that a negative delay stands for is made real, for operators that change padding.
 * `s.padded(flow, value)`: all elements before the sequence get this value, as the operator's padding has it.
 * delay - count: after `count` elements of padding, element i of the operand is element i + count of the result.
+* `s`, the first argument of a rule, is the `Streamer` with the graph for blocks.
 * Height: a 1-D convolution is computed as a 2-D one, on values that have an axis of extent 1 before their last.
 """
 
@@ -162,6 +163,7 @@ def cut(s: Streamer, op: Op) -> None:
     start, count, step = cuts.get(flow.axis, (0, 0, 1))
     if flow.axis in cuts:
         extent = s.graph.types[op.inputs[0]].shape[flow.axis]
+        # A slice that keeps less than half of the sequence selects a part of it, and does not crop its ends.
         if step < 1 or not isinstance(extent, int) or 2 * number(count) * step < extent:
             raise Refused(f"it selects {count} of {extent} elements of the sequence; a stream can only leave out "
                           "elements at its begin and end")
@@ -292,7 +294,9 @@ def matmul(s: Streamer, op: Op) -> None:
     if rank < 2 or flow.axis == contracted:
         raise Refused("it adds up along the axis of the stream")
     others = s.types[op.inputs[1]]
-    axis_from_end = rank - flow.axis if not op.attrs.trans_a or flow.axis < rank - 2 else 2
+    # The rows of the result are the last but one axis; with trans_a they are the last axis of the operand.
+    is_last_with_trans_a = op.attrs.trans_a and flow.axis == rank - 1
+    axis_from_end = 2 if is_last_with_trans_a else rank - flow.axis
     if axis_from_end > 2 and others.rank >= axis_from_end and others.shape[-axis_from_end] != 1:
         raise Refused(f"its operand {others} is as long as the sequence")
     inputs = (flow.name, *op.inputs[1:])
@@ -335,19 +339,20 @@ def quantised(s: Streamer, op: Op) -> None:
         unchanged(s, op)
         return
     zero = int(s.constants[op.inputs[2]]) if len(op.inputs) > 2 and op.inputs[2] else 0
-    back = op.kind == "dequantize_linear"
-    if zero and (s.types[s.flow(op).name].dtype if back else op.attrs.dtype) not in BYTES:
+    is_dequantize = op.kind == "dequantize_linear"
+    padding_before, padding_after = (zero, 0) if is_dequantize else (0, zero)
+    if zero and (s.types[s.flow(op).name].dtype if is_dequantize else op.attrs.dtype) not in BYTES:
         unchanged(s, op)
         return
     flow = s.flow(op)
     keeps_height = _keeps_height(s, {op.inputs[0]: flow})
     if keeps_height:
         flow = s.with_height[op.inputs[0]]
-    if flow.delay < 0 and flow.padding_value != zero * back:
+    if flow.delay < 0 and flow.padding_value != padding_before:
         flow, keeps_height = s.settled(s.flow(op)), False
-    name = s.dequantised(Dequantised(flow.name, zero, Attrs(op.attrs, axis=0), op.inputs[1:])) if back else \
+    name = s.dequantised(Dequantised(flow.name, zero, Attrs(op.attrs, axis=0), op.inputs[1:])) if is_dequantize else \
         s.result(op.kind, op.attrs, (flow.name, *op.inputs[1:]))
-    result = replace(flow, name=name, padding_value=zero * (not back))
+    result = replace(flow, name=name, padding_value=padding_after)
     s.define(op, _without_height(s, op.outputs[0], result) if keeps_height else result)
 
 
@@ -361,13 +366,15 @@ def recurrent(s: Streamer, op: Op) -> None:
         raise Refused(f"direction {op.attrs.direction} needs the end of the sequence first")
     if names.get("lengths?"):
         raise Refused("sequences have lengths of their own; a stream has none")
+    # With a delay of whole blocks, the sequence begins with the first element of a block. In the runs before it, a mask
+    # keeps the initial states.
     flow = s.delayed(flow, -(-max(flow.delay, 0) // flow.block) * flow.block)
     inputs = list(op.inputs) + [""] * (len(declaration.operands) - len(op.inputs))
     batch, units = s.types[flow.name].shape[1], s.types[op.inputs[1]].shape[2]
     of_block = s.value(f"{op.outputs[0]}.block", s.types[flow.name].with_shape((flow.block, 1, batch, units)))
-    results, requested = [of_block], op.attrs.results
+    results, requested, first_state = [of_block], op.attrs.results, declaration.operands.index("initial_h?")
     for position, state in enumerate(declaration.states):
-        index = 3 + position
+        index = first_state + position
         begin = inputs[index]
         if begin and begin not in s.constants:
             raise Refused(f"its state begins as '{begin}', which is not known; leave it out or fix it with --constant")
@@ -385,8 +392,8 @@ def recurrent(s: Streamer, op: Op) -> None:
     for position, last in enumerate(results[1:]):
         if flow.delay:
             exists = s.cut(s.mask(flow.delay, flow.block), 0, flow.block - 1, flow.block)
-            last = s.where(exists, last, s.initial_states.get(inputs[3 + position], 0))
-        s.keep(last, inputs[3 + position], 1)
+            last = s.where(exists, last, s.initial_states.get(inputs[first_state + position], 0))
+        s.keep(last, inputs[first_state + position], copies=1)  # after the run
     for name, what in zip(op.outputs, requested, strict=True):
         if what == "Y":
             s.flows[name] = replace(flow, name=of_block, first=None)

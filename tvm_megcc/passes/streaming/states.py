@@ -77,7 +77,7 @@ def _reasons(graph: Graph, source: str, target: str, used: set[str]) -> list[str
 def _advice(graph: Graph, states: Mapping[str, str]) -> list[str]:
     """Returns advice for states whose shapes differ: the bounds that are needed if outputs are longer than their
     inputs, and the sizes of open extents of inputs that the outputs have."""
-    names: dict[str, bool] = {}
+    growing: dict[str, None] = {}  # an ordered set of the symbols that need a bound
     sizes: dict[str, str] = {}
     for source, target in states.items():
         if source in graph.outputs and target in graph.inputs:
@@ -87,12 +87,12 @@ def _advice(graph: Graph, states: Mapping[str, str]) -> list[str]:
                     if isinstance(dim, Symbol) and isinstance(longer, int):
                         sizes[dim.name] = f"--dim {shlex.quote(f'{dim.name}={longer}')}"
                     elif longer != dim:
-                        names[dim.name if isinstance(dim, Symbol) else "NAME"] = True
+                        growing[dim.name if isinstance(dim, Symbol) else "NAME"] = None
     advice = []
     if sizes:
         advice.append(f"A state is as large as the output that it becomes: {' '.join(sizes.values())}.")
-    if names:
-        bounds = " ".join(f"--bound {name}=1024" for name in names)
+    if growing:
+        bounds = " ".join(f"--bound {name}=1024" for name in growing)
         advice.append(f"The memory of a state has a fixed size: if the output is Concat(past, new), give the capacity "
                       f"with {bounds}; else export the model with a cache of fixed length that it writes into.")
     return advice

@@ -83,7 +83,8 @@ def plugin(qemu: str) -> Path:
     if version is None:
         raise ToolError(f"{qemu} does not say its version")
     source = Path(__file__).with_name("counting.c")
-    flags = ("-O2", "-shared", "-fPIC", f"-DAPI={1 if int(version[1]) < 9 else 2}")
+    api = 1 if int(version[1]) < 9 else 2  # the version of qemu's plugin interface that counting.c is compiled for
+    flags = ("-O2", "-shared", "-fPIC", f"-DAPI={api}")
     compiler = find_compiler(native())
     key = hashlib.sha256(repr((source.read_bytes(), flags, str(compiler))).encode()).hexdigest()[:16]
     built = paths.cache("counting") / f"{key}.so"

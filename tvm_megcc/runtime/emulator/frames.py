@@ -40,7 +40,7 @@ def completed(graph: CallGraph, code: Disassembly, unlinked: Iterable[str] = ())
             if None in pushed:
                 graph.unbounded.add(title)
             naked[title] = sum(filter(None, pushed))
-    return CallGraph({**graph.stack, **library, **naked}, graph.calls, graph.pointed, graph.unbounded)
+    return CallGraph({**graph.stack, **library, **naked}, graph.calls, graph.called_indirectly, graph.unbounded)
 
 
 def _below(code: Disassembly, name: str, above: tuple[str, ...]) -> int | None:

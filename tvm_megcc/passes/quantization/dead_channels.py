@@ -243,8 +243,8 @@ def _without_channels(graph: Graph, constant: dict[str, _Channels], dropped: dic
 
 
 def _convolution_without(edit: Editor, op: Op, constant: dict[str, _Channels], dropped: dict[str, np.ndarray]) -> Op:
-    """Returns the convolution without the removed channels of its operand and its result. What the channels of the
-    operand added to the sums is added to the bias."""
+    """Returns the convolution without the removed channels of its operand and its result. The bias takes over the sums
+    of the operand's removed channels."""
     graph, (x, weight, *_), (y,) = edit.graph, op.inputs, op.outputs
     w = _weights(graph, op)
     assert w is not None
@@ -264,8 +264,7 @@ def _convolution_without(edit: Editor, op: Op, constant: dict[str, _Channels], d
 
 
 def _product_without(edit: Editor, op: Op, constant: _Channels, gone: np.ndarray) -> Op:
-    """Returns the product without the removed columns of its first operand. What they added to the sums is added to
-    the bias."""
+    """Returns the product without the removed columns of its first operand. The bias takes over their sums."""
     graph, (x, weight, *_) = edit.graph, op.inputs
     stored, axis = graph.constants[weight], 1 if op.attrs.trans_b else 0
     lost = stored.compress(gone, axis).astype(np.int64) - op.attrs.b_zero

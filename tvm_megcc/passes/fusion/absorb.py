@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...context import Context
+from ...ir.dims import number
 from ...ir.graph import Attrs, Graph, Op
 from ...ir.types import TensorType
 from ...kernels.support import operand_class
@@ -55,7 +56,7 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
     has_bias = len(source.inputs) > 2 and source.inputs[2]
     if needs_copy or weights.dtype.kind != "f" or (has_bias and source.inputs[2] not in edit.constants):
         return
-    weights_axis, channels = _OUTPUT_CHANNEL[source.kind](source), output.shape[channel_axis]
+    weights_axis, channels = _OUTPUT_CHANNEL[source.kind](source), number(output.shape[channel_axis])
     if op.kind in ("mul", "div") and weights.shape[weights_axis] != channels:  # a transposed convolution in groups
         return
     term = np.broadcast_to(edit.constants[factor].reshape(-1), (channels,)).astype(weights.dtype)

@@ -280,7 +280,7 @@ class DirectTile(Reduction):
         # The weights of a 1x1 convolution are one block; float16 sums are folded after some of its channels.
         if self.taps == 1 and not self.folds:
             with c.block(""):
-                self.block(c, tile, channels)
+                self.block(c, tile, channels, is_last=True)
             return
         size, move = (BLOCK, f"x += {self.next_block};") if self.taps > 1 else \
             (MAX_FLOAT16_CHANNELS, f"x += {MAX_FLOAT16_CHANNELS // BLOCK} * {self.next_block};")
@@ -293,23 +293,23 @@ class DirectTile(Reduction):
         else:
             if ic >= 16:
                 with c.block(f"for (int32_t c = 0; c < {ic // 16}; c++)" if ic >= 32 else ""):
-                    self.block(c, tile, 16)
+                    self.block(c, tile, 16, is_last=ic == 16)
                     c(*[move] * (ic >= 32))
                 c(*[move] * (16 < ic < 32))
             if ic % 16:
                 with c.block(""):
-                    self.block(c, tile, ic % 16)
+                    self.block(c, tile, ic % 16, is_last=True)
 
-    def block(self, c: Printer, tile: Tile, n: Count) -> None:
+    def block(self, c: Printer, tile: Tile, n: Count, is_last: bool = False) -> None:
         """Prints the sums over all taps of `n` input channels, which are one block of the weights. With vpad, the taps
-        are those of `rows` rows of the window, from row `top` on."""
+        are those of `rows` rows of the window, from row `top` on. is_last: no other block follows."""
         kh, kw, vpad, row = self.params.kh, self.params.kw, self.params.vpad, tile.rows()
         rows = f"for (int32_t i = 0; i < {'rows' if vpad else kh}; i++, xr += row)" if kh > 1 else "if (rows > 0)"
         tap = times(self.params.dw, self.pixel)
         tap = f" + j * {tap if isinstance(tap, int) else f'({tap})'}" * (kw > 1)
         with c.block("", when=vpad):
             if vpad:
-                c(f"const {self.float} *const w_next = w + {self.taps} * {n} * {row};",
+                c(*[f"const {self.float} *const w_next = w + {self.taps} * {n} * {row};"] * (not is_last),
                   f"w += top * {kw} * {n} * {row};")
             c(*[f"const {self.float} *xr = x;"] * (kh > 1))
             with c.block(rows, when=kh > 1 or vpad):
@@ -318,7 +318,7 @@ class DirectTile(Reduction):
                     self.channels(c, tile, n)
                 if self.folds_rows:
                     self.fold(c, tile)
-            c(*["w = w_next;"] * vpad)
+            c(*["w = w_next;"] * (vpad and not is_last))
         if self.folds and not self.folds_rows:
             self.fold(c, tile)
 

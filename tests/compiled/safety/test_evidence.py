@@ -76,6 +76,7 @@ def test_loops_in_assembler():
     assert bounds(assigned, n=(2, 2)) == [None]
 
 
+@pytest.mark.slow
 def test_counted_iterations_never_exceed_the_bounds(tmp_path):
     """gcov counts what a run of the compiled code does."""
     folder = compiled(integers, "c", tmp_path / "net", profile="safety")
@@ -170,6 +171,7 @@ def test_evidence(network, target, tmp_path, capsys):
     assert all(part["offset"] + part["bytes"] <= arena for part in operands if part["memory"] == "arena")
 
 
+@pytest.mark.slow
 def test_texts_of_a_model_are_escaped(tmp_path):
     folder = compiled(floats, "c", tmp_path / "net", profile="safety")
     facts = evidence(folder)
@@ -188,6 +190,7 @@ def test_what_it_refuses(tmp_path, capsys):
         evidence(folder)
 
 
+@pytest.mark.slow
 def test_a_gap_and_a_property_that_fails_are_shown(tmp_path):
     """A page that says complete has to be able to say that it is not."""
     facts = evidence(compiled(floats, "c", tmp_path / "net", profile="safety"))

@@ -109,7 +109,8 @@ def test_the_command(tmp_path, capsys):
 # --- what holds of its results --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("network", [floats, integers])
-@pytest.mark.parametrize("target", ["c", "cortex-m4", pytest.param("cortex-m33", marks=pytest.mark.slow),
+@pytest.mark.parametrize("target", ["c", pytest.param("cortex-m4", marks=pytest.mark.slow),
+                                    pytest.param("cortex-m33", marks=pytest.mark.slow),
                                     pytest.param("riscv32", marks=pytest.mark.slow)])
 def test_the_bits_without_it(network, target, tmp_path):
     try:
@@ -162,7 +163,8 @@ def test_watched_runs_are_made_of_steps(tmp_path):
 
 # --- what holds of its C --------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("target", ["c", "cortex-m4", pytest.param("cortex-m0plus", marks=pytest.mark.slow),
+@pytest.mark.parametrize("target", ["c", pytest.param("cortex-m4", marks=pytest.mark.slow),
+                                    pytest.param("cortex-m0plus", marks=pytest.mark.slow),
                                     pytest.param("cortex-m33", marks=pytest.mark.slow),
                                     pytest.param("riscv32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("network", [floats, integers])
@@ -179,6 +181,7 @@ def test_its_properties(network, target, tmp_path):
     assert not [(row.name, row.against) for row in found if not row.holds]
 
 
+@pytest.mark.slow
 def test_that_the_checks_see_the_default_profile(tmp_path):
     """Without the profile there are an allocator, an observer, sizes that kernels compute, and no checks."""
     folder = compiled(floats, "c", tmp_path / "net")
@@ -273,6 +276,7 @@ int main(void)
 """
 
 
+@pytest.mark.slow
 def test_arguments_that_are_refused(tmp_path):
     """By the API and by a kernel; a run with valid ones succeeds."""
     folder = compiled(floats, "c", tmp_path / "net", profile="safety")

@@ -97,7 +97,7 @@ class _InNumpy:
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         strings, others = StringTable(self.graph.strings), dict[str, int]()
-        feeds = {name: strings.numbers(array, others) if array.dtype.kind in "OUS" else array
+        feeds = {name: strings.codes(array, others) if array.dtype.kind in "OUS" else array
                  for name, array in arrays.items() if name in self.graph.inputs}
         results = reference.run(self.final, feeds)
         return {name: strings.strings(array, others) if name in self.graph.string_ports else array

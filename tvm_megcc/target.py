@@ -26,11 +26,12 @@ class Pairs:
     bits: the number of bits of the word, 32 or 64. It holds an element of each pixel: first + second * 2^(bits / 2).
     columns: the number of output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS).
     row_columns: the number of output channels in a tile of one pixel (MGC_ROW_COLUMNS).
-    by_channel: whether the weights for a tile of one pixel are stored channel by channel; else four (if `folded`, two)
-        weights of a channel are followed by those of the next channel.
-    folded: whether a word of the weights for a tile of one pixel has the bytes w[c][k], w[c][k + 1], w[c + 1][k] and
-        w[c + 1][k + 1], each plus 128, of channels c and c + 1. One multiplication takes w[c][k] and w[c + 1][k],
-        another one the other two.
+    by_channel: how the weights for a tile of one pixel are stored: all weights of a channel, then those of the next
+        channel; else four weights of each channel of the tile, then the next four (two if `folded`).
+    folded: whether a tile of one pixel multiplies its element with the weights of two channels at once. A 32-bit word
+        of the weights has the bytes w[c][k], w[c][k + 1], w[c + 1][k], w[c + 1][k + 1] of channels c and c + 1, each
+        plus 128 so that it is not negative. Bytes 0 and 2 are the operand of one multiplication, bytes 1 and 3 that of
+        another one.
     """
 
     bits: int
@@ -143,7 +144,8 @@ _rvv = partial(Isa, compiler="defined(__clang__) && __clang_major__ >= 18",
 _avx = partial(Isa, int16_step=2, prefetch_bytes=256 << 10, fused_rounding=True)
 _arm64 = partial(Isa, requantizing_stores=True, lane_fma=True, interleaves=True, assembler=True)
 
-#: The ISA levels by name. Columns: name, code, lanes, registers, alignment, guard.
+#: The ISA levels by name. Columns: name, code, lanes, registers, alignment, guard. The tiles of WebAssembly use 13 of
+#: the 15 vector registers that V8 has on x86-64.
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
     Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c", int16_step=2),
@@ -230,8 +232,11 @@ class Target:
     def rows_in_l1(self, stride: int) -> int:
         """Returns the maximum of equally spaced rows of which L1 holds a line each; 0: unknown. More rows evict each
         other, although L1 has space. stride: bytes from one row to the next."""
-        way = self.l1 // self.l1_ways if self.l1_ways else 0
-        return self.l1_ways * (way // gcd(stride, way)) if way else 0
+        if not self.l1_ways or not self.l1:
+            return 0
+        way = self.l1 // self.l1_ways   # addresses that are a multiple of this apart compete for the lines of one set
+        sets = way // gcd(stride, way)  # after so many rows the next one is in the set of the first
+        return self.l1_ways * sets
 
     @property
     def float16_target(self) -> Target | None:
@@ -255,8 +260,9 @@ def _wasm(name: str, isa: str, description: str, *vectors: str) -> Target:
     """Returns a target of WebAssembly, without threads. vectors: features that the engine must have, besides those that
     all engines have had since 2021."""
     features = ("bulk-memory", "nontrapping-fptoint", "sign-ext", *vectors)
-    return Target(name, ISAS[isa], "wasm32", description, ("wasm32-wasi-", "wasm32-wasip1-"), "wasm32-wasi",
-                  (*(f"-m{feature}" for feature in features), "-DMEGCC_NO_THREADS"), qemu="node",
+    return Target(name, ISAS[isa], "wasm32", description, triples=("wasm32-wasi-", "wasm32-wasip1-"),
+                  zig="wasm32-wasi", cflags=(*(f"-m{feature}" for feature in features), "-DMEGCC_NO_THREADS"),
+                  qemu="node",
                   features=tuple(f"+{feature}" for feature in features), clang="wasm32-wasi", l2=512 << 10,
                   zig_cpu="+".join(["generic", *(name.replace("-", "_") for name in features)]))
 
@@ -264,7 +270,7 @@ def _wasm(name: str, isa: str, description: str, *vectors: str) -> Target:
 def _riscv64_v(name: str, isa: str, bits: int) -> Target:
     """Returns a target of RISC-V with vectors. bits: the shortest vector register of a CPU of the level."""
     return Target(name, ISAS[isa], "riscv64", f"64-bit RISC-V with vectors (V 1.0, RVA23) of {bits} bits or more",
-                  ("riscv64-linux-gnu-", "riscv64-linux-musl-"), "riscv64-linux-musl", qemu="qemu-riscv64",
+                  triples=("riscv64-linux-gnu-", "riscv64-linux-musl-"), zig="riscv64-linux-musl", qemu="qemu-riscv64",
                   cpu=f"rv64,v=true,vext_spec=v1.0,vlen={bits}", features=("+m", "+a", "+f", "+d", "+c", "+v"),
                   clang="riscv64-linux-gnu")
 
@@ -280,7 +286,7 @@ def _riscv32(name: str, extensions: str, abi: str) -> Target:
 
 _ARM64 = ("aarch64-linux-gnu-", "aarch64-linux-musl-")
 
-#: The targets by name. Columns: name, ISA, machine, description, triples, zig, cflags, qemu, cpu, features.
+#: The targets by name. Columns: name, ISA, machine, description, triples, zig, cflags.
 TARGETS = {target.name: target for target in (
     Target("c", ISAS["c"], "any", "portable C99, no SIMD; any CPU"),
     Target("x86-64", ISAS["sse2"], "x86_64", "any 64-bit x86 (SSE2)",
@@ -304,8 +310,8 @@ TARGETS = {target.name: target for target in (
            features=("+v8.6a", "+neon", "+fullfp16", "+dotprod", "+i8mm", "+bf16")),
     Target("armv7", ISAS["neon_armv7"], "arm", "32-bit Arm with NEON and VFPv4 (Cortex-A5, A7, A15, A17)",
            ("arm-linux-gnueabihf-", "arm-linux-musleabihf-"), "arm-linux-musleabihf",
-           ("-mfpu=neon-vfpv4",), "qemu-arm", "cortex-a7", ("+v7", "+neon", "+vfp4"),
-           "baseline+neon+vfp4"),
+           ("-mfpu=neon-vfpv4",), qemu="qemu-arm", cpu="cortex-a7", features=("+v7", "+neon", "+vfp4"),
+           zig_cpu="baseline+neon+vfp4"),
     Target("riscv64", ISAS["rv64"], "riscv64", "64-bit RISC-V (RV64GC); scalar code, no vector extension",
            ("riscv64-linux-gnu-", "riscv64-linux-musl-"), "riscv64-linux-musl", qemu="qemu-riscv64", cpu="rv64",
            features=("+m", "+a", "+f", "+d", "+c")),
@@ -325,6 +331,7 @@ TARGETS = {target.name: target for target in (
               "-mcpu=cortex-m33", "-mfpu=fpv5-sp-d16"),
     _cortex_m("cortex-m55", "cortex_m55", "Cortex-M55 microcontrollers (Helium)", "-mcpu=cortex-m55",
               "-mfpu=auto"),
+    # gcc 12 does not know these two cores by -mcpu.
     _cortex_m("cortex-m52", "cortex_m55", "Cortex-M52 microcontrollers (Helium)", "-march=armv8.1-m.main+mve.fp+fp.dp",
               "-mfpu=auto"),
     _cortex_m("cortex-m85", "cortex_m55", "Cortex-M85 microcontrollers (Helium)", "-march=armv8.1-m.main+mve.fp+fp.dp",

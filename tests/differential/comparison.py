@@ -23,7 +23,7 @@ def in_numpy(case: Case) -> Outputs:
     """What import and passes make of it, by numpy. An extent of 0 in the file is one that is not known."""
     graph = import_onnx(case.model, {name: array.shape for name, array in case.feeds.items()})
     table, others = StringTable(graph.strings), dict[str, int]()
-    feeds = {name: table.numbers(array, others) if array.dtype == object else array
+    feeds = {name: table.codes(array, others) if array.dtype == object else array
              for name, array in case.feeds.items()}
     feeds |= {name: np.zeros(graph.types[name].shape, np.int64) for name in graph.inputs if name not in feeds}  # a seed
     found = reference.run(before_layouts(graph, Context(TARGETS["x86-64-v3"])), feeds)

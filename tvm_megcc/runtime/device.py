@@ -21,6 +21,7 @@ import numpy as np
 from ..codegen.bundle import BUILD, read_manifest
 from ..codegen.embedding import read_container
 from ..errors import MegccError, ShapeError
+from ..ir.limits import MAX_RANK
 from ..target import TARGETS, Target
 from .build import CFLAGS, Build, building_in, c_sources, model_of, target_of
 from .objects import Objects, link
@@ -28,8 +29,8 @@ from .session import Session
 from .timing import library_compiler
 from .toolchain import runs_here
 
-#: ALIGNMENT of device.c, the bytes of an error text, and MEGCC_MAX_RANK of megcc.h, the `dims` of a megcc_shape.
-_ALIGNMENT, _TEXT_BYTES, _MAX_RANK = 64, 512, 8
+#: ALIGNMENT of device.c, and the bytes of an error text.
+_ALIGNMENT, _TEXT_BYTES = 64, 512
 
 
 class Link(Protocol):
@@ -174,10 +175,10 @@ class DeviceSession(Session):
         shapes = tuple(array.shape for array in arrays)
         if shapes == self._shapes:
             return
-        rows = np.zeros((len(shapes), 1 + _MAX_RANK), np.int32)
+        rows = np.zeros((len(shapes), 1 + MAX_RANK), np.int32)
         for row, shape in zip(rows, shapes, strict=True):
             row[0], row[1:1 + len(shape)] = len(shape), shape
-        results = np.zeros((len(self._all_outputs), 1 + _MAX_RANK), np.int32)
+        results = np.zeros((len(self._all_outputs), 1 + MAX_RANK), np.int32)
         try:
             self._call("shapes", [rows], [results], ShapeError)
         except ShapeError as error:

@@ -26,12 +26,14 @@ import numpy as np
 from .. import folders
 from ..codegen import container
 from ..errors import MegccError, ShapeError, ToolError
+from ..ir.limits import MAX_RANK
 from ..ir.types import DTYPES, ORDINARY
 from ..target import TARGETS
 from .build import Build
 from .session import Array, Arrays, Given, Port, Session
 
-_TEXT_BYTES, _MAX_RANK = 512, 8
+#: The longest error text in bytes; longer ones are cut.
+_TEXT_BYTES = 512
 #: The status of megcc_py_run if an array does not match the input.
 _MISFIT = -1
 
@@ -45,7 +47,7 @@ class _Port(ctypes.Structure):
     """
 
     _fields_ = (("name", ctypes.c_char_p), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
-                ("dims", ctypes.c_int32 * _MAX_RANK))
+                ("dims", ctypes.c_int32 * MAX_RANK))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -86,11 +88,11 @@ class _Output(ctypes.Structure):
 class _Shape(ctypes.Structure):
     """A shape, dims[:rank]; `megcc_shape` of megcc.h."""
 
-    _fields_ = (("rank", ctypes.c_int32), ("dims", ctypes.c_int32 * _MAX_RANK))
+    _fields_ = (("rank", ctypes.c_int32), ("dims", ctypes.c_int32 * MAX_RANK))
 
     @staticmethod
     def of(shape: Sequence[int]) -> _Shape:
-        return _Shape(len(shape), (ctypes.c_int32 * _MAX_RANK)(*shape))
+        return _Shape(len(shape), (ctypes.c_int32 * MAX_RANK)(*shape))
 
 
 #: A function that is called after each kernel call: its index, and the address and bytes of its first result.
@@ -180,16 +182,16 @@ class NativeSession(Session):
 
     def _require_the_container_of_the_manifest(self) -> None:
         """Checks that the manifest agrees with the container, as the runtime describes it."""
-        counts = (ctypes.c_uint32 * 4)()
+        counts = (ctypes.c_uint32 * 4)()    # in the order of `expected`
         self._c_counts(self._handle, counts)
         expected = {"inputs": len(self._all_inputs), "outputs": len(self._all_outputs), "states": len(self.state_of),
                     "instructions": self.program["instructions"]}
         for (what, expected_count), count in zip(expected.items(), counts, strict=True):
             if count != expected_count:
                 raise self._other_container(f"it has {count} {what}, not {expected_count}")
-        self._instructions: int = counts[3]
-        self._input_rows = self._c_inputs(self._handle)[:counts[0]]
-        self._output_rows = self._c_outputs(self._handle)[:counts[1]]
+        self._instructions: int = expected["instructions"]
+        self._input_rows = self._c_inputs(self._handle)[:expected["inputs"]]
+        self._output_rows = self._c_outputs(self._handle)[:expected["outputs"]]
         for row, port in zip((*self._input_rows, *self._output_rows), (*self._all_inputs, *self._all_outputs),
                              strict=True):
             if not row.port.is_of(port):
@@ -201,7 +203,7 @@ class NativeSession(Session):
                           in enumerate(zip(self._output_rows, self._all_outputs, strict=True))
                           if port.name not in self.state_of]
         #: For each output the address at which it was after the last run, and a view of it; address 0: no valid view.
-        self._views: list[tuple[int, Array]] = [(0, np.empty(0))] * counts[1]
+        self._views: list[tuple[int, Array]] = [(0, np.empty(0))] * expected["outputs"]
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
         if feeds is not None:
@@ -339,7 +341,8 @@ class NativeSession(Session):
         if not self.is_dynamic or shapes == self._shapes:
             return
         rows = (_Shape * len(shapes))(*map(_Shape.of, shapes))  # type: ignore[arg-type]
-        if self._c_set_shapes(self._handle, rows, bool(self.counters)):
+        keep_states = bool(self.counters)
+        if self._c_set_shapes(self._handle, rows, keep_states):
             raise self._shape_error(arrays, self._error_text())
         self._shapes = shapes
         if self._waiting:

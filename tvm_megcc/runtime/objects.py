@@ -69,6 +69,7 @@ class Objects:
     def compile(self, source: Path, flags: Sequence[str]) -> Path:
         """Returns the object file of a source. Raises ToolError if the compiler fails."""
         included = self._included(source, [Path(flag[2:]) for flag in flags if flag.startswith("-I")])
+        # If the included files are not known, the object file depends on all headers and on the paths of folders.
         texts = included or {str(path): self._text(path) for path in (source, *self.headers)}
         named_flags = [flag for flag in flags if not included or not flag.startswith("-I")]
         key = _digest([str(self.compiler).encode(), source.name.encode(), " ".join(named_flags).encode(),
@@ -103,7 +104,7 @@ class Objects:
             path = pending.pop()
             visited.add(path)
             text = self._text(path) if path != source else path.read_bytes()
-            if path.name == Path(HEADER).name:
+            if path.name == Path(HEADER).name:  # without the prototypes of kernels that the source does not use
                 text = header_for(texts[source.name].decode("utf-8", "replace"), text.decode()).encode()
             if texts.setdefault(path.name, text) != text:
                 return None
@@ -150,10 +151,11 @@ def run_tool(command: Sequence[str]) -> None:
 
 
 def _digest(parts: Sequence[bytes]) -> bytes:
-    h = hashlib.sha256()
+    """Returns the SHA-256 of byte strings and of their lengths, so that other parts of the same bytes differ."""
+    digest = hashlib.sha256()
     for part in parts:
-        h.update(len(part).to_bytes(8, "little") + part)
-    return h.digest()
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()
 
 
 @lru_cache(maxsize=1024)

@@ -21,6 +21,7 @@ from .objects import Objects, link
 from .session import Array, Arrays, Port, Session
 from .toolchain import find_compiler, runs_here
 
+#: The longest error text in bytes; longer ones are cut.
 _TEXT_BYTES = 512
 _SOURCE = Path(__file__).with_name("program_py.c")
 
@@ -65,7 +66,8 @@ class ProgramSession(Session):
         self._facts: dict[str, Any] = facts
         self.inputs = self._all_inputs = tuple(Port.of(row) for row in facts["inputs"])
         self.outputs = self._all_outputs = tuple(Port.of(row) for row in facts["outputs"])
-        self.state_of, self._begins, self._others, self._strings = {}, {}, {}, {}
+        # The fields of a session that a program has nothing for.
+        self.state_of, self._initial, self._others, self._strings = {}, {}, {}, {}
         self.state_ports, self.counters, self.buckets = (), (), []
         self.programs = [{"target": self.target.name, "calls": []}]
         self._lock = threading.Lock()
@@ -90,8 +92,9 @@ class ProgramSession(Session):
         self._handle = self._c_open(self._container.ctypes.data, self._container.size, self._text, _TEXT_BYTES)
         if not self._handle:
             raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
-        count = len(self.inputs) + len(self.outputs) + 2
-        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *[handle] * count)(function("function", handle)())
+        # The arguments of a run are pointers: the program, each input, each output, and the place for an error.
+        arguments = [ctypes.c_void_p] * (1 + len(self.inputs) + len(self.outputs) + 1)
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *arguments)(function("function", handle)())
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
         if feeds is not None:

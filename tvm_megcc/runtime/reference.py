@@ -48,7 +48,7 @@ def _run(graph: Graph, inputs: Mapping[str, np.ndarray], symbols: dict[str, int]
     values: dict[str, np.ndarray] = {name: np.asarray(inputs[name]) for name in graph.inputs}
     for index, op in enumerate(graph.ops):
         if op.kind == EXTENT:
-            symbols[op.attrs.symbol.name] = _count(op, values[op.inputs[0]], symbols)
+            symbols[op.attrs.symbol.name] = _symbol_value(op, values[op.inputs[0]], symbols)
         operands = [values.get(name, graph.constants.get(name)) if name else None for name in op.inputs]
         results = _CONTROL[op.kind](op, operands, symbols) if op.kind in _CONTROL else \
             _results(graph, op, operands, symbols)
@@ -60,7 +60,7 @@ def _run(graph: Graph, inputs: Mapping[str, np.ndarray], symbols: dict[str, int]
     return {graph.label(name): values[name] for name in dict.fromkeys((*graph.outputs, *keep))}
 
 
-def _part(graph: Graph, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
+def _subgraph(graph: Graph, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
     """Returns the outputs of a subgraph."""
     results = _run(graph, dict(zip(graph.inputs, operands, strict=True)), symbols)
     return [results[graph.label(name)] for name in graph.outputs]
@@ -73,8 +73,9 @@ def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
     stacks = [np.zeros([substitute(dim, symbols) for dim in type_.shape], np.dtype(type_.dtype))
               for type_ in op.attrs.types[2 + count:]]
     while iteration < trip_count and condition:
-        values = _part(op.attrs.body.graph, [np.array(iteration), np.asarray(condition), *carried, *captured], symbols)
-        if not op.attrs.counted:
+        values = _subgraph(op.attrs.body.graph, [np.array(iteration), np.asarray(condition), *carried, *captured],
+                           symbols)
+        if not op.attrs.counted:    # the body of a counted loop returns no condition
             condition, *values = values
         carried = values[:count]
         for stack, row in zip(stacks, values[count:], strict=True):
@@ -87,18 +88,19 @@ def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
 
 def _branch(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
     """Runs the subgraph that the condition chooses (ONNX's If)."""
-    condition, *values = operands
+    condition, *values = operands   # those that `yes` captures, then those of `no`
     if condition:
-        return _part(op.attrs.yes.graph, values[:op.attrs.reads], symbols)
-    return _part(op.attrs.no.graph, values[op.attrs.reads:], symbols)
+        return _subgraph(op.attrs.yes.graph, values[:op.attrs.reads], symbols)
+    return _subgraph(op.attrs.no.graph, values[op.attrs.reads:], symbols)
 
 
 #: Operators with subgraphs -> their interpreters.
 _CONTROL = {"loop": _loop, "branch": _branch}
 
 
-def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
-    """Returns the value of an unbacked symbol. Raises ShapeError if it is out of bounds."""
+def _symbol_value(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
+    """Returns the value that an operator `extent` gives its unbacked symbol. Raises ShapeError if it is out of
+    bounds."""
     value = int(values.reshape(-1)[op.attrs.element])
     bound = 2**31 - 1 if op.attrs.bound is None else number(substitute(op.attrs.bound, symbols))
     if value and op.attrs.get("required"):  # the check of a branch that was removed (see `Extent`)
@@ -136,7 +138,8 @@ def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -
 
 
 def _fused(op: Op, operands: list[np.ndarray], dtype: str) -> np.ndarray:
-    """Evaluates the epilogue on the operator's own result and the epilogue's operands."""
+    """Evaluates the epilogue on the operator's own result and the epilogue's operands: integers in the arithmetic of
+    their dtype, as kernels do; floats as numpy does, where overflow is no error."""
     if operands[0].dtype.kind != "f":
         return lanes.evaluate(op.epilogue, operands, dtype)
     with np.errstate(all="ignore"):

@@ -39,7 +39,7 @@ class Tracker:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             raise MegccError(f"the tracker's address is HOST:PORT, not '{address}'")
-        self.address, self.key, self._place = address, key, (host, int(port))
+        self.address, self.key, self._endpoint = address, key, (host, int(port))
         self._request_lock = threading.Lock()
         try:
             from tvm import rpc
@@ -52,15 +52,16 @@ class Tracker:
     def _summary(self) -> dict:
         """Returns the tracker's summary of its devices. Raises MegccError if no tracker answers."""
         try:
-            socket.create_connection(self._place, timeout=5).close()
-            tracker = self._rpc.connect_tracker(*self._place)
+            # TVM tries to connect for a minute, so a socket finds out first whether the tracker is there.
+            socket.create_connection(self._endpoint, timeout=5).close()
+            tracker = self._rpc.connect_tracker(*self._endpoint)
             try:
                 return tracker.summary()
             finally:
                 tracker.close()
         except (OSError, RuntimeError) as error:
             raise MegccError(f"no RPC tracker answers at {self.address}: {error}\n  Start one with "
-                             f"'python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port {self._place[1]}'") from None
+                             f"'python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port {self._endpoint[1]}'") from None
 
     def registered(self) -> int:
         """Returns the number of devices with the key.
@@ -72,15 +73,17 @@ class Tracker:
         if self.key not in keys:
             raise MegccError(f"no device '{self.key}' is registered at the tracker {self.address}; it has "
                              f"{', '.join(sorted(set(keys))) or 'none'}\n  On the device: "
-                             f"'python -m tvm.exec.rpc_server --tracker HOST:{self._place[1]} --key {self.key}'")
+                             f"'python -m tvm.exec.rpc_server --tracker HOST:{self._endpoint[1]} --key {self.key}'")
         return keys.count(self.key)
 
     def _connect(self, seconds: float):
-        """Connects like TVM's `TrackerSession.request`, which does not return the name of the device."""
+        """Connects like TVM's `TrackerSession.request` (tvm/rpc/client.py), which does not return the name of the
+        device."""
         base = self._rpc.base
-        tracker = self._rpc.connect_tracker(*self._place)
+        tracker = self._rpc.connect_tracker(*self._endpoint)
+        user, priority = "", 1
         try:
-            base.sendjson(tracker._sock, [base.TrackerCode.REQUEST, self.key, "", 1])
+            base.sendjson(tracker._sock, [base.TrackerCode.REQUEST, self.key, user, priority])
             status, address = base.recvjson(tracker._sock)
         finally:
             tracker.close()

@@ -28,7 +28,10 @@ Array = npt.NDArray[Any]
 Arrays = Mapping[str, npt.ArrayLike]
 #: The inputs of a run: arrays by name, arrays in the model's order, or the one array of a model with one input.
 Given = Union[Arrays, Sequence[npt.ArrayLike], Array]
+#: dtype -> ONNX's name of the element type, where it is another one.
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
+#: The largest number of buckets that an error message lists.
+_LISTED_BUCKETS = 8
 
 
 @with_old_attributes
@@ -65,11 +68,11 @@ class Port:
         is_string = strings is not None and row.get("text", False)
         value_range = (0, len(strings.known) - 1) if is_string and strings.known else row.get("range")
         return Port(row["name"], row["dtype"], tuple(row["shape"]),
-                    None if value_range is None else (value_range[0], value_range[1]),
-                    Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
-                    row.get("counted", False), strings if is_string else None,
-                    CacheInput(**row["filled"]) if "filled" in row else None, row.get("mask") is True,
-                    tuple(row["least"]) if "least" in row else None)
+                    range=None if value_range is None else (value_range[0], value_range[1]),
+                    quant=Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
+                    counted=row.get("counted", False), strings=strings if is_string else None,
+                    cache_input=CacheInput(**row["filled"]) if "filled" in row else None,
+                    mask=row.get("mask") is True, least=tuple(row["least"]) if "least" in row else None)
 
     @property
     def type(self) -> str:
@@ -100,7 +103,8 @@ class Port:
         """
         try:
             array = np.asarray(value)
-            if isinstance(value, (bool, int, float, list, tuple)) or hasattr(value, "iloc"):
+            is_table = hasattr(value, "iloc")   # a DataFrame or Series of pandas, which need not be installed
+            if isinstance(value, (bool, int, float, list, tuple)) or is_table:
                 array = array.astype(np.dtype(self.dtype), casting="same_kind")
         except Exception as error:      # whatever the __array__ of a foreign class raises
             raise TypeError(f"input {self}: {type(value).__name__} does not become an array: {error}") from None
@@ -148,7 +152,9 @@ class Session:
         self._all_outputs = tuple(Port.of(row, strings) for row in model["outputs"])
         self._others: dict[str, int] = {}   # strings of the last run that are not in the model's table -> codes
         self.state_of: dict[str, str] = {row["output"]: row["input"] for row in model["states"]}
-        self._begins: dict[str, list[Any]] = {row["input"]: row["begins"] for row in model["states"] if "begins" in row}
+        #: State -> its initial elements; the others begin as zeros.
+        self._initial: dict[str, list[Any]] = {
+            row["input"]: row["begins"] for row in model["states"] if "begins" in row}
         self.state_ports = tuple(port for port in self._all_inputs if port.name in self.state_of.values())
         self.inputs = tuple(port for port in self._all_inputs if port not in self.state_ports)
         self.outputs = tuple(port for port in self._all_outputs if port.name not in self.state_of)
@@ -376,7 +382,7 @@ class Session:
             value = inputs[port.name]
             if port.strings and StringTable.are(value):
                 try:
-                    value = port.strings.numbers(value, self._others)
+                    value = port.strings.codes(value, self._others)
                 except TypeError as error:
                     raise TypeError(f"input {port}: {error}") from None
             array = port.array(value)
@@ -423,8 +429,8 @@ class Session:
         ports = {port.name: port for port in self.state_ports}
         values: dict[str, Array] = {name: np.zeros(port.shape, np.dtype(port.dtype))  # type: ignore[arg-type]
                                     for name, port in ports.items()}
-        for name, begin in self._begins.items():
-            values[name].reshape(-1)[...] = begin
+        for name, elements in self._initial.items():
+            values[name].reshape(-1)[...] = elements
         for name, value in (states or {}).items():
             if name not in ports:
                 have = ", ".join(map(str, ports.values())) or "none"
@@ -447,8 +453,9 @@ class Session:
         given = ", ".join(f"'{port.name}' {list(array.shape)}"
                           for port, array in zip(self.inputs, arrays, strict=True))
         ranges = "; ".join(", ".join(_range_text(name, *bounds) for name, bounds in bucket.items())
-                           for bucket in self.buckets[:8])
-        others = f"; and {len(self.buckets) - 8} more" if len(self.buckets) > 8 else ""
+                           for bucket in self.buckets[:_LISTED_BUCKETS])
+        more = len(self.buckets) - _LISTED_BUCKETS
+        others = f"; and {more} more" if more > 0 else ""
         return ShapeError(f"{self.name} was not compiled for inputs {given}. It takes "
                           f"{', '.join(map(str, self.inputs))} with {ranges}{others} ({reason})")
 

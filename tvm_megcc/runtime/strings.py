@@ -24,9 +24,9 @@ class StringTable:
     def are(value: object) -> bool:
         """Returns whether a value consists of strings, not of codes."""
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
-        return array.dtype.kind in "OUST"
+        return array.dtype.kind in "OUST"   # numpy's kinds object, str, bytes and StringDType
 
-    def numbers(self, value: npt.ArrayLike, others: dict[str, int]) -> Array:
+    def codes(self, value: npt.ArrayLike, others: dict[str, int]) -> Array:
         """Converts strings (str, or bytes of UTF-8) to codes, int64. others: unknown string -> its negative code; new
         ones are added.
 
@@ -34,9 +34,9 @@ class StringTable:
             TypeError: for an element that is not a string.
         """
         array = np.asarray(value, dtype=object)
-        return np.array([self._number(text, others) for text in array.reshape(-1)], np.int64).reshape(array.shape)
+        return np.array([self._code(text, others) for text in array.reshape(-1)], np.int64).reshape(array.shape)
 
-    def _number(self, text: object, others: dict[str, int]) -> int:
+    def _code(self, text: object, others: dict[str, int]) -> int:
         if isinstance(text, bytes):
             text = text.decode("utf-8", "surrogateescape")
         if not isinstance(text, str):
@@ -44,11 +44,12 @@ class StringTable:
         code = self._codes.get(text)
         return others.setdefault(text, -1 - len(others)) if code is None else code
 
-    def strings(self, numbers: Array, others: dict[str, int]) -> Array:
-        """Converts codes to strings, an array of str; "" for an unknown code."""
-        unknown = {number: text for text, number in others.items()}
-        texts = [self.known[number] if 0 <= number < len(self.known) else unknown.get(number, "")
-                 for number in numbers.reshape(-1).tolist()]
-        result = np.empty(numbers.shape, object)
+    def strings(self, codes: Array, others: dict[str, int]) -> Array:
+        """Converts codes to strings, an array of str. others: string that is not in the list -> its negative code; ""
+        for a code that is in neither."""
+        unknown = {code: text for text, code in others.items()}
+        texts = [self.known[code] if 0 <= code < len(self.known) else unknown.get(code, "")
+                 for code in codes.reshape(-1).tolist()]
+        result = np.empty(codes.shape, object)
         result.reshape(-1)[:] = texts
         return result

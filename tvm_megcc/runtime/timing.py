@@ -49,7 +49,10 @@ TOLERANCE = 1e-4
 #: Status of `measure` in measure.c -> error.
 STATUS = {1: "the job is malformed", 2: "the device has not enough memory", 3: "the CPU does not run this target",
           4: "the kernel crashed"}
+#: The structs `head` and `tail` of measure.c: the beginning of a job and of its result.
 _HEAD, _TAIL = struct.Struct("<10i2q"), struct.Struct("<4i")
+#: What the program reads before a job: bytes of the job, and of its result.
+_SIZES = struct.Struct("<2q")
 
 
 class Lost(Exception):
@@ -100,7 +103,8 @@ class Measurement:
         return self._size(parameter.size) * DTYPES[parameter.dtype].bytes
 
     def job(self, kernel: int) -> bytes:
-        """Returns the job as bytes for measure.c. kernel: the kernel's index in the library."""
+        """Returns the job as bytes for measure.c, whose head describes the format. kernel: the kernel's index in the
+        library."""
         spec, data = self.spec, []
         for operand, parameter in zip(self.bound.inputs, spec.inputs, strict=True):
             array = self.operands[operand.index]
@@ -108,6 +112,7 @@ class Measurement:
                 flat = pack.pack(operand.pack, array, *(self.operands[index] for index in operand.also))
             else:
                 flat = to_layout(array, self.types[operand.index].layout)
+            # The kernel may read as many bytes as it declares, which can be more than the array has.
             data.append(np.ascontiguousarray(flat).tobytes().ljust(self._bytes(parameter), b"\0"))
         sizes = [len(item) for item in data] + [self._bytes(parameter) for parameter in spec.outputs]
         weights = [operand.index in self.constant for operand in self.bound.inputs]
@@ -148,7 +153,7 @@ def difference(actual: np.ndarray, expected: np.ndarray) -> str:
 
     8-bit integers may differ by one, because they are rounded from floats that kernels sum in another order.
     """
-    if actual.dtype.name in DTYPES and actual.dtype.name not in ORDINARY:
+    if actual.dtype.name in DTYPES and actual.dtype.name not in ORDINARY:   # of ml_dtypes: compare the bits
         wrong = int((actual.view(f"u{actual.itemsize}") != expected.view(f"u{actual.itemsize}")).sum())
         return f"{wrong} of {actual.size} elements differ" if wrong else ""
     if actual.dtype.kind != "f":
@@ -196,15 +201,15 @@ def compiled_kernels(specs: Sequence[KernelSpec], target: Target, cc: str | None
                 return str(error)
 
         with ThreadPoolExecutor(JOBS) as pool:
-            signatures = dict(zip(specs, pool.map(compiled, enumerate(specs)), strict=True))
-        yield folder, objects, signatures
+            results = dict(zip(specs, pool.map(compiled, enumerate(specs)), strict=True))
+        yield folder, objects, results
 
 
 @contextmanager
 def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str | None = None) -> Iterator[Library]:
     """Compiles kernels into a shared library or a program, which exists as long as the context."""
-    with compiled_kernels(specs, target, cc) as (folder, objects, signatures):
-        good = [spec for spec in specs if isinstance(signatures[spec], Path)]
+    with compiled_kernels(specs, target, cc) as (folder, objects, results):
+        good = [spec for spec in specs if isinstance(results[spec], Path)]
         kernels = ", ".join(spec.symbol for spec in good) or "0"
         (folder / "kernels_to_measure.h").write_text(
             f'#include "{HEADER}"\n'
@@ -213,9 +218,9 @@ def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str 
         flags = (*CFLAGS, *target.cflags, "-fPIC")
         link_library(objects.compiler, [*flags, *objects.include, *(("-DMEGCC_MEASURE_PROGRAM",) if program else ()),
                                 str(Path(__file__).with_name("measure.c")), str(paths.c_runtime() / "src" / "cpu.c"),
-                                *(str(signatures[spec]) for spec in good)], path, shared=not program)
+                                *(str(results[spec]) for spec in good)], path, shared=not program)
         yield Library(path, {spec: number for number, spec in enumerate(good)},
-                      {spec: text for spec, text in signatures.items() if isinstance(text, str)})
+                      {spec: error for spec, error in results.items() if isinstance(error, str)})
 
 
 def library_compiler(target: Target, cc: str | None = None) -> Compiler:
@@ -259,10 +264,10 @@ class LocalSession:
     def measure(self, measurement: Measurement, kernel: int) -> Sample:
         job, size = measurement.job(kernel), measurement.result_bytes
         try:
-            process = subprocess.run([str(self._path)], input=struct.pack("<2q", len(job), size) + job,
+            process = subprocess.run([str(self._path)], input=_SIZES.pack(len(job), size) + job,
                                   capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
         except subprocess.TimeoutExpired:
             return Sample(error=f"the kernel did not end within {TIMEOUT_SECONDS} s")
-        if process.returncode or len(process.stdout) != 4 + size:
+        if process.returncode or len(process.stdout) != 4 + size:   # the status as int32, and the result
             return Sample(error=f"the measurement ended with {process.returncode}: {process.stderr[-200:].decode()}")
         return measurement.sample(struct.unpack_from("<i", process.stdout)[0], process.stdout[4:])

@@ -52,8 +52,9 @@ def is_local(target: Target) -> bool:
 
 
 def runs_here(target: Target) -> bool:
-    """Returns whether this CPU executes the target's code."""
-    return is_local(target) and (runs(target) or target.isa.code == 0)
+    """Returns whether this CPU executes the target's code; every CPU executes portable C."""
+    is_portable = target.isa.code == 0
+    return is_local(target) and (is_portable or runs(target))
 
 
 def find_compiler(target: Target, cc: str | None = None) -> Compiler:
@@ -141,7 +142,7 @@ def _find_wasi() -> tuple[str, ...]:
     return ()
 
 
-#: clang 18 is the oldest that supports the RISC-V vector intrinsics.
+#: Names of clang, the newest first; clang 18 is the oldest that supports the RISC-V vector intrinsics.
 _CLANGS = ("clang", *(f"clang-{version}" for version in range(25, 17, -1)))
 
 #: A program that a compiler must accept. clang 14 has the option for relaxed SIMD but lacks the instructions.
@@ -161,14 +162,14 @@ int main(void) { return 0; }
 def _links(command: tuple[str, ...]) -> bool:
     """Returns whether the compiler has a linker and a C library for its target."""
     with tempfile.TemporaryDirectory() as folder:
-        result = subprocess.run([*command, "-x", "c", "-", "-o", str(Path(folder) / "a")], capture_output=True,
-                                text=True,
-                                input=_PROGRAM, check=False)
+        result = subprocess.run([*command, "-x", "c", "-", "-o", str(Path(folder) / "a")], input=_PROGRAM,
+                                capture_output=True, text=True, check=False)
     return result.returncode == 0
 
 
 @cache
 def _version(command: tuple[str, ...]) -> str | None:
+    """Returns the first line that a program prints for --version; None if there is no such program, or it fails."""
     if shutil.which(command[0]) is None:
         return None
     try:

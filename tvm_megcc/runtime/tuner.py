@@ -127,10 +127,11 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
         if fresh:
             values[id(fresh[0].call.graph)] = _values(fresh)
         jobs += fresh
-    summary.calls = len({text for text, *_ in seen_keys})
+    summary.calls = len({call_text for call_text, *_ in seen_keys})
     writer = LogWriter(log)
     try:
-        _Tuning(jobs, values, target, optimize, runner, cc, writer, summary, progress).run()
+        _Tuning(jobs, values, target=target, optimize=optimize, runner=runner, cc=cc, writer=writer, summary=summary,
+                progress=progress).run()
     finally:
         writer.close()
         summary.seconds = time.monotonic() - begin
@@ -150,10 +151,11 @@ def progress_bar(quiet: bool = False) -> Callable[[int], object]:
 def _jobs(call: Call, context: Context, trials: int | None, logged: TuningLog, summary: Summary) -> list[Job]:
     """Returns the jobs of a call whose times are not in the log. summary: its counts are increased."""
     chosen = call.candidates
+    # Relayouts are never left out: the choice of layouts compares their times.
     if trials is not None and call.op.kind != "relayout":
         chosen = sorted(chosen, key=lambda candidate: candidate.cost)[:trials]
     summary.candidates += len(chosen)
-    same: dict[tuple, list[Candidate]] = {}
+    same: dict[tuple, list[Candidate]] = {}  # (kernel, extents) -> the candidates
     for candidate in chosen:
         same.setdefault((candidate.bound.spec, candidate.bound.extents), []).append(candidate)
     jobs = []
@@ -190,7 +192,7 @@ def _values(jobs: Sequence[Job]) -> dict[str, np.ndarray]:
 
 
 @dataclass
-class _Unit:
+class _Batch:
     """A batch of jobs with the library of their kernels."""
 
     jobs: list[Job]
@@ -199,64 +201,64 @@ class _Unit:
 
 @dataclass
 class _Report:
-    """A message from a device's thread: the sample of a job or, after a failure, the reason and the unfinished unit.
+    """A message from a device's thread: the sample of a job or, after a failure, the reason and the unfinished batch.
 
     device: the device's name; "" if no session was opened.
     job, outcome: the job and its sample, or None and the error.
-    unit: the unfinished unit, after a failure.
-    ended: the thread takes no further unit.
+    batch: the unfinished batch, after a failure.
+    ended: the thread takes no further batch.
     """
 
     thread: _Device
     device: str
     job: Job | None
     outcome: Sample | Exception
-    unit: _Unit | None = None
+    batch: _Batch | None = None
     ended: bool = False
 
 
 class _Device(threading.Thread):
-    """A thread that measures on one device at a time, and takes units until none are left. If its device is lost, it
+    """A thread that measures on one device at a time, and takes batches until none are left. If its device is lost, it
     takes another one.
 
-    working: the current unit, and the name of the device.
+    working: the current batch, and the name of the device.
     deadline: the time by which it must report.
     """
 
     def __init__(self, tuning: _Tuning):
         super().__init__(daemon=True)
         self.tuning = tuning
-        self.working: tuple[_Unit, str] | None = None
+        self.working: tuple[_Batch, str] | None = None
         self.deadline = math.inf
 
     def run(self) -> None:
-        """Measures units until there are none, or the runner has no further device."""
+        """Measures batches until there are none, or the runner has no further device."""
         while True:
-            unit = self.tuning.units.get()
-            if unit is None:
+            batch = self.tuning.batches.get()
+            if batch is None:
                 return
-            self.working, error = (unit, ""), None
+            self.working, error = (batch, ""), None
             try:
-                self._measure(unit)
+                self._measure(batch)
             except Exception as caught:
                 error = caught
             self.deadline = math.inf
             if error is not None:
                 device = self.working[1]
                 ended = not device or not isinstance(error, Lost)
-                self.tuning.reports.put(_Report(self, device, None, error, unit, ended))
+                self.tuning.reports.put(_Report(self, device, None, error, batch, ended))
                 if ended:
                     return
 
-    def _measure(self, unit: _Unit) -> None:
+    def _measure(self, batch: _Batch) -> None:
         self.deadline = time.monotonic() + CONNECT_SECONDS
-        with self.tuning.runner.session(unit.library, CONNECT_SECONDS + JOB_SECONDS * len(unit.jobs)) as session:
-            self.working = unit, session.device
-            while unit.jobs and not self.tuning.stop.is_set():
+        with self.tuning.runner.session(batch.library, CONNECT_SECONDS + JOB_SECONDS * len(batch.jobs)) as session:
+            self.working = batch, session.device
+            while batch.jobs and not self.tuning.stop.is_set():
                 self.deadline = time.monotonic() + JOB_SECONDS
-                job = unit.jobs[0]
-                sample = session.measure(self.tuning.measurement(job), unit.library.index[job.spec])
-                unit.jobs.pop(0)
+                job = batch.jobs[0]
+                sample = session.measure(self.tuning.measurement(job), batch.library.index[job.spec])
+                batch.jobs.pop(0)
                 self.tuning.reports.put(_Report(self, session.device, job, sample))
 
 
@@ -264,16 +266,16 @@ class _Tuning:
     """A tuning run: compiles batches of jobs, which a thread for each device measures.
 
     values: id of a graph -> its operands and results by name.
-    units: the batches that wait for a device.
+    batches: the batches that wait for a device.
     reports: the messages of the threads.
     lost: id of a job -> the number of devices that were lost while they ran it.
     """
 
-    def __init__(self, jobs, values, target, optimize, runner, cc, writer, summary, progress):
+    def __init__(self, jobs, values, *, target, optimize, runner, cc, writer, summary, progress):
         self.jobs, self.values, self.target, self.optimize, self.runner = jobs, values, target, optimize, runner
         self.cc, self.writer, self.summary = cc, writer, summary
         self.progress = progress(len(jobs)) if progress and jobs else None
-        self.units: queue.Queue[_Unit | None] = queue.Queue()
+        self.batches: queue.Queue[_Batch | None] = queue.Queue()
         self.reports: queue.Queue[_Report] = queue.Queue()
         self.lost: dict[int, int] = {}
         self.stop = threading.Event()
@@ -284,6 +286,7 @@ class _Tuning:
         if not self.jobs:
             return
         count = self.runner.devices
+        # Few jobs make smaller batches, so that each device gets two and none waits long for the last one.
         size = max(1, min(BATCH, -(-len(self.jobs) // (2 * count))))
         self.devices = [_Device(self) for _ in range(count)]
         for thread in self.devices:
@@ -292,9 +295,9 @@ class _Tuning:
             with ExitStack() as libraries:
                 pending = 0
                 for start in range(0, len(self.jobs), size):
-                    unit = self._build(self.jobs[start:start + size], libraries)
-                    pending += len(unit.jobs)
-                    self.units.put(unit)
+                    batch = self._build(self.jobs[start:start + size], libraries)
+                    pending += len(batch.jobs)
+                    self.batches.put(batch)
                     # This machine measures only while it does not compile; devices have one batch in reserve.
                     while pending > (0 if self.runner.program else 2 * size * count):
                         pending -= self._take()
@@ -303,19 +306,19 @@ class _Tuning:
         finally:
             self.stop.set()
             for _ in range(count):
-                self.units.put(None)
+                self.batches.put(None)
             if self.progress is not None:
                 self.progress.close()
         for thread in self.devices:
             thread.join(timeout=5)
 
-    def _build(self, jobs: list[Job], libraries: ExitStack) -> _Unit:
+    def _build(self, jobs: list[Job], libraries: ExitStack) -> _Batch:
         specs = list(dict.fromkeys(job.spec for job in jobs))
         built = libraries.enter_context(library(specs, self.target, self.runner.program, self.cc))
         for job in jobs:
             if job.spec in built.failed:
                 self._record(job, "", Sample(error="it does not compile: " + built.failed[job.spec][:300]))
-        return _Unit([job for job in jobs if job.spec in built.index], built)
+        return _Batch([job for job in jobs if job.spec in built.index], built)
 
     def measurement(self, job: Job) -> Measurement:
         return job.call.measurement(job.candidates[0], self.values[id(job.call.graph)], job.network_bytes)
@@ -342,30 +345,30 @@ class _Tuning:
                 late = [thread for thread in self.devices if time.monotonic() > thread.deadline]
                 if not late:
                     continue
-                unit, device = late[0].working
-                unit = _Unit(list(unit.jobs), unit.library)
-                report = _Report(late[0], device, None, Lost(f"no answer for {JOB_SECONDS} s"), unit, ended=True)
+                batch, device = late[0].working
+                batch = _Batch(list(batch.jobs), batch.library)
+                report = _Report(late[0], device, None, Lost(f"no answer for {JOB_SECONDS} s"), batch, ended=True)
             if report.thread in self.devices:
                 return report
 
     def _lose(self, report: _Report) -> int:
         """Requeues the unfinished jobs of a lost device, except a job that lost several devices."""
-        unit, done = report.unit, 0
+        batch, done = report.batch, 0
         if report.ended:
             self.devices.remove(report.thread)
-        if report.device and unit.jobs:
+        if report.device and batch.jobs:
             warnings.warn(f"device {report.device} was lost: {report.outcome}", MegccWarning, stacklevel=2)
-            first = unit.jobs[0]
+            first = batch.jobs[0]
             self.lost[id(first)] = self.lost.get(id(first), 0) + 1
             if self.lost[id(first)] >= ATTEMPTS:
                 self._record(first, report.device, Sample(error=f"{ATTEMPTS} devices were lost with it"))
-                unit.jobs.pop(0)
+                batch.jobs.pop(0)
                 done = 1
         if not self.devices:
             raise MegccError(f"no device is left: {report.outcome}\n  What was measured until now is in the log; "
                              "the same command goes on from there.")
-        if unit.jobs:
-            self.units.put(unit)
+        if batch.jobs:
+            self.batches.put(batch)
         return done
 
     def _record(self, job: Job, device: str, sample: Sample) -> None:

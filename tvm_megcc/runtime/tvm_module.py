@@ -192,9 +192,9 @@ def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path
     models = []
     for artifact in artifacts:
         (folder / f"{artifact.name}.megcc").write_bytes(artifact.container)
-        models.append(EmbeddedModel(artifact.name, len(artifact.container),
-                                    hashlib.sha256(artifact.container).hexdigest(), _ranges(artifact)))
-    rows = [EntryFunction(symbol, symbol, symbol + PROFILE, artifacts.index(artifact))
+        models.append(EmbeddedModel(artifact.name, size=len(artifact.container),
+                                    digest=hashlib.sha256(artifact.container).hexdigest(), ranges=_ranges(artifact)))
+    rows = [EntryFunction(symbol, name=symbol, profile=symbol + PROFILE, model=artifacts.index(artifact))
             for symbol, artifact in regions.items()]
     strings["module.c"] = environment().get_template("tvm/module.c.j2").render(ModuleVariables(
         models=models, regions=rows, abi=abi, library=None, version=VERSION,

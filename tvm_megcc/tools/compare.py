@@ -131,7 +131,7 @@ def _note_its_own_differences(rows: Sequence[dict], plain: Arrays, optimised: Ar
     A difference in the last bit can change a quantised intermediate value by one quantum."""
     for row in rows:
         if not row["equal"] and row["name"] in optimised:
-            row["reference_itself"] = judge.difference(optimised[row["name"]], plain[row["name"]], 0.0, 0.0)
+            row["reference_itself"] = judge.difference(optimised[row["name"]], plain[row["name"]], tolerance=0.0)
 
 
 def network_inputs(model: Path, feeds: Arrays, args) -> Arrays:
@@ -148,8 +148,9 @@ def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
     """Returns the model's inputs that were compiled as constants, since the reference needs all inputs."""
     if not constants:
         return {}
-    seed = onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, []).tensor_type  # not an input of the file
     types = {value.name: value.type.tensor_type for value in onnx.load(model, load_external_data=False).graph.input}
+    # The input `seed` of random operators is not in the file: the import adds it.
+    seed = onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, []).tensor_type
     types = {name: types.get(name, seed) for name in constants}
     dtypes = {name: onnx.helper.tensor_dtype_to_np_dtype(type_.elem_type) for name, type_ in types.items()}
     shapes = {name: tuple(dim.dim_value for dim in type_.shape.dim) for name, type_ in types.items()}
@@ -233,11 +234,12 @@ class Limits:
 
     @staticmethod
     def of(args: Any, outputs: Iterable[Port]) -> Limits:
-        """Returns the tolerances of the options. float16 rounds results, and with `half` every intermediate value."""
+        """Returns the limits for a comparison with these options. A result of float16 is rounded to 11 bits, so it may
+        be off by 2^-10 of the largest; with `half` all intermediate values are, whose errors add up."""
         if args.options.half:
-            limits = Limits(2.0**-5, 0.999)
+            limits = Limits(tolerance=2.0**-5, cosine=0.999)
         else:
-            limits = Limits(2.0**-10 if any(port.dtype == "float16" for port in outputs) else 1e-4)
+            limits = Limits(tolerance=2.0**-10 if any(port.dtype == "float16" for port in outputs) else 1e-4)
         return limits if args.tolerance is None else replace(limits, tolerance=float(args.tolerance))
 
 
@@ -316,7 +318,7 @@ def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequ
         shapes = {name: shapes[name] for name in input_dims(model, signature) if name in shapes}
     graph, _ = import_model(model, input_shapes=shapes, output_names=outputs, extern=extern, signature=signature)
     table, others = StringTable(graph.strings), {}
-    values = reference.run(graph, {name: table.numbers(value, others) if name in graph.string_ports else value
+    values = reference.run(graph, {name: table.codes(value, others) if name in graph.string_ports else value
                                    for name, value in feeds.items()}, names)
     return {name: table.strings(values[name], others) if name in graph.string_ports else values[name] for name in names}
 

@@ -12,20 +12,21 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 from .. import folders
 from ..errors import MegccError
 from ..foreign import printable
 from ..options import CompileOptions, all_options
 
-#: Key -> (name, kind of value (`options.Option`)), for keys of a model or of all models.
-OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
-    option.key: (name, option.kind) for name, option in all_options()}
+#: The kind of a value (`options.Option`), or the strings that it may be.
+Kind = Union[str, tuple[str, ...]]
+#: Key -> (name, kind of value), for keys of a model or of all models.
+OPTIONS: dict[str, tuple[str, Kind]] = {option.key: (name, option.kind) for name, option in all_options()}
 #: Further keys of a table in `models`.
-OF_MODEL: dict[str, tuple[str, str | tuple[str, ...]]] = {"path": ("path", "path"), "name": ("name", "string")}
+OF_MODEL: dict[str, tuple[str, Kind]] = {"path": ("path", "path"), "name": ("name", "string")}
 #: Further keys of the file.
-OF_FILE: dict[str, tuple[str, str | tuple[str, ...]]] = {
+OF_FILE: dict[str, tuple[str, Kind]] = {
     "output": ("output", "path"), "target": ("target", "string"), "embed": ("embed", "flag"),
     "weights": ("weights", ("file", "text", "incbin")), "force": ("force", "flag")}
 
@@ -49,8 +50,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[Model]]:
     rows = found.pop("models", None) if isinstance(found, dict) else None
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise MegccError(f"{path} has no 'models': a list of objects, each with a 'path' at least")
-    every = checked(found, {**OPTIONS, **OF_FILE}, str(path), path.parent)
-    folder = {name: every.pop(name) for name in OF_FILE if name in every}
+    of_all = checked(found, {**OPTIONS, **OF_FILE}, str(path), path.parent)
+    folder = {name: of_all.pop(name) for name in OF_FILE if name in of_all}
     models = []
     for index, row in enumerate(rows):
         where = f"{path}, models[{index}]"
@@ -58,7 +59,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[Model]]:
         if "path" not in options:
             raise MegccError(f"{where} has no 'path'")
         model = options.pop("path")
-        models.append(Model(model, options.pop("name", Path(model).stem), {**every, **options}))
+        models.append(Model(model, options.pop("name", Path(model).stem), {**of_all, **options}))
     return folder, models
 
 
@@ -89,9 +90,17 @@ def require_key(key: str, keys: Iterable[str], where: str) -> None:
                                                                     f"; there are {', '.join(known)}"))
 
 
-def checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, str | tuple[str, ...]]], where: str,
-             base: Path) -> dict[str, Any]:
-    """Checks keys and values of a table. Returns the values by name."""
+def checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, Kind]], where: str, base: Path) -> dict[str, Any]:
+    """Checks keys and values of a table. Returns the values by name.
+
+    Args:
+        row: the table. keys: the keys that it may have.
+        where: the table's place in the file, for error messages.
+        base: the folder that paths are relative to.
+
+    Raises:
+        MegccError: for an unknown key or an invalid value.
+    """
     values: dict[str, Any] = {}
     for key, value in row.items():
         require_key(key, keys, where)
@@ -111,7 +120,8 @@ MOST_BYTES = 1 << 24
 _UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def _value(value: Any, kind: str | tuple[str, ...], where: str, base: Path) -> Any:
+def _value(value: Any, kind: Kind, where: str, base: Path) -> Any:
+    """Returns a value of this kind, paths joined with `base`. Raises MegccError if it is of another kind."""
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and _UNUSABLE.search(text):
             raise MegccError(f"{where} has a character that no name can have: U+0000, or half of a character (a "

@@ -11,7 +11,7 @@ import numpy as np
 from ..runtime.session import Array
 
 #: Integers of at most this many bytes count as quantised floats; wider ones, and booleans, as indices, labels or masks.
-QUANTISED = 2
+MAX_QUANTISED_BYTES = 2
 
 
 def difference(value: Array, expected: Array, tolerance: float, least_cosine: float = -1.0) -> dict[str, Any]:
@@ -32,12 +32,13 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
     """
     if value.shape != expected.shape:
         return {"equal": False, "shape": list(value.shape), "expected_shape": list(expected.shape)}
-    if expected.dtype == object:
+    if expected.dtype == object:    # strings are compared as numbers, the same for equal strings
         codes: dict[object, int] = {}
         value, expected = (np.array([codes.setdefault(string, len(codes)) for string in array.reshape(-1)], np.int64)
                            for array in (value, expected))
     kind = ("real" if expected.dtype.kind == "f" else
-            "quantised" if expected.dtype.kind in "iu" and expected.dtype.itemsize <= QUANTISED else "integer")
+            "quantised" if expected.dtype.kind in "iu" and expected.dtype.itemsize <= MAX_QUANTISED_BYTES
+            else "integer")
     same = (value == expected) | (np.isnan(value) & np.isnan(expected))
     a, b = value.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1)
     finite = np.isfinite(a) & np.isfinite(b)

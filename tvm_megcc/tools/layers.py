@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import shortened
 
-NAME, KERNEL = 44, 56
-"""Characters of an operator's name and of a kernel's; longer ones lose their middle."""
+#: The most characters of an operator's name and of a kernel's in a table; longer ones lose their middle.
+NAME_WIDTH, KERNEL_WIDTH = 44, 56
 
 
 def layers(calls: Sequence[Mapping], seconds: Sequence[float]) -> list[dict]:
@@ -38,14 +38,14 @@ def text(rows: Sequence[Mapping]) -> list[str]:
     """Returns the lines of both tables; `#` is the index in the order of execution."""
     if not rows:
         return []
-    names = [shortened(row["name"], NAME) for row in rows]
+    names = [shortened(row["name"], NAME_WIDTH) for row in rows]
     width = max(8, *map(len, names))
     lines = [f"     #         ms      %  GFLOP/s  {'operator':{width}}  kernel"]
     for index in sorted(range(len(rows)), key=lambda index: -rows[index]["seconds"]):
         row = rows[index]
         rate = f"{row['gflops']:.2f}" if row["gflops"] else ""
         lines.append(f"  {index:4d} {row['seconds'] * 1e3:10.4f} {100 * row['share']:6.1f} {rate:>8}  "
-                     f"{names[index]:{width}}  {shortened(row['kernel'], KERNEL)}")
+                     f"{names[index]:{width}}  {shortened(row['kernel'], KERNEL_WIDTH)}")
     lines.append("  calls        ms      %  by kind")
     lines += [f"  {total['calls']:4d} {total['seconds'] * 1e3:10.4f} {100 * total['share']:6.1f}  {total['kind']}"
               for total in kinds(rows)]

@@ -68,7 +68,7 @@ def digest(session: Session) -> str:
         outputs = session.run({port.name: test_input(port, index, run) for index, port in enumerate(session.inputs)})
         for port in session.outputs:
             value = outputs[port.name]
-            array = np.ascontiguousarray(port.strings.numbers(value, {}) if port.strings else value)
+            array = np.ascontiguousarray(port.strings.codes(value, {}) if port.strings else value)
             if array.dtype.kind == "f":
                 array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
             found.update(array.astype(array.dtype.newbyteorder("<")).tobytes())

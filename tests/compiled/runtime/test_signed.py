@@ -286,6 +286,8 @@ def test_there_and_back(keys, digits, tmp_path, monkeypatch, capsys):
         assert "signed" in refused("unpack", "bad", "--key", public), at
     Path("bad").write_bytes(data[:-1])
     assert "damaged" in refused("unpack", "bad", "--key", public)
+    Path("bad").write_bytes(data[:127] + b"x" + data[128:])
+    assert "no zero byte ends the name of its product" in refused("unpack", "bad", "--key", public)
     Path("bad").write_bytes(b"")
     assert "0 bytes" in refused("unpack", "bad", "--key", public)
     for output in ("digits.megcc", private):

@@ -176,7 +176,7 @@ def run_node_test(model: onnx.ModelProto, inputs) -> dict[str, np.ndarray]:
                                           for name, array in list(zip(names, inputs, strict=True))[1:])
         graph = import_onnx(constant)
     strings, others = StringTable(graph.strings), {}
-    feeds = {name: strings.numbers(array, others) if name in graph.string_ports else array
+    feeds = {name: strings.codes(array, others) if name in graph.string_ports else array
              for name, array in zip(names, inputs, strict=True) if name in graph.inputs}
     return {name: strings.strings(array, others) if name in graph.string_ports else array
             for name, array in reference.run(graph, feeds).items()}

@@ -87,7 +87,7 @@ def test_moved_strings(name: str):
     source = strings_model([only], {"x": (TEXT, shape)}, {"y": (TEXT, None)}, constants)
     graph = import_onnx(source)
     table, others = StringTable(graph.strings), {}
-    found = table.strings(reference.run(graph, {"x": table.numbers(texts, others)})["y"], others)
+    found = table.strings(reference.run(graph, {"x": table.codes(texts, others)})["y"], others)
     if expected is None:
         expected = ReferenceEvaluator(source).run(["y"], {"x": texts})[0].tolist()
     assert found.tolist() == expected
@@ -100,7 +100,7 @@ def test_distinct_strings():
     graph = import_onnx(source)
     assert graph.string_ports == {"x", "y"}
     table, others = StringTable(graph.strings), {}
-    found = reference.run(graph, {"x": table.numbers(np.array(["b", "a", "b", "", "a", "b"], object), others)})
+    found = reference.run(graph, {"x": table.codes(np.array(["b", "a", "b", "", "a", "b"], object), others)})
     assert table.strings(found["y"], others).tolist() == ["b", "a", ""]
     assert found["inverse"].tolist() == [0, 1, 0, 2, 1, 0] and found["counts"].tolist() == [3, 2, 1]
 
@@ -110,7 +110,7 @@ def test_strings_that_are_not_empty():
     graph = import_onnx(source)
     table, others = StringTable(graph.strings), {}
     texts = np.array([["a", ""], ["", "b"]], object)
-    assert reference.run(graph, {"x": table.numbers(texts, others)})["y"].tolist() == [[0, 1], [0, 1]]
+    assert reference.run(graph, {"x": table.codes(texts, others)})["y"].tolist() == [[0, 1], [0, 1]]
 
 
 @pytest.mark.parametrize("kind", ["RandomNormalLike", "RandomUniformLike"])
@@ -174,15 +174,15 @@ def test_a_sequence_of_texts():
 
 def test_texts_of_a_run():
     strings, others = StringTable(["a", "ü"]), {}
-    numbers = strings.numbers([["ü", "new"], [b"a", "old"]], others)
+    numbers = strings.codes([["ü", "new"], [b"a", "old"]], others)
     assert numbers.tolist() == [[1, -1], [0, -2]]
-    assert strings.numbers(np.array(["old", "a"]), others).tolist() == [-2, 0]
+    assert strings.codes(np.array(["old", "a"]), others).tolist() == [-2, 0]
     assert strings.strings(numbers, others).tolist() == [["ü", "new"], ["a", "old"]]
     assert strings.strings(np.array([7, -9, -2**63]), others).tolist() == ["", "", ""]
-    assert strings.numbers("new", others).shape == ()
+    assert strings.codes("new", others).shape == ()
     for wrong in ([1.5], [None], [["a"], ["b", "c"]]):
         with pytest.raises(TypeError, match="is no string"):
-            strings.numbers(np.array(wrong, object), others)
+            strings.codes(np.array(wrong, object), others)
     assert all(map(StringTable.are, ("a", ["a"], np.array(["a"]), np.array([b"a"]), np.array(["a"], object))))
     assert not StringTable.are([1]) and not StringTable.are(np.zeros(2))
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tflite_files import Quantized, written
 from tvm_megcc.runtime.emulator.counting import Block, Disassembly, instructions, read
-from tvm_megcc.runtime.emulator.cycles import CORES, classes, cycles
+from tvm_megcc.runtime.emulator.cycles import CORES, class_of, cycles
 
 CODE = """ldr.w r0, [r1], #4
 ldrh r2, [r3]
@@ -43,7 +43,7 @@ def cost(core: str, text: str, times: int = 1, jumps: int = 0) -> int:
     ("le lr, 4", "loop"),
     ("vmax.s8 q0, q1, q2", "vector"), ("bx lr", "branch"), ("bfi r0, r1, #2, #3", "other")])
 def test_classes(line, kind):
-    assert classes(*line.split(" ", 1)) == kind
+    assert class_of(*line.split(" ", 1)) == kind
 
 
 def test_a_loop_of_the_m4():
@@ -59,6 +59,8 @@ def test_two_a_cycle_on_the_m7():
     assert cost("cortex-m7", "ldr r0, [r1]\nsmlad r4, r5, r6, r4") == 1
     assert cost("cortex-m7", "smlad r0, r1, r2, r0\nsmlad r4, r5, r6, r4") == 2, "one multiplier"
     assert cost("cortex-m7", "ldr r0, [r1]\nadds r2, r0, r3") == 3, "a value comes a cycle later"
+    assert cost("cortex-m7", "smulbb r0, r1, r2\nadds r3, r1, r4") == 1, "r1 is an operand, not a second result"
+    assert cost("cortex-m7", "smull r0, r1, r2, r3\nadds r4, r1, r5") == 2, "r1 is the second result"
     assert cost("cortex-m7", "adds r0, r1, r2\nadds r3, r4, r5\nadds r6, r7, r8") == 2
     assert cost("cortex-m7", CODE, 10, 9) == 10 * cost("cortex-m7", CODE), "branches are predicted"
 

@@ -49,31 +49,34 @@ CLASSES: tuple[tuple[str, str, bool], ...] = (
     ("other", r".*", False),
 )
 _MEMORY = {"load", "store", "float load", "float store"}
-_UNITS = {"vector load": "memory", "vector store": "memory", "vector multiply": "multiply", "vector": "other"}
-#: Dual issue on a Cortex-M7: the unit of a class.
-_ISSUED = {"load": "memory", "store": "memory", "float load": "memory", "float store": "memory", "multiply": "multiply",
-           "float": "float", "float multiply-add": "float", "branch": "branch", "other": "alu"}
+#: The unit of each class of Helium instructions: two neighbours of the same unit do not overlap.
+_HELIUM_UNITS = {"vector load": "memory", "vector store": "memory", "vector multiply": "multiply", "vector": "other"}
+#: The unit of a Cortex-M7 that executes a class. Classes that are not here are issued alone.
+_M7_UNITS = {"load": "memory", "store": "memory", "float load": "memory", "float store": "memory",
+             "multiply": "multiply", "float": "float", "float multiply-add": "float", "branch": "branch",
+             "other": "alu"}
 
 
 @dataclass(frozen=True)
 class Core:
     """The cycle model of a core.
 
-    costs: class of an instruction -> cycles; 1 for others.
+    costs: class of an instruction -> cycles; 1 for others. "several" and "float several" (multiple loads and stores)
+        also cost the cycles of their transfers.
     jump: additional cycles of a taken branch.
     pipelined: a load after a load or store costs one cycle less.
-    dual: the core issues two instructions in a cycle.
-    late: cycles until a loaded value can be used, if they are not included in the cost.
-    wide: the number of registers that a multiple load or store transfers in a cycle.
+    dual_issue: the core issues two instructions in a cycle.
+    load_latency: additional cycles if the next instruction uses a loaded value.
+    transfers: the number of registers that a multiple load or store transfers in a cycle.
     source: the source of the figures, for reports.
     """
 
     costs: Mapping[str, int]
     jump: int = 2
     pipelined: bool = False
-    dual: bool = False
-    late: int = 0
-    wide: int = 1
+    dual_issue: bool = False
+    load_latency: int = 0
+    transfers: int = 1
     source: str = ""
 
 
@@ -85,9 +88,10 @@ CORES: Mapping[str, Core] = MappingProxyType({
     "cortex-m4-soft": _M4,
     "cortex-m33": Core(_M4.costs, pipelined=True, source="as on a Cortex-M4; there is no table of its own"),
     "cortex-m7": Core(MappingProxyType({"several": 0, "float several": 0, "divide": 7, "float divide": 14}),
-                      jump=0, dual=True, late=1, wide=2, source="two instructions a cycle, approximated"),
+                      jump=0, dual_issue=True, load_latency=1, transfers=2,
+                      source="two instructions a cycle, approximated"),
     "cortex-m55": Core(MappingProxyType({"loop": 0, "several": 1, "float several": 1, "divide": 7, "float divide": 14}),
-                       jump=2, late=1, wide=2, source="beats of Helium, approximated"),
+                       jump=2, load_latency=1, transfers=2, source="beats of Helium, approximated"),
 })
 
 
@@ -97,13 +101,14 @@ def cycles(core: Core, code: Disassembly, blocks: Sequence[Block]) -> int:
     for block in blocks:
         position = bisect_left(code.addresses, block.begin)
         lines = code.lines[position:position + block.instructions]
-        last = classes(*lines[-1]) if lines else ""
-        jump = 0 if last == "loop" else core.jump + (lines[-1][0].startswith("tb") if lines else 0)
+        last = class_of(*lines[-1]) if lines else ""
+        reads_table = bool(lines) and lines[-1][0].startswith("tb")  # TBB, TBH: a cycle to load the offset
+        jump = 0 if last == "loop" else core.jump + reads_table
         total += block.times * _straight(core, lines) + block.jumps * jump
     return total
 
 
-def classes(mnemonic: str, operands: str) -> str:
+def class_of(mnemonic: str, operands: str) -> str:
     """Returns the class of an instruction."""
     name, vector = mnemonic.partition(".")[0], bool(re.search(r"\bq[0-7]\b", operands))
     return next(kind for kind, pattern, helium in CLASSES
@@ -112,21 +117,22 @@ def classes(mnemonic: str, operands: str) -> str:
 
 def _straight(core: Core, lines: Sequence[tuple[str, str]]) -> int:
     """Returns the cycles of a sequence of instructions, without a taken branch at its end."""
+    # paired: the previous instruction was issued with the one before it, so it cannot be issued with the next one.
     total, before, written, paired = 0, "", frozenset[str](), True
     for mnemonic, operands in lines:
-        kind = classes(mnemonic, operands)
+        kind = class_of(mnemonic, operands)
         read = frozenset(_registers(operands))
         needs = bool(written & read)
         cost = core.costs.get(kind, 1)
         if kind in ("several", "float several"):
-            cost += -(-_count(operands) // core.wide)
+            cost += -(-_count(operands) // core.transfers)
         elif core.pipelined and kind in ("load", "float load") and before in _MEMORY:
             cost -= 1
-        elif kind in _UNITS:
-            cost = 2 if _UNITS.get(before) == _UNITS[kind] else 1
-        if core.late and needs and before in ("load", "float load"):
-            cost += core.late
-        together = core.dual and not paired and not needs and _together(before, kind)
+        elif kind in _HELIUM_UNITS:
+            cost = 2 if _HELIUM_UNITS.get(before) == _HELIUM_UNITS[kind] else 1
+        if needs and before in ("load", "float load"):
+            cost += core.load_latency
+        together = core.dual_issue and not paired and not needs and _together(before, kind)
         total += 0 if together else cost
         paired, before, written = together, kind, _written(kind, mnemonic, operands)
     return total
@@ -134,7 +140,7 @@ def _straight(core: Core, lines: Sequence[tuple[str, str]]) -> int:
 
 def _together(first: str, second: str) -> bool:
     """Returns whether a Cortex-M7 issues two neighbours of these classes together."""
-    units = _ISSUED.get(first), _ISSUED.get(second)
+    units = _M7_UNITS.get(first), _M7_UNITS.get(second)
     return None not in units and (units[0] != units[1] or units == ("alu", "alu"))
 
 
@@ -144,11 +150,12 @@ def _count(operands: str) -> int:
     return len(_registers(found[1])) if found else 1
 
 
+#: Names that objdump prints -> numbers of core registers.
 _NAMED = {"sb": 9, "sl": 10, "fp": 11, "ip": 12, "sp": 13, "lr": 14, "pc": 15}
 
 
 def _registers(operands: str) -> list[str]:
-    """Returns the registers among operands, including those of ranges."""
+    """Returns the registers among operands, including those of ranges: "4" for r4, "s4", "d4" or "q4" for others."""
     registers = []
     for first, last in re.findall(r"\b([rsdq]\d+|sb|sl|fp|ip|sp|lr|pc)\b(?:\s*-\s*([rsdq]\d+|sb|sl|fp|ip|sp|lr))?",
                                   operands):
@@ -163,7 +170,8 @@ def _registers(operands: str) -> list[str]:
     return registers
 
 
-_LONG = re.compile(r"[su]mul|[su]ml[as]l|umaal|ldrd")
+#: Instructions whose first two operands are results.
+_TWO_RESULTS = re.compile(r"[su]mull|[su]ml[as]l|umaal|ldrd")
 _NO_RESULT = re.compile(r"(cmp|cmn|tst|teq|b|bl|bx|blx|cb.*|it.*|nop|str.*|vstr.*|push|vpush|stm.*|vcmp.*)$")
 
 
@@ -173,4 +181,4 @@ def _written(kind: str, mnemonic: str, operands: str) -> frozenset[str]:
     if _NO_RESULT.match(name) or kind == "branch":
         return frozenset()
     found = _registers(operands)
-    return frozenset(found[:2] if _LONG.match(name) else found[:1])
+    return frozenset(found[:2] if _TWO_RESULTS.match(name) else found[:1])

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section sizes of ELF files, objects and programs alike."""
+"""Section sizes of ELF files, objects and programs alike.
+
+Names and offsets of fields are those of the System V ABI, chapter 4: `Elf32_Ehdr` and `Elf32_Shdr`, or those of Elf64.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from pathlib import Path
 
 from ...errors import ToolError
 
+#: Flags of a section (sh_flags), and the type (sh_type) of one that has no bytes in the file.
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS = 1, 2, 4, 8
+#: Indices in e_ident, and their values.
+EI_CLASS, EI_DATA, ELFCLASS64, ELFDATA2LSB = 4, 5, 2, 1
 
 
 @dataclass(frozen=True)
@@ -33,18 +39,20 @@ def sections(path: Path) -> dict[str, Sections]:
         ToolError: if it is another kind of file.
     """
     elf = path.read_bytes()
-    if elf[:4] != b"\x7fELF" or elf[5] != 1:
+    if elf[:4] != b"\x7fELF" or elf[EI_DATA] != ELFDATA2LSB:
         raise ToolError(f"{path} is no little-endian ELF file: sizes cannot be read from it")
-    wide = elf[4] == 2
-    word, offset_at, flags_at, size_at = ("<Q", 24, 8, 32) if wide else ("<I", 16, 8, 20)
-    (table,) = struct.unpack_from(word, elf, 0x28 if wide else 0x20)
+    wide = elf[EI_CLASS] == ELFCLASS64
+    word = "<Q" if wide else "<I"
+    (table,) = struct.unpack_from(word, elf, 0x28 if wide else 0x20)  # e_shoff
+    # e_shentsize, e_shnum, e_shstrndx
     entry, count, names_index = struct.unpack_from("<HHH", elf, 0x3A if wide else 0x2E)
+    fields_at = (8, 24, 32) if wide else (8, 16, 20)  # sh_flags, sh_offset, sh_size in a section header
 
     def header(index: int) -> tuple[int, int, int, int, int]:
+        """Returns sh_name, sh_type, sh_flags, sh_offset and sh_size of a section."""
         start = table + index * entry
         name, kind = struct.unpack_from("<II", elf, start)
-        offsets = (flags_at, offset_at, size_at)
-        return name, kind, *(struct.unpack_from(word, elf, start + field)[0] for field in offsets)
+        return name, kind, *(struct.unpack_from(word, elf, start + field)[0] for field in fields_at)
 
     names = header(names_index)[3]
     found: dict[str, Sections] = {}

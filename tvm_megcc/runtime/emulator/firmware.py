@@ -17,6 +17,7 @@ from ... import paths
 from ...codegen.c_source.render import environment
 from ...errors import MegccError, ToolError
 from ...foreign import c_name
+from ...ir.dims import round_up
 from ...ir.types import DTYPES
 from ...target import Target
 from ...version import VERSION
@@ -24,6 +25,8 @@ from . import elf
 
 #: Bytes of each memory of the board, and of the stack in its RAM.
 LIMITS = {"flash": 4 << 20, "ram": 4 << 20, "stack": 4 << 10}
+#: The alignment in bytes of each input in the caller's memory, as run.c places them.
+GIVEN_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,10 @@ class Board:
     libraries: tuple[str, ...] = ()
 
 
-_VIRT = Board("virt", 0x80000000, 0x80000000, 0x80400000, 0x80800000, options=("-bios", "none"),
-              libraries=("-nostdlib", "-lgcc"))
-_AN505 = Board("mps2-an505", 0x10000000, 0x10000000, 0x38000000, 0x80000000)
-_AN547 = Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20})
+_VIRT = Board("virt", vectors=0x80000000, flash=0x80000000, ram=0x80400000, other=0x80800000,
+              options=("-bios", "none"), libraries=("-nostdlib", "-lgcc"))
+_AN505 = Board("mps2-an505", vectors=0x10000000, flash=0x10000000, ram=0x38000000, other=0x80000000)
+_AN547 = Board("mps3-an547", flash=0x01000000, ram=0x21000000, other=0x60000000, limits={"flash": 2 << 20})
 #: The board of each target. A Cortex-M3 runs the code of a Cortex-M0+, a Cortex-M33 that of a Cortex-M23, and a
 #: Cortex-M55 those of a Cortex-M52 and of a Cortex-M85, none of which qemu 7.2 knows.
 BOARDS = {
@@ -93,7 +96,8 @@ def given_bytes(row: Mapping) -> int:
     facts in the manifest."""
     if not row["options"].get("caller_inputs"):
         return 0
-    return sum(-(-math.prod(port["shape"]) * DTYPES[port["dtype"]].bytes // 64) * 64 for port in row["inputs"])
+    return sum(round_up(math.prod(port["shape"]) * DTYPES[port["dtype"]].bytes, GIVEN_ALIGNMENT)
+               for port in row["inputs"])
 
 
 @dataclass(frozen=True)
@@ -211,14 +215,14 @@ def needs_text(needs: Mapping[str, int]) -> str:
     return f"RAM {needs['ram']:,} bytes ({needs['stack']:,} of them stack){given}"
 
 
-#: The number of instructions of the loop with which run.c calibrates its clock.
-MEASURED = 200_000
+#: The number of instructions of the loop with which run.c calibrates its clock (CALIBRATION there).
+CALIBRATION = 200_000
 
 
 def instructions(ticks: Sequence[int]) -> list[int]:
     """Returns the number of instructions of each of the model's calls, accurate to about 40. ticks: the ticks of the
     board's clock during the calibration loop, and then during each call."""
-    return [round(MEASURED * tick / ticks[0]) for tick in ticks[1:]]
+    return [round(CALIBRATION * tick / ticks[0]) for tick in ticks[1:]]
 
 
 #: qemu's options that advance the board's clock by a nanosecond for each instruction.

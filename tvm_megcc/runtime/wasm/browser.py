@@ -31,9 +31,11 @@ class WebSession(EmulatedSession):
         seconds, calls = (), ()
         if runs:
             lines = self._printed_lines(inputs, ("--repeat", str(runs), "--warmup", str(WARM_UP_RUNS), "--times"))
+            # A line for each run, "time_us MICROSECONDS".
             seconds = tuple(1e-6 * float(line.split()[1]) for line in lines if line.startswith("time_us "))
         if watched:
             lines = self._printed_lines(inputs, ("--repeat", str(watched), "--warmup", str(WARM_UP_RUNS), "--profile"))
+            # A line for each instruction, "instruction INDEX median_us MICROSECONDS …".
             per_instruction = [1e-6 * float(line.split()[3]) for line in lines if line.startswith("instruction ")]
             calls = tuple(per_instruction[call.get("instruction", index)] for index, call in enumerate(self.calls))
         return Times(seconds, calls)
@@ -43,6 +45,7 @@ class WebSession(EmulatedSession):
         return [{**call, "seconds": seconds} for call, seconds in calls]
 
     def _printed_lines(self, inputs: Given, options: tuple[str, ...]) -> list[str]:
+        """Runs the program with additional options. Returns the lines that it prints; the states stay as they were."""
         states, self._options = self._states, options
         try:
             self.run(inputs)

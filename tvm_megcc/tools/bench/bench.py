@@ -25,7 +25,8 @@ def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat
     Args:
         inputs: .npz file with arrays by tensor name; else seeded random numbers.
         repeat: timed runs; None: what takes about a second.
-        shapes: of seeded inputs whose shape may change, or sizes of dimensions by name.
+        shapes: name of an input whose shape may change -> its shape, or name of a dimension -> its size; for seeded
+            inputs.
 
     Returns:
         With `calls` in the order of execution, and `kinds`, as `layers` makes them.
@@ -40,12 +41,12 @@ def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat
     calls = layers.layers(session.calls, times.calls)
     median = statistics.median(times.seconds)
     fast, slow = quantile(times.seconds, 0.1), quantile(times.seconds, 0.9)
-    macs = sum(call["macs"] for call in session.calls)
+    operations = 2 * sum(call["macs"] for call in session.calls)  # a product and a sum for each multiply-add
     return {"model": session.name, "target": str(session.target), "where": session.where,
             "threads": next(p["workers"] for p in session.programs if p["target"] == str(session.target)),
             "seconds": {"median": median, "min": min(times.seconds), "max": max(times.seconds),
                         "spread": (slow - fast) / median if median else 0.0, "runs": len(times.seconds)},
-            "gflops": 2e-9 * macs / median if median else None, "calls": calls, "kinds": layers.kinds(calls)}
+            "gflops": 1e-9 * operations / median if median else None, "calls": calls, "kinds": layers.kinds(calls)}
 
 
 def quantile(values: Sequence[float], part: float) -> float:

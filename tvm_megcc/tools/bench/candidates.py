@@ -16,17 +16,17 @@ from ...errors import MegccError, MissingTool
 from ...ir.dims import substitute
 from ...ir.graph import Attrs, Graph, Op, network_bytes
 from ...ir.types import DTYPES, TensorType
-from ...kernels.base import View
 from ...kernels.site import Site
 from ...kernels.support import candidates as kernels_of
 from ...kernels.support import placements, refusal
 from ...ops.base import OPERATORS, Operator
 from ...runtime.candidates import Call, Candidate, candidates_of
 from ...runtime.emulator import elf
-from ...runtime.timing import MAX_WEIGHT_COPY_BYTES, LocalRunner, compiled_kernels, library
+from ...runtime.timing import MAX_WEIGHT_COPY_BYTES, TIMEOUT_SECONDS, LocalRunner, compiled_kernels, library
 from ...target import parse_targets
 from ..columns import aligned
 
+#: A shape with its dtype, such as "1x64x56x56", "int64:1,8" or "float32:scalar".
 _SHAPE = re.compile(r"(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<extents>[0-9]+(?:[x,][0-9]+)*|scalar)")
 
 
@@ -48,15 +48,15 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
         ToolError: with `time`, if there is no C compiler.
     """
     declaration = _declaration(kind)
-    several = parse_targets(target)
-    if len(several) > 1:
+    targets = parse_targets(target)
+    if len(targets) > 1:
         raise MegccError(f"candidates are listed for one target, not for {target}")
-    (compiled_for,) = several
+    (compiled_for,) = targets
     graph = _graph(declaration, shapes, weights, _attributes(declaration, attrs))
     (op,) = graph.ops
     network = network_around(graph, compiled_for) if network is None else network
     site = Site.of(graph, op, Context(compiled_for, optimize, network))
-    found = [c for c in candidates_of(site) if tiles or not c.kernel.tile or isinstance(c.kernel, View)]
+    found = [c for c in candidates_of(site) if tiles or not c.kernel.tile]
     refused = _refused(site, {c.kernel.name for c in found})
     if not found:
         raise MegccError(f"nothing realises {kind} here: "
@@ -128,6 +128,7 @@ def _written(value: object) -> str:
 
 def _graph(declaration: type[Operator], shapes: Sequence[str], weights: Sequence[str], attrs: Attrs) -> Graph:
     """Returns a graph of one operator; operands that are weights are seeded random constants."""
+    # The name of an optional operand ends in "?", that of a variadic one, which is the last, in "*".
     names = [operand.rstrip("?*") for operand in declaration.operands]
     fewest = sum(not operand.endswith(("?", "*")) for operand in declaration.operands)
     given = [*shapes, *weights]
@@ -136,8 +137,9 @@ def _graph(declaration: type[Operator], shapes: Sequence[str], weights: Sequence
     if not fewest <= len(given) <= len(names):
         raise MegccError(f"{declaration.kind} has the operands {', '.join(declaration.operands)}; {len(given)} of them "
                          f"have a shape. Give --shape for each that is computed, then --weight for each that is known")
-    like = [spec[1] if spec else "float32" for spec in declaration.cases[0].inputs]
-    types = {name: _type(text, like[n] if n < len(like) else like[-1])
+    # A shape without a dtype has that of the same operand (shape, dtype) in the first test case.
+    dtypes = [operand[1] if operand else "float32" for operand in declaration.cases[0].inputs]
+    types = {name: _type(text, dtypes[n] if n < len(dtypes) else dtypes[-1])
              for n, (name, text) in enumerate(zip(names, given, strict=False))}
     try:
         results = declaration.infer(attrs, *types.values())
@@ -182,8 +184,8 @@ def _refused(site: Site, accepted: set[str]) -> dict[str, str]:
 def _code_bytes(specs: Sequence[KernelSpec], target, cc: str | None, needed: bool) -> dict[KernelSpec, int]:
     """Returns the bytes of machine code by kernel; {} without a compiler for the target, unless it is needed."""
     try:
-        with compiled_kernels(specs, target, cc) as (_, _, signatures):
-            return {spec: elf.total(path).text for spec, path in signatures.items() if isinstance(path, Path)}
+        with compiled_kernels(specs, target, cc) as (_, _, results):
+            return {spec: elf.total(path).text for spec, path in results.items() if isinstance(path, Path)}
     except MissingTool:
         if needed:
             raise
@@ -209,7 +211,8 @@ def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | N
     call = Call("", op, graph)
     first = {c.bound.spec: c for c in reversed(found) if c.bound is not None}
     times: dict[KernelSpec, float | str] = {}
-    with library(list(first), target, runner.program, cc) as built, runner.session(built, 0) as session:
+    with library(list(first), target, runner.program, cc) as built, \
+            runner.session(built, TIMEOUT_SECONDS) as session:
         times.update({spec: "it does not compile: " + message for spec, message in built.failed.items()})
         for spec, number in built.index.items():
             sample = session.measure(call.measurement(first[spec], values, network), number)
@@ -223,6 +226,7 @@ def _row(candidate: Candidate, code: Mapping, times: Mapping, chosen: bool) -> d
     if candidate.bound is None:
         return {**row, "us": 0.0} if times else row
     spec = candidate.bound.spec
+    # Weights; the packer "channel" is that of biases, which are small.
     packed = [(operand.pack, parameter) for operand, parameter in
               zip(candidate.bound.inputs, spec.inputs, strict=True) if operand.pack and operand.pack[0] != "channel"]
     extents = dict(zip(spec.runtime_extents, candidate.bound.extents, strict=True))

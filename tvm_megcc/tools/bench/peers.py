@@ -278,7 +278,8 @@ class Megcc(Engine):
 
     def load(self):
         build, target = (importlib.import_module(f"tvm_megcc.{name}") for name in ("runtime.build", "target"))
-        built = build.Build(Path(self.job.folder), target.TARGETS[self.job.target], None, Path(self.job.library), None)
+        built = build.Build(Path(self.job.folder), target.TARGETS[self.job.target], program=None,
+                            library=Path(self.job.library), compiler=None)
         self.session = importlib.import_module(self.module).NativeSession(built)
         self.bound = self.session.bind(self.inputs)
         return self.bound
@@ -365,7 +366,7 @@ def resident(what: str) -> int | None:
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         if what == "VmRSS":
-            Path("/proc/self/clear_refs").write_text("5")       # the peak begins anew
+            Path("/proc/self/clear_refs").write_text("5")       # resets the peak (Linux, proc_pid_clear_refs(5))
     except OSError:
         return None
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(what))

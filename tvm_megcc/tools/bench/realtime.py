@@ -28,7 +28,8 @@ BURST, PAUSE = 0.1, 0.02
 PRIORITY = 50
 #: The goal for the slowest block, as a multiple of the median; the sample rate that is assumed for audio, in Hz.
 GOAL, RATE = 1.3, 48_000
-_MCL_CURRENT_FUTURE = 3
+#: MCL_CURRENT | MCL_FUTURE of sys/mman.h on Linux: mlockall locks the pages of now and of later.
+_MCL_CURRENT_FUTURE = 1 | 2
 
 
 def realtime(session: DeviceSession, blocks: int, processor: int | None = None, inputs: str | None = None,
@@ -36,13 +37,14 @@ def realtime(session: DeviceSession, blocks: int, processor: int | None = None, 
     """Times each of many runs and reports.
 
     Args:
-        processor: that the thread is bound to; None: the last one that it may run on.
+        blocks: the number of timed runs.
+        processor: the one that the thread is bound to; None: the last one that it may run on.
         inputs: .npz file with arrays by tensor name; else seeded random numbers.
 
     Returns:
-        seconds: median, worst and quantiles; `over`: how many took more than 1.3 of the median; `empty`: the same of as
-        many iterations of a loop that only waits for the median; `during`: page faults and times that the thread was
-        interrupted while it had work.
+        seconds: median, worst and quantiles; `over`: how many took more than `GOAL` times the median; `empty`: the same
+        figures of as many iterations of a loop that only waits, each as long as the median; `during`: the number of
+        page faults, and how often the thread was interrupted while it had work.
 
     Raises:
         MegccError: where this system binds no threads, or there is no such processor.
@@ -57,13 +59,13 @@ def realtime(session: DeviceSession, blocks: int, processor: int | None = None, 
     with asking_for_inputs(session.inputs, inputs), ExitStack() as stack:
         stack.enter_context(_bound(processor, allowed))
         scheduled = stack.enter_context(_scheduled())
-        once = statistics.median(session.times(feeds, 20, 0).seconds)
+        once = statistics.median(session.times(feeds, runs=20, watched=0).seconds)
         burst = int(min(max(BURST / max(once, 1e-9), 1), blocks))
         seconds: list[float] = []
         empty: list[float] = []
         before = resource.getrusage(resource.RUSAGE_SELF)
         while len(seconds) < blocks:
-            seconds += session.times(feeds, min(burst, blocks - len(seconds)), 0).seconds
+            seconds += session.times(feeds, runs=min(burst, blocks - len(seconds)), watched=0).seconds
             time.sleep(PAUSE)
             empty += session.idle(once, len(seconds) - len(empty))
             time.sleep(PAUSE)

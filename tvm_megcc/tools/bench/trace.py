@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`megcc bench --trace FILE`: a report as the events that Perfetto and chrome://tracing show.
 
-The format is the Trace Event Format of Chromium: complete events (`ph` X), whose `ts` and `dur` are microseconds.
+The format is the Trace Event Format of Chromium: metadata events (`ph` M), which name the process and the thread, and
+complete events (`ph` X), whose `ts` and `dur` are microseconds.
 """
 
 from __future__ import annotations

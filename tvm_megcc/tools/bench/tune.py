@@ -30,8 +30,8 @@ __all__ = ["changes", "graph_of", "progress_bar", "runner_of", "text", "tune"]
 
 
 def graph_of(model: str | Path, options: CompileOptions) -> tuple[str, Graph]:
-    """Returns the name and graph of a model. Open shapes get the values that choices of
-    speed are made for: the largest of the largest bucket."""
+    """Returns the name and graph of a model. Open shapes get the values that choices of speed are made for: the largest
+    of the largest bucket."""
     graph, buckets = import_model(model, options)
     graph = checked(convert_inputs(graph, options.inputs), buckets)
     likely = max((bucket.representative for bucket in buckets), key=lambda values: math.prod(values.values()))

@@ -12,7 +12,7 @@ from ...runtime.emulator import firmware
 from ...runtime.emulator.cycles import CORES
 from ...runtime.emulator.frames import completed
 from ...runtime.emulator.run import EmulatedSession
-from ..layers import KERNEL, NAME
+from ..layers import KERNEL_WIDTH, NAME_WIDTH
 from ..run import asking_for_inputs, inputs_of
 
 #: The most files that the text lists.
@@ -57,7 +57,7 @@ def stack_of(session: EmulatedSession) -> calls.Deepest | None:
     graph = calls.CallGraph.read(text)
     with suppress(ToolError):  # without objdump the figures are the compiler's only
         graph = completed(graph, session.code)
-    return graph.deepest("reset")
+    return graph.deepest("reset")  # the reset handler of start.c, from which everything is called
 
 
 def _cycles_text(report: dict) -> str:
@@ -97,7 +97,7 @@ def text(report: dict) -> str:
              f"  flash {needs['flash']:,} bytes ({needs['container']:,} of them the model), "
              f"{firmware.needs_text(needs)}, deepest stack {report['stack_bytes']:,} bytes",
              *_stack_text(report), *_files_text(report)]
-    names = [shortened(call["name"], NAME) for call in report["calls"]]
+    names = [shortened(call["name"], NAME_WIDTH) for call in report["calls"]]
     width = max([8, *map(len, names)])
     modelled = "cycles" in report
     lines.append(f"     #  instructions      %  MAC/instr  {'    ~cycles  ' * modelled}{'operator':{width}}  kernel")
@@ -106,5 +106,5 @@ def text(report: dict) -> str:
         rate = f"{call['macs_per_instruction']:.2f}" if call["macs_per_instruction"] else ""
         lines.append(f"  {index:4d}  {call['instructions']:12,} {100 * call['share']:6.1f} {rate:>10}  "
                      f"{format(call['cycles'], '11,') + '  ' if modelled else ''}"
-                     f"{names[index]:{width}}  {shortened(call['kernel'], KERNEL)}")
+                     f"{names[index]:{width}}  {shortened(call['kernel'], KERNEL_WIDTH)}")
     return "\n".join(lines) + "\n"

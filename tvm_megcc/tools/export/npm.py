@@ -24,13 +24,15 @@ from ...runtime.toolchain import find_compiler
 from ...target import TARGETS, Target
 from ...version import VERSION
 
-#: Valid npm names: https://docs.npmjs.com/cli/configuring-npm/package-json#name
+#: Valid npm names, and the most characters of one: https://docs.npmjs.com/cli/configuring-npm/package-json#name
+_MAX_NAME = 214
 _NAME = re.compile(r"(@[a-z0-9-][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.ASCII)
 #: Names that npm does not allow for new packages: those of node's own modules, and two file names.
 _RESERVED = set("""node_modules favicon.ico assert async_hooks buffer child_process cluster console constants crypto
     dgram diagnostics_channel dns domain events fs http http2 https inspector module net os path perf_hooks process
     punycode querystring readline repl stream string_decoder sys timers tls trace_events tty url util v8 vm wasi
     worker_threads zlib""".split())
+#: The functions of export/web.c.j2 that every module exports, without the prefix `<model>_block_`.
 _EXPORTS = ("bytes", "open", "input", "output", "run", "reset")
 
 
@@ -90,7 +92,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
 
     Raises:
         MegccError: if the folder is for no target of WebAssembly, has several models, or shapes without an upper
-            bound, or a name, a version or an address is none.
+            bound, or if the name, the version or the address is invalid.
         ToolError: if there is no compiler, or it fails.
     """
     manifest = read_manifest(folder)
@@ -99,7 +101,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     package_version(version)
     package_address(url)
     chosen = name or row["name"].replace("_", "-")
-    if not _NAME.fullmatch(chosen) or len(chosen) > 214:
+    if not _NAME.fullmatch(chosen) or len(chosen) > _MAX_NAME:
         raise MegccError(f"'{printable(chosen)}' is no name of an npm package: small letters, digits, '-', '_' and "
                          "'.', perhaps with @scope/ before it")
     if chosen in _RESERVED:

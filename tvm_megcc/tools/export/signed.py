@@ -23,11 +23,14 @@ from ...version import VERSION
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-#: The signed header before the container: magic, format, bytes of the container, counter, product.
+#: The signed header before the container: magic, format, bytes of the container, counter, 8 bytes of zeros, product.
 _HEAD = struct.Struct("<8sIIQ8x32s")
-_MAGIC, _FORMAT, _SIGNATURE = b"MEGCCsig", 1, 64
+_MAGIC, _FORMAT = b"MEGCCsig", 1
+#: Bytes of the signature, which is before the header.
+_SIGNATURE = 64
 #: Bytes before the container.
 HEAD = _SIGNATURE + _HEAD.size
+#: The most characters of a product's name; a zero byte follows.
 LONGEST_PRODUCT = 31
 
 
@@ -132,11 +135,13 @@ def unpack(path: str | Path, key: str | Path, output: str | Path | None = None, 
     data = _read(path)
     if len(data) < HEAD:
         raise MegccError(f"{path} is no signed container: it has {len(data)} bytes")
-    magic, version, size, counter, field = _HEAD.unpack_from(data, _SIGNATURE)
-    if magic != _MAGIC or version != _FORMAT:
+    magic, format_, size, counter, field = _HEAD.unpack_from(data, _SIGNATURE)
+    if magic != _MAGIC or format_ != _FORMAT:
         raise MegccError(f"{path} is no signed container of a format known here")
-    if size > len(data) - HEAD or field[-1]:
+    if size > len(data) - HEAD:
         raise MegccError(f"{path} is damaged: it says that it has {size} bytes of a container")
+    if field[-1]:
+        raise MegccError(f"{path} is damaged: no zero byte ends the name of its product")
     try:
         _public(Path(key)).verify(data[:_SIGNATURE], data[_SIGNATURE:HEAD + size])
     except InvalidSignature:
@@ -199,6 +204,11 @@ def _public(path: Path) -> Ed25519PublicKey:
 
 
 def _loaded(path: Path, load) -> object:
+    """Returns the key in a file; None if there is none. load: parses the bytes of the file.
+
+    Raises:
+        MegccError: if the file cannot be read or is encrypted.
+    """
     from cryptography.exceptions import UnsupportedAlgorithm
 
     try:

@@ -83,9 +83,9 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
     inputs, outputs = ports(row)
     for port in (*inputs, *outputs):
         if not all(isinstance(extent, int) for extent in port.shape):
-            found = counted(row)
+            data_dependent = counted(row)   # no option gives these a value
             named = " ".join(f"--dim {printable(symbol)}=SIZE" for symbol in dict.fromkeys(
-                symbol for bucket in row["buckets"] for symbol in bucket) if symbol not in found)
+                symbol for bucket in row["buckets"] for symbol in bucket) if symbol not in data_dependent)
             raise MegccError(f"the shape of '{printable(port.name)}' changes from run to run, which this library "
                              f"leaves out: compile the model again with {named or 'other --output-names'}, or take a "
                              "wheel or a package of another language, which have shapes that change")
@@ -96,7 +96,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
         "generator": f"tvm_megcc {VERSION}", "name": name, "inputs": inputs, "outputs": outputs,
         "targets": row["targets"], "elements": ELEMENTS,
         "code": {port.word: CODES[np.dtype(port.dtype).kind] for port in (*inputs, *outputs)}}
-    files = {f"{name}.so": _library(folder, row, chosen, cc, (inputs, outputs))}
+    files = {f"{name}.so": _library(folder, row, chosen, cc, inputs, outputs)}
     for path in ("README.md", "example/run.py", "example/run.cpp", "example/run.rs"):
         files[path] = environment().get_template(f"export/tvm-ffi/{path}.j2").render(context).encode()
     return files
@@ -109,13 +109,14 @@ def _description(row: Mapping) -> str:
         for end in ("inputs", "outputs")}}, ensure_ascii=True)
 
 
-def _library(folder: Path, row: Mapping, target: Target, cc: str | None, both: tuple[list[Port], list[Port]]) -> bytes:
+def _library(folder: Path, row: Mapping, target: Target, cc: str | None, inputs: Sequence[Port],
+             outputs: Sequence[Port]) -> bytes:
     """Compiles the folder's C code and the entry for TVM's FFI to a shared library. It does not link libtvm_ffi, which
     the loading process has."""
     name, container = row["name"], read_container(folder, row["name"], target)
-    model = EmbeddedModel(name, len(container), hashlib.sha256(container).hexdigest(), "")
-    functions = [EntryFunction("run", name, "profile", 0)]
-    library = Library([c_string(port.name) for port in both[0]], [c_string(port.name) for port in both[1]],
+    model = EmbeddedModel(name, size=len(container), digest=hashlib.sha256(container).hexdigest(), ranges="")
+    functions = [EntryFunction("run", name=name, profile="profile", model=0)]
+    library = Library([c_string(port.name) for port in inputs], [c_string(port.name) for port in outputs],
                       c_string(_description(row)))
     written = {"functions.c": environment().get_template("tvm/module.c.j2").render(ModuleVariables(
         models=[model], regions=functions, abi="ffi", library=library, version=VERSION, alignment=row["alignment"])),

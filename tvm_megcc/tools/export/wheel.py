@@ -78,8 +78,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
         cc: the compiler, by default one that is found.
 
     Raises:
-        MegccError: if the folder is for no such machine, or for several, has several models, or shapes without
-            an upper bound, or the name or the version is not valid.
+        MegccError: if the folder is not for exactly one of these machines; if it has several models, or shapes without
+            an upper bound; if the name or the version is invalid.
         ToolError: if there is no compiler, or it fails.
     """
     row = model_of(read_manifest(folder), None, folder)

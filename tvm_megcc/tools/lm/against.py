@@ -109,7 +109,7 @@ def compare(settings: Settings, threads: int | None) -> dict[str, Any]:
         for name in (OURS, *settings.engines):
             logger.info("threads: %d: %s loads the model", threads, name)
             path = settings.engines.get(name, "")
-            own = {"model": path, "file": path * path.endswith(".py"), "engine": name,
+            own = {"model": path, "file": path if path.endswith(".py") else "", "engine": name,
                    "result": str(Path(scratch) / f"{name}.npy")}
             try:
                 process = processes.enter_context(contextlib.closing(Process(
@@ -133,7 +133,7 @@ def _round(workers: dict[str, Process], engines: dict[str, dict[str, Any]], abse
     """Runs one sequence of each engine in the given order. An engine that fails becomes absent."""
     for name in order:
         try:
-            answer = workers[name].ask(1, PATIENCE)
+            answer = workers[name].ask(1, PATIENCE)  # one sequence, whose length is in the job, whatever the number is
         except Gone as reason:
             absent[name] = str(reason)
             del workers[name], engines[name]

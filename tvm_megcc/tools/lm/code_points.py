@@ -52,6 +52,7 @@ def order_of_marks() -> dict[int, int]:
         found = sort(_BORDER.join(f"{left}{right}" for left, right in pairs)).split(_BORDER)
         return [text == right + left and left != right for (left, right), text in zip(pairs, found, strict=True)]
 
+    # Marks of the combining classes 1 and 240, the lowest and the highest of Unicode.
     lowest, highest = "\u0334", "\u0345"
     moves = zip(single, before([(code_point, lowest) for code_point in single]),
                 before([(highest, code_point) for code_point in single]), strict=True)
@@ -62,7 +63,10 @@ def order_of_marks() -> dict[int, int]:
     for code_point in sorted_:
         lower, higher = (sum(before(pairs)) for pairs in ([(code_point, mark) for mark in marks],
                                                           [(mark, code_point) for mark in marks]))
-        found[ord(code_point)] = 2 * lower + 2 - (lower + higher == len(marks))  # odd: a class between those of `marks`
+        # Marks of the same class do not swap, so one of `marks` is missing in both counts if the class is known. Then
+        # the number is even; it is odd for a class between two known ones.
+        is_between = lower + higher == len(marks)
+        found[ord(code_point)] = 2 * lower + 2 - is_between
     return found
 
 
@@ -145,6 +149,9 @@ def charsmap(strings: dict[str, str]) -> bytes:
         data = key.encode()
         for size in range(1, len(data) + 1):
             blocks.setdefault(data[:size], len(blocks) + 1)
+    # A unit of Darts-clone (DoubleArrayUnit): bits 0 to 7 are the byte that leads to it, bit 8 says that a string ends
+    # here, bits 10 to 30 are its own index xor that of its block. The first unit of a block is the leaf of such a
+    # string: bit 31 is set, and the other bits are the offset of the replacement.
     units = [0] * (256 * (len(blocks) + 1))
     units[0] = 256 << 10
     ends = {key.encode(): where[text] for key, text in strings.items()}

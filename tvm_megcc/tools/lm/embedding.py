@@ -162,10 +162,11 @@ def _pooling(folder: Path) -> str:
 
 
 def _context(folder: Path) -> int:
+    """Returns the most tokens of a string: the least that `CONTEXT` and the configuration allow."""
     found = [CONTEXT]
     for name, key in (("config.json", "max_position_embeddings"), ("sentence_bert_config.json", "max_seq_length")):
         value = (_json(folder / name, dict) or {}).get(key)
-        if type(value) is int and value > 2:
+        if type(value) is int and value > 2:    # more than the two special tokens around a string
             found.append(value)
     return min(found)
 

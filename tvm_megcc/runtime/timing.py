@@ -51,7 +51,7 @@ STATUS = {1: "the job is malformed", 2: "the device has not enough memory", 3: "
           4: "the kernel crashed"}
 #: The structs `head` and `tail` of measure.c: the beginning of a job and of its result.
 _HEAD, _TAIL = struct.Struct("<10i2q"), struct.Struct("<4i")
-#: What the program reads before a job: bytes of the job, and of its result.
+#: The numbers that the program reads before a job: bytes of the job, and of its result.
 _SIZES = struct.Struct("<2q")
 
 

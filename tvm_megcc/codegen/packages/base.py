@@ -49,6 +49,8 @@ from .variables import Benchmark, Model, PackageVariables, Tensor
 
 #: Files of the runtime that packages do not have: they need an operating system, or verify signatures of containers.
 _LEFT_OUT = ("runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/")
+#: The least alignment of a session's memory in bytes (MEGCC_MEMORY_ALIGN in megcc.h).
+MIN_ALIGNMENT = 8
 #: An upper bound of the size of a model's C structs, in pointers.
 _BLOCK_POINTERS = 80
 #: The path of the configuration, and the line that includes it.
@@ -175,7 +177,7 @@ def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]
     name = models[0]["name"]
     inputs, outputs = ports(models[0], language)
     return {"inputs": inputs, "outputs": outputs, "strings": known_strings(models[0]), "head": _BLOCK_POINTERS,
-            "statuses": statuses(), "align": max(models[0]["alignment"], 8),
+            "statuses": statuses(), "align": max(models[0]["alignment"], MIN_ALIGNMENT),
             "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
 
 

@@ -13,7 +13,7 @@ from ...codegen.c_source.render import environment
 from ...codegen.embedding import read_container
 from ...codegen.machines import profile
 from ...codegen.manifest import read_manifest
-from ...codegen.packages.base import known_strings, model_view, package_address, package_version
+from ...codegen.packages.base import MIN_ALIGNMENT, known_strings, model_view, package_address, package_version
 from ...codegen.packages.languages import Port, ports, statuses
 from ...codegen.packages.variables import Model
 from ...errors import MegccError
@@ -112,7 +112,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
         "statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": chosen,
         "place": printable(folder_name or chosen), "version": version, "url": bool(url), "link": url,
         "model": model_view(row), "inputs": inputs, "outputs": outputs, "strings": known_strings(row),
-        "kept": bool(row["states"]), "embedded": embedded, "align": max(row["alignment"], 8), "target": cpu.name}
+        "kept": bool(row["states"]), "embedded": embedded, "align": max(row["alignment"], MIN_ALIGNMENT), "target": cpu.name}
     functions = (*_EXPORTS, *(["shape"] if any(port.dynamic for port in inputs) else []),
                  *(["dim"] if any(port.dynamic for port in outputs) else []))
     files = {f"{row['name']}.wasm": _module(folder, row, cpu, cc, _render("web.c", context), functions)}

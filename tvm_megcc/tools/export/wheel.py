@@ -36,6 +36,8 @@ _TAGS = {"x86_64": "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86
          "aarch64": "manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64",
          "arm": "manylinux_2_17_armv7l.manylinux2014_armv7l.musllinux_1_1_armv7l",
          "riscv64": "manylinux_2_31_riscv64.linux_riscv64"}
+#: The least alignment of a session's memory in bytes: a cache line, so that its vectors do not cross two lines.
+CACHE_LINE = 64
 #: The default target of a package, on the machine that we run on.
 TARGETS_OF = {"x86_64": "x86-64,x86-64-v3,x86-64-v4", "aarch64": "arm64,arm64-v82"}
 
@@ -105,7 +107,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
     context: WheelVariables = {
         "statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": name, "version": version, "file": file,
         "model": model_view(row), "inputs": inputs, "outputs": outputs, "embedded": False,
-        "align": max(row["alignment"], 64), "targets": row["targets"]}
+        "align": max(row["alignment"], CACHE_LINE), "targets": row["targets"]}
     chosen = next(target for target in targets if target.machine == machine)
     info = f"{name}-{version}.dist-info"
     files = {f"{name}/__init__.py": _render("wheel/__init__.py", context).encode(), f"{name}/py.typed": b"",

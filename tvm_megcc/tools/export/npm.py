@@ -112,7 +112,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
         "statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": chosen,
         "place": printable(folder_name or chosen), "version": version, "url": bool(url), "link": url,
         "model": model_view(row), "inputs": inputs, "outputs": outputs, "strings": known_strings(row),
-        "kept": bool(row["states"]), "embedded": embedded, "align": max(row["alignment"], MIN_ALIGNMENT), "target": cpu.name}
+        "kept": bool(row["states"]), "embedded": embedded, "align": max(row["alignment"], MIN_ALIGNMENT),
+        "target": cpu.name}
     functions = (*_EXPORTS, *(["shape"] if any(port.dynamic for port in inputs) else []),
                  *(["dim"] if any(port.dynamic for port in outputs) else []))
     files = {f"{row['name']}.wasm": _module(folder, row, cpu, cc, _render("web.c", context), functions)}

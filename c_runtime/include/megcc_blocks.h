@@ -6,19 +6,20 @@
  *
  *   mgc_dots                   partial sums of a block, in the form that suits the CPU
  *   mgc_dots_from(start)       sums before the first products; start: int32 to add to every column's sum
- *   mgc_dots_4(c,w0,w1,w2,w3,x)    c + the products of sixteen x with 4-bit elements, which are bytes 0 to 15. A block has
+ *   mgc_dots_4(c,w,p)          c + the products of the four x at p with 4-bit elements, which are bytes 0 to 15. A block has
  *                              at most 32 elements of each column, so int16 sums do not overflow
- *   mgc_dots_8(c,w0,w1,w2,w3,x)    the same for 8-bit elements: int8, with VNNI uint8
+ *   mgc_dots_8(c,w,p)          the same for 8-bit elements: int8, with VNNI uint8
  *   mgc_dots_sum_4(c,start) mgc_dots_sum_8(c,start)    the sums as lanes of int32; `start` as in mgc_dots_from, because a
  *                              form adds it either before or after
- *   mgc_dots_x(p)              loads sixteen x, from -127 to 127
  *   mgc_bytes_at(p)            loads 4 * MGC_LANES bytes
  *   mgc_low_int4(w) mgc_high_int4(w)     the low and the high 4 bits of each byte
  *
- * Each of w0 to w3 has four neighbouring elements of each column, w1 those after w0, and so on. With MGC_DOT_PAIRS it has
- * eight elements of each of two columns: w0 and w1 of the first two columns, w2 and w3 of the others. Then
- * mgc_dots_x_pair(p,q,half) loads eight x of two rows p and q, from 8 * half on, mgc_dots_pair(c,w0,w1,w2,w3,x,y) adds the
- * products of the halves x and y of both rows, and mgc_dots_row(c,row,start) returns the sums of row 0 or 1.
+ * w has four neighbouring elements of each column; x is from -127 to 127. Arm's instructions take four x from a vector of
+ * sixteen: there, mgc_dots_x(p) loads it, and mgc_dots_4(c,w0,w1,w2,w3,x) and mgc_dots_8(c,w0,w1,w2,w3,x) add the products of
+ * all sixteen. w1 has the elements after those of w0, and so on. With MGC_DOT_PAIRS each has eight elements of each of two
+ * columns: w0 and w1 of the first two columns, w2 and w3 of the others. Then mgc_dots_x_pair(p,q,half) loads eight x of two
+ * rows p and q, from 8 * half on, mgc_dots_pair(c,w0,w1,w2,w3,x,y) adds the products of the halves x and y of both rows, and
+ * mgc_dots_row(c,row,start) returns the sums of row 0 or 1.
  */
 #ifndef MEGCC_BLOCKS_H
 #define MEGCC_BLOCKS_H
@@ -40,11 +41,9 @@ static MGC_INLINE mgc_dots_input mgc_dots_x(const int8_t *p) { return vld1q_s8(p
 static MGC_INLINE mgc_i mgc_low_int4(mgc_i w) { return (mgc_i)vandq_u8((uint8x16_t)w, vdupq_n_u8(15)); }
 static MGC_INLINE mgc_i mgc_high_int4(mgc_i w) { return (mgc_i)vshrq_n_u8((uint8x16_t)w, 4); }
 #else
-typedef const int8_t *mgc_dots_input;
-static MGC_INLINE mgc_dots_input mgc_dots_x(const int8_t *p) { return p; }
 static MGC_INLINE mgc_i mgc_low_int4(mgc_i w) { return w & mgc_iset1(0x0f0f0f0f); }
 static MGC_INLINE mgc_i mgc_high_int4(mgc_i w) { return (mgc_i)((mgc_u)w >> 4) & mgc_iset1(0x0f0f0f0f); }
-/* The type of mgc_dots_x is an address here; this loads four x into each lane. */
+/* Loads four x into each lane. */
 static MGC_INLINE mgc_i mgc_dots_x4(const int8_t *p)
 {
     int32_t four;
@@ -157,11 +156,7 @@ static MGC_INLINE mgc_i mgc_dots_sum_4(mgc_dots c, mgc_i start)
 #elif defined(MGC_ISA_AVX512_VNNI) || defined(MGC_ISA_AVX2_VNNI)
 typedef mgc_i mgc_dots;
 static MGC_INLINE mgc_dots mgc_dots_from(mgc_i start) { return start; }
-static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i w0, mgc_i w1, mgc_i w2, mgc_i w3, mgc_dots_input x)
-{
-    c = mgc_dot_u8(mgc_dot_u8(c, w0, mgc_dots_x4(x)), w1, mgc_dots_x4(x + 4));
-    return mgc_dot_u8(mgc_dot_u8(c, w2, mgc_dots_x4(x + 8)), w3, mgc_dots_x4(x + 12));
-}
+static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i w, const int8_t *p) { return mgc_dot_u8(c, w, mgc_dots_x4(p)); }
 #define mgc_dots_4 mgc_dots_8
 static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start)
 {
@@ -191,42 +186,40 @@ static MGC_INLINE mgc_dots mgc_dots_from(mgc_i start)
     (void)start;
     return mgc_iset1(0);
 }
+/* Returns c, which the compiler computes before what follows: gcc 12 would multiply all of a block first, and spill the products. */
+static MGC_INLINE mgc_i mgc_in_order(mgc_i c)
+{
+#if defined(__GNUC__)
+    __asm__("" : "+v"(c));
+#endif
+    return c;
+}
 /* uint8 w times int8 x, two products added to an int16; add_pairs: two int16 to an int32. */
 static MGC_INLINE mgc_i mgc_multiply_pairs(mgc_i w, mgc_i x) { return MGC_INTRINSIC(maddubs_epi16, (mgc_x86_i)w, (mgc_x86_i)x); }
 static MGC_INLINE mgc_i mgc_add_words(mgc_i a, mgc_i b) { return MGC_INTRINSIC(add_epi16, (mgc_x86_i)a, (mgc_x86_i)b); }
 static MGC_INLINE mgc_i mgc_add_pairs(mgc_i c) { return MGC_INTRINSIC(madd_epi16, (mgc_x86_i)c, (mgc_x86_i)mgc_iset1(0x00010001)); }
-static MGC_INLINE mgc_dots mgc_dots_4(mgc_dots c, mgc_i w0, mgc_i w1, mgc_i w2, mgc_i w3, mgc_dots_input x)
+static MGC_INLINE mgc_dots mgc_dots_4(mgc_dots c, mgc_i w, const int8_t *p)
 {
-    c = mgc_add_words(mgc_add_words(c, mgc_multiply_pairs(w0, mgc_dots_x4(x))), mgc_multiply_pairs(w1, mgc_dots_x4(x + 4)));
-    return mgc_add_words(mgc_add_words(c, mgc_multiply_pairs(w2, mgc_dots_x4(x + 8))), mgc_multiply_pairs(w3, mgc_dots_x4(x + 12)));
+    return mgc_in_order(mgc_add_words(c, mgc_multiply_pairs(w, mgc_dots_x4(p))));
 }
 static MGC_INLINE mgc_i mgc_dots_sum_4(mgc_dots c, mgc_i start) { return mgc_iadd(mgc_add_pairs(c), start); }
 /* Multiplies |w| as uint8, at most 128, by x with the sign of w: two products fit in int16. */
-static MGC_INLINE mgc_dots mgc_dots_add(mgc_dots c, mgc_i w, mgc_i x)
+static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i w, const int8_t *p)
 {
-    return mgc_iadd(c, mgc_add_pairs(mgc_multiply_pairs(MGC_INTRINSIC(abs_epi8, (mgc_x86_i)w), mgc_signed_as(x, w))));
-}
-static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i w0, mgc_i w1, mgc_i w2, mgc_i w3, mgc_dots_input x)
-{
-    c = mgc_dots_add(mgc_dots_add(c, w0, mgc_dots_x4(x)), w1, mgc_dots_x4(x + 4));
-    return mgc_dots_add(mgc_dots_add(c, w2, mgc_dots_x4(x + 8)), w3, mgc_dots_x4(x + 12));
+    const mgc_i x = mgc_signed_as(mgc_dots_x4(p), w);
+    return mgc_in_order(mgc_iadd(c, mgc_add_pairs(mgc_multiply_pairs(MGC_INTRINSIC(abs_epi8, (mgc_x86_i)w), x))));
 }
 static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start) { return mgc_iadd(c, start); }
 #else
 /* Vectors of GNU C: each byte of a lane is widened. */
 typedef mgc_i mgc_dots;
 static MGC_INLINE mgc_dots mgc_dots_from(mgc_i start) { return start; }
-static MGC_INLINE mgc_dots mgc_dots_add(mgc_dots c, mgc_i w, const int8_t *x)
+static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i w, const int8_t *p)
 {
-    c = mgc_iadd(c, mgc_imul((mgc_i)((mgc_u)w << 24) >> 24, mgc_iset1(x[0])));
-    c = mgc_iadd(c, mgc_imul((mgc_i)((mgc_u)w << 16) >> 24, mgc_iset1(x[1])));
-    c = mgc_iadd(c, mgc_imul((mgc_i)((mgc_u)w << 8) >> 24, mgc_iset1(x[2])));
-    return mgc_iadd(c, mgc_imul(w >> 24, mgc_iset1(x[3])));
-}
-static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i w0, mgc_i w1, mgc_i w2, mgc_i w3, mgc_dots_input x)
-{
-    c = mgc_dots_add(mgc_dots_add(c, w0, x), w1, x + 4);
-    return mgc_dots_add(mgc_dots_add(c, w2, x + 8), w3, x + 12);
+    c = mgc_iadd(c, mgc_imul((mgc_i)((mgc_u)w << 24) >> 24, mgc_iset1(p[0])));
+    c = mgc_iadd(c, mgc_imul((mgc_i)((mgc_u)w << 16) >> 24, mgc_iset1(p[1])));
+    c = mgc_iadd(c, mgc_imul((mgc_i)((mgc_u)w << 8) >> 24, mgc_iset1(p[2])));
+    return mgc_iadd(c, mgc_imul(w >> 24, mgc_iset1(p[3])));
 }
 #define mgc_dots_4 mgc_dots_8
 static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start)

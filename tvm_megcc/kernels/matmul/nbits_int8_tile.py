@@ -77,6 +77,9 @@ class NBitsInt8Tile(PanelTile):
         self.block_bytes = self.scales_bytes + p.block * self.width * p.bits // 8
         #: Whether a block has several parts whose int32 sums are added, in `t{p}_{v}`, before they are scaled.
         self.has_totals = p.block_sums and p.block > p.part
+        #: Whether an instruction takes four elements of x from a vector of sixteen (Arm); else they are loaded into all
+        #: lanes.
+        self.has_x_vectors = bool(scope.isa.dot_product)
         #: Whether the sums of parts of x are read.
         self.reads_sums = bool(p.weight_offset or p.offset)
 
@@ -125,6 +128,9 @@ class NBitsInt8Tile(PanelTile):
             c(f"mgc_dots {', '.join(f'c{row}_{v} = mgc_dots_from(start{row})' for v in self.vectors)};")
         for i in range(p.part // 16):
             with c.block(""):
+                if not self.has_x_vectors:
+                    self.steps(c, P, i)
+                    continue
                 c(*(dots.load(row, 16 * i) for row in groups))
                 for v in self.vectors:
                     self.elements(c, v, i * self.sixteen_bytes)
@@ -147,19 +153,32 @@ class NBitsInt8Tile(PanelTile):
                         c(f"{y} = {y} + t * o{v};")
         return c.text
 
+    def steps(self, c: Printer, P: int, i: int) -> None:
+        """Prints the products of the sixteen elements from 16 * i on, four at a time for all rows and vectors: the
+        compiler keeps what is loaded until its last use, and more would take registers of the sums."""
+        for step in range(4):
+            for v in self.vectors:
+                self.elements_of_step(c, v, i * self.sixteen_bytes, step)
+            for row in range(P):
+                x = offset(f"x{row}", 16 * i + 4 * step)
+                c(*(f"c{row}_{v} = mgc_dots_{self.p.bits}(c{row}_{v}, q{v}_{step}, {x});" for v in self.vectors))
+
     def elements(self, c: Printer, v: int, first: int) -> None:
         """Declares the four 8-bit vectors of sixteen elements of each column of vector v. first: bytes from w to the
         elements of the first column of the panel."""
+        for step in range(4):
+            self.elements_of_step(c, v, first, step)
+
+    def elements_of_step(self, c: Printer, v: int, first: int, step: int) -> None:
+        """Declares vector `step` of the four that `elements` declares; of 4-bit elements two at the first of them."""
         # The stream has groups of elements of all columns of the panel, one after the other: `stride` bytes from one to
         # the next. A group of eight elements of four columns is two vectors of 16 bytes.
         group = 8 if self.p.pairs else 4
         stride, first = self.width * group, first + v * self.lanes * group
         if self.p.bits == 8:
             offsets = (0, stride, 16, stride + 16) if self.p.pairs else (0, stride, 2 * stride, 3 * stride)
-            c(*(f"const mgc_i q{v}_{i} = mgc_bytes_at(w + {first + offset});" for i, offset in enumerate(offsets)))
-            return
-        offsets = (0, 16 if self.p.pairs else stride)
-        loads = ", ".join(f"w{v}_{i} = mgc_bytes_at(w + {first + offset})" for i, offset in enumerate(offsets))
-        c(f"const mgc_i {loads};",
-          *(f"const mgc_i q{v}_{2 * i} = mgc_low_int4(w{v}_{i}), q{v}_{2 * i + 1} = mgc_high_int4(w{v}_{i});"
-            for i in range(2)))
+            c(f"const mgc_i q{v}_{step} = mgc_bytes_at(w + {first + offsets[step]});")
+        elif step % 2 == 0:
+            i = step // 2
+            c(f"const mgc_i w{v}_{i} = mgc_bytes_at(w + {first + (0, 16 if self.p.pairs else stride)[i]});",
+              f"const mgc_i q{v}_{step} = mgc_low_int4(w{v}_{i}), q{v}_{step + 1} = mgc_high_int4(w{v}_{i});")

@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import folders
-from .codegen.artifact import Artifact
-from .compiler import Dump, compile_graph
 from .errors import MegccWarning
-from .ir.graph import Graph
-from .options import CompileOptions
-from .passes.canonicalize.preprocess import Input, convert_inputs
 from .target import Target, parse_targets
 
 if TYPE_CHECKING:
     import onnx
     from typing_extensions import Unpack
 
+    from .codegen.artifact import Artifact
+    from .compiler import Dump
     from .frontends._tvm import Module
-    from .options import CompileKeywords
+    from .ir.graph import Graph
+    from .options import CompileKeywords, CompileOptions
+    from .passes.canonicalize.preprocess import Input
     from .runtime.session import Session
 
 logger = logging.getLogger(__name__)
@@ -56,9 +55,12 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
     Raises:
         MegccError: for a model that cannot be compiled; the message names its operators and says what to do.
     """
+    from .compiler import compile_graph
     from .frontends.contents import is_tflite
     from .frontends.models import import_model
     from .frontends.torch_models import to_onnx_if_torch
+    from .options import CompileOptions
+    from .passes.canonicalize.preprocess import convert_inputs
 
     options = CompileOptions.of(options, changes)
     model = to_onnx_if_torch(model, example_inputs)
@@ -123,8 +125,8 @@ def load(path: str | Path | Artifact, target: str | None = None, model: str | No
     """
     from .runtime.load import load as load_session
 
-    return load_session(path.save_in_cache() if isinstance(path, Artifact) else path, target, model=model,
-                        threads=threads)
+    folder = path if isinstance(path, (str, Path)) else path.save_in_cache()
+    return load_session(folder, target, model=model, threads=threads)
 
 
 def dump_into(folder: str | Path) -> Dump:

@@ -144,7 +144,9 @@ def _model(args: argparse.Namespace):
     from .verbs import _progress
 
     with _progress(args, f"building {args.path}"):
-        return LanguageModel(args.path, args.target or None, args.threads)
+        model = LanguageModel(args.path, args.target or None, args.threads)
+        model.tokenizer  # noqa: B018  (read now, so that a damaged one is told before the first question)
+    return model
 
 
 def _sampling(args: argparse.Namespace):

@@ -32,7 +32,7 @@ from .device_model import part_of
 from .embedding import AUTO, AUTO_TEXT_BYTES, INCBIN, TEXT, MemoryRegion, data_source, including_source, part_files
 from .headers import HEADER, kernels_header, without_unneeded
 from .machines import by_machine, machines, make_commands, profile
-from .manifest import MANIFEST, read_manifest
+from .manifest import BUILD, MANIFEST, read_manifest
 from .quantised import Quantisation
 from .safety import is_safe, with_switches
 from .strings import strings_context
@@ -46,8 +46,6 @@ _HEADERS = frozenset(
     "megcc_cv".split())
 #: The ends of macros that an input or output has besides that of its index, such as RESNET_IN_X_SCALE; in lower case.
 MACRO_SUFFIXES = ("_elements", "_scale", "_zero_point")
-#: The subfolder with the results of a build, which is kept when the folder is replaced.
-BUILD = "build"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from ..ir.types import DTYPES, ORDINARY
 from ..target import TARGETS
 
 MANIFEST = "manifest.json"
+#: The subfolder with the results of a build, which is kept when the folder is replaced.
+BUILD = "build"
 
 # A form says what a JSON value must look like: it is a type, a tuple of types, a list with the form of its elements, or
 # a dictionary with the forms of the required keys. Further keys are allowed.
@@ -39,7 +41,7 @@ _MANIFEST = {"generator": str, "models": [_MODEL], "files": dict}
 
 
 def read_manifest(folder: Path) -> dict:
-    """Returns the manifest of a generated folder.
+    """Returns the manifest of a generated folder. Callers share it and must not change it.
 
     Raises:
         MegccError: for a path that does not exist or is a file, a folder that is not a generated one, and a damaged
@@ -48,7 +50,7 @@ def read_manifest(folder: Path) -> dict:
     folders.require_folder(folder)
     try:
         data = folders.read(folder / MANIFEST)
-        manifest = json.loads(data)
+        manifest = _parsed(data)
         ours = manifest["generator"].startswith("tvm_megcc ")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         ours = False
@@ -60,10 +62,15 @@ def read_manifest(folder: Path) -> dict:
 
 
 @lru_cache(maxsize=16)
+def _parsed(data: bytes) -> dict:
+    """Returns the JSON value of a manifest. Cached, since a process reads it several times."""
+    return json.loads(data)
+
+
+@lru_cache(maxsize=16)
 def _damage(data: bytes) -> str:
-    """Returns what is wrong with the text of a manifest; "" for nothing. Cached, since a process reads it several
-    times."""
-    manifest = json.loads(data)
+    """Returns what is wrong with the text of a manifest; "" for nothing."""
+    manifest = _parsed(data)
     return _deviation(manifest, _MANIFEST, "") or _deviation(manifest.get("others", []), [str], "others.") \
         or _contradiction(manifest) or _program_damage(manifest.get("program"))
 
@@ -94,9 +101,18 @@ def _deviation(value: Any, form: Any, where: str) -> str:
     if isinstance(form, list):
         if not isinstance(value, list):
             return f"{where.strip('.')} is no list"
+        if isinstance(form[0], dict) and _are_of_types(value, form[0]):
+            return ""
         return next(filter(None, (_deviation(item, form[0], f"{where.strip('.')}[{index}].")
                                   for index, item in enumerate(value))), "")
     return "" if isinstance(value, form) and not isinstance(value, bool) else f"{where.strip('.')} is of another type"
+
+
+def _are_of_types(values: list, form: dict) -> bool:
+    """Returns whether all values have a form of types alone. The list of calls is long, and `_deviation` slow."""
+    parts = list(form.items())
+    return all(isinstance(part, type) for _, part in parts) and all(
+        type(value) is dict and all(type(value.get(key)) is part for key, part in parts) for value in values)
 
 
 def _is_initial_value(value: Any, port: dict | None) -> bool:

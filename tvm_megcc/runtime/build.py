@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import folders, paths
-from ..codegen.bundle import BUILD, MANIFEST, read_manifest
-from ..codegen.device_model import container_part
-from ..codegen.embedding import data_source, read_container
-from ..codegen.machines import profile
+from ..codegen.manifest import BUILD, MANIFEST, read_manifest
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target, parse_targets
 from . import calls
-from .emulator import firmware
 from .objects import Objects, link
 from .toolchain import Compiler, find_compiler, runs_here
+from .up_to_date import Record
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +28,8 @@ CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunc
           "-Werror=incompatible-pointer-types")
 #: The optimisation flag for files of a firmware that are not kernels: they take little time, so size matters more.
 SMALL = "-Os"
+#: The functions of a library that Python calls.
+_PYTHON = Path(__file__).with_name("megcc_py.c")
 
 
 @dataclass(frozen=True)
@@ -77,19 +76,26 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
         model_names = [row["name"] for row in manifest["models"]]
         names = model_names if target.bare_metal and model is None else [model_of(manifest, model, folder)["name"]]
         part_name = names[0] if len(names) < len(model_names) else ""
-        compiler = find_compiler(target, cc)
         output = folder / BUILD / target.name
         flags = (*CFLAGS, *target.cflags, *cflags)
+        library = output / f"lib{names[0]}.so" if runs_here(target) and not target.bare_metal else None
+        record = library and Record(folder, library, (_PYTHON,), target, cc, flags)
+        if record and (compiler := record.compiler()):
+            return Build(folder, target, compiler, library, None, part_name)
+        compiler = find_compiler(target, cc)
         objects = Objects(folder, output / "objects", compiler)
-        library = program = None
+        program = None
         if target.bare_metal:
+            from .emulator import firmware
+
             program = _firmware(folder, names, target, objects, flags, output / firmware.image(part_name),
                                 limits or {})
-        elif runs_here(target):
+        elif library and record:
             flags = (*flags, "-fPIC")
             compiled = [*objects.compile_all(c_sources(folder), flags),
-                        objects.compile(Path(__file__).with_name("megcc_py.c"), (*flags, *_defines(folder, names[0])))]
-            library = link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{names[0]}.so")
+                        objects.compile(_PYTHON, (*flags, *_defines(folder, names[0])))]
+            link(compiler, ("-shared", "-pthread"), compiled, library)
+            record.write(compiler)
         else:
             tool = paths.c_runtime() / "tools" / "megcc_run.c"
             compiled = [*objects.compile_all(c_sources(folder), flags),
@@ -141,6 +147,11 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
               image: Path, limits: Mapping[str, int]) -> Path:
     """Links the models with the example board's start-up code into one image, with their containers in flash. Returns
     the image."""
+    from ..codegen.device_model import container_part
+    from ..codegen.embedding import data_source, read_container
+    from ..codegen.machines import profile
+    from .emulator import firmware
+
     image.parent.mkdir(parents=True, exist_ok=True)
     embedded = {model for model in models if (folder / f"{model}_data.c").exists()}
     containers = {model: read_container(folder, model, target) for model in models}

@@ -10,12 +10,9 @@ from ..codegen.manifest import read_manifest
 from ..errors import MegccError
 from ..target import Target
 from .build import build, generated_folder, model_of, target_of
-from .emulator.run import EmulatedSession
 from .native import NativeSession
-from .program import ProgramSession
 from .session import Session
 from .toolchain import find_emulator
-from .wasm.browser import WebSession
 
 
 def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
@@ -37,6 +34,8 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
     manifest = read_manifest(folder)
     if "program" in manifest:
         _require_program(manifest["program"]["name"], model or named, threads, folder)
+        from .program import ProgramSession
+
         return ProgramSession(folder, target, cc)
     target, name = target_of(manifest, target, folder), model_of(manifest, model or named, folder)["name"]
     emulator = find_emulator(target)
@@ -44,8 +43,14 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
         _require_threads(threads, folder, model_of(manifest, name, folder), target, bool(emulator))
     built = build(folder, target, cc, model=name)
     if target.machine == "wasm32":
+        from .wasm.browser import WebSession
+
         return WebSession(built, emulator)
-    return EmulatedSession(built, emulator) if emulator else NativeSession(built, threads)
+    if emulator:
+        from .emulator.run import EmulatedSession
+
+        return EmulatedSession(built, emulator)
+    return NativeSession(built, threads)
 
 
 def _require_program(name: str, model: str | None, threads: int | None, folder: Path) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import folders
-from ..codegen.bundle import BUILD
-from ..codegen.manifest import read_manifest
+from ..codegen.manifest import BUILD, read_manifest
 from ..errors import MegccError, ShapeError, ToolError
 from ..target import Target
 from .build import CFLAGS, building_in, c_sources, target_of

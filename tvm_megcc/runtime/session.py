@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import notebook
-from ..codegen.bundle import read_manifest
+from ..codegen.manifest import read_manifest
 from ..codegen.quantised import Quantisation
 from ..deprecated import with_old_attributes
 from ..errors import MegccError, ShapeError

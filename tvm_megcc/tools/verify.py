@@ -8,6 +8,7 @@ order, as little-endian bytes. Every NaN counts as 0x7fc00000, since CPUs differ
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -127,7 +128,7 @@ def verify(folder: Path, targets: Sequence[Target] = (), cc: str | None = None, 
 
 def _record(folder: Path, name: str, found: Mapping[str, str]) -> None:
     with building_in(folder):
-        manifest = read_manifest(folder)
+        manifest = copy.deepcopy(read_manifest(folder))
         row = next(row for row in manifest["models"] if row["name"] == name)
         row["digests"] = dict(sorted({**row.get("digests", {}), **found}.items()))
         (folder / MANIFEST).write_bytes((json.dumps(manifest, indent=1) + "\n").encode())

@@ -16,6 +16,7 @@ import tvm_megcc
 from tests.c_flags import WARNINGS
 from tvm_megcc import paths
 from tvm_megcc.errors import MegccError, MissingTool
+from tvm_megcc.runtime import build as build_module
 from tvm_megcc.runtime import objects
 from tvm_megcc.runtime.build import build, compile_objects
 from tvm_megcc.runtime.device import build_library
@@ -64,6 +65,23 @@ def test_many_builds_at_once_do_the_work_once(folder, monkeypatch):
         built = list(pool.map(build, [folder] * 4))
     assert len({one.library for one in built}) == 1
     assert len(commands) == len(set(commands)) > 10
+
+
+@pytest.mark.slow
+def test_a_library_is_up_to_date_until_a_file_changes(folder, monkeypatch):
+    built, compared = build(folder), []
+    monkeypatch.setattr(build_module, "Objects", lambda *args: compared.append(args) or objects.Objects(*args))
+    assert build(folder) == built and not compared
+    source = next(folder.glob("kernels/*.c"))
+    before, text = source.stat(), source.read_text()
+    source.write_text(text.replace("Generated", "generated", 1))
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert source.stat().st_size == before.st_size
+    assert build(folder) == built and len(compared) == 1
+    assert build(folder, cflags=("-DOTHER",)).library == built.library and len(compared) == 2
+    assert build(folder) == built and len(compared) == 3
+    monkeypatch.setenv("CC", "gcc")
+    assert build(folder).compiler.command == ("gcc",) and len(compared) == 4
 
 
 @pytest.mark.parametrize("options", [

@@ -183,14 +183,16 @@ def test_what_is_no_language_model(folder, tmp_path, capsys):
     other.write_bytes(b"ONNX")
     assert main(["lm", "compile", str(other)]) == 1
     assert "model.onnx is no GGUF file" in capsys.readouterr().err
+    copy = shutil.copytree(folder, tmp_path / "copy")
     for name, text in ((SETTINGS, "{}"), (SETTINGS, "["), (TOKENIZER, "{}"),
                        (SETTINGS, json.dumps({"context": 0, "prompt": 1, "bos": 0, "ends": [], "chat_template": ""}))):
-        for each in (SETTINGS, TOKENIZER):
-            (tmp_path / each).parent.mkdir(exist_ok=True)
-            (tmp_path / each).write_bytes((folder / each).read_bytes())
-        (tmp_path / name).write_text(text)
-        assert main(["lm", "chat", str(tmp_path)]) == 1
-        assert "is damaged" in capsys.readouterr().err
+        (copy / name).write_text(text)
+        assert main(["lm", "chat", str(copy)]) == 1
+        assert f"{name} is damaged" in capsys.readouterr().err
+        (copy / name).write_bytes((folder / name).read_bytes())
+    (copy / TOKENIZER).unlink()
+    assert main(["lm", "chat", str(copy)]) == 1
+    assert f"{TOKENIZER} is missing" in capsys.readouterr().err
 
 
 CHAT = ("{% for m in messages %}{{ {'system': 'D', 'user': 'A', 'assistant': 'B'}[m.role] + m.content }}"

@@ -12,9 +12,10 @@ from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
 from ...passes.streaming.kv_cache import grow_states
 from ...passes.streaming.states import keep_states
+from ..decoder_names import LENGTH, PAST, TOKENS
 from .architectures import decoder
 from .file import read
-from .transformer import LENGTH, PAST, TOKENS, state_names, transformer
+from .transformer import state_names, transformer
 
 #: The default capacity of the KV cache in tokens; the model's trained context, if that is smaller.
 DEFAULT_CONTEXT = 2048

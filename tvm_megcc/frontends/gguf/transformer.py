@@ -33,14 +33,12 @@ from ...ops.nn.attention import (
     split_heads,
 )
 from ...ops.quantized.blocks import BlockConstants, block_constants, emit_block_gather, emit_block_matmul
+from ..decoder_names import LOGITS, PAST, TOKENS
 from ..onnx.builder import Builder
 from ..onnx.synthetic_node import SyntheticNode
 from .architectures import Decoder, decoder
 from .blocks import blocks, floats
 from .file import File
-
-#: Names of the inputs, symbols and outputs, as in optimum's ONNX exports.
-TOKENS, LENGTH, PAST, LOGITS = "input_ids", "sequence_length", "past_sequence_length", "logits"
 
 
 def state_names(layers: int) -> dict[str, str]:

@@ -10,11 +10,11 @@ from ... import api, folders
 from ...codegen import bundle
 from ...errors import MegccError
 from ...frontends.contents import is_gguf
+from ...frontends.decoder_names import LENGTH, PAST
 from ...frontends.formats import refuse_misnamed
 from ...frontends.gguf.architectures import trained_context
 from ...frontends.gguf.file import read
 from ...frontends.gguf.importer import DEFAULT_CONTEXT
-from ...frontends.gguf.transformer import LENGTH, PAST
 from ...options import CompileOptions
 from .model import SETTINGS, TOKENIZER, Settings
 from .program import sources

@@ -8,7 +8,9 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +18,12 @@ from ... import folders
 from ...api import load
 from ...errors import MegccError, MissingTool, quoted
 from ...frontends.contents import is_gguf
-from ...frontends.gguf.transformer import LOGITS, TOKENS
+from ...frontends.decoder_names import LOGITS, TOKENS
 from ...runtime.session import Port
 from .sampling import Sampling, choose, log_probability
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 #: The additional files in the generated folder of a language model.
 TOKENIZER, SETTINGS = "language_model/tokenizer.json", "language_model/settings.json"
@@ -77,10 +82,20 @@ class LanguageModel:
 
     def __init__(self, folder: str | Path, target: str | None = None, threads: int | None = None):
         """threads: workers of a run, as of `tvm_megcc.load`."""
-        self.settings, self.tokenizer = _read(Path(folder))
+        self.settings, self._folder = _read(Path(folder)), Path(folder)
         self.session = load(folder, target, threads=threads)
         self.tokens: list[int] = []
         self.figures = Figures()
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the package tokenizers. It is read when it is first used, since that takes ten times as long
+        as everything else.
+
+        Raises:
+            MissingTool: if the package is not installed; MegccError: if its file is damaged.
+        """
+        return _read_tokenizer(self._folder)
 
     def reset(self) -> None:
         """Resets the KV cache, so that the next text has nothing before it."""
@@ -227,11 +242,11 @@ def _begun(text: str, stop: Sequence[str]) -> int:
                default=0)
 
 
-def _read(folder: Path):
-    """Reads settings and tokenizer of a folder; the files are not trusted.
+def _read(folder: Path) -> Settings:
+    """Reads the settings of a folder; the file is not trusted.
 
     Raises:
-        MegccError: if they are missing or damaged.
+        MegccError: if it is missing or damaged, or there is no tokenizer.
     """
     if not (folder / SETTINGS).is_file():
         if is_gguf(folder):
@@ -241,19 +256,28 @@ def _read(folder: Path):
         folders.require_folder(folder)
         raise MegccError(f"{folder} is no language model: 'megcc lm compile MODEL.gguf -o {folder}' makes one")
     try:
+        given = json.loads((folder / SETTINGS).read_text("utf-8"))
+        settings = Settings(int(given["context"]), int(given["prompt"]), int(given["bos"]),
+                            tuple(map(int, given["ends"])), str(given["chat_template"]))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise MegccError(f"{folder}: {SETTINGS} is damaged: {error}") from None
+    if min(settings.context, settings.prompt) < 1:
+        raise MegccError(f"{folder}: {SETTINGS} is damaged: a context of {settings.context} tokens")
+    if not (folder / TOKENIZER).is_file():
+        raise MegccError(f"{folder}: {TOKENIZER} is missing")
+    return settings
+
+
+def _read_tokenizer(folder: Path) -> Tokenizer:
+    """Reads the tokenizer of a folder; the file is not trusted. Errors are those of `LanguageModel.tokenizer`."""
+    try:
         from tokenizers import Tokenizer
     except ImportError:
         raise MissingTool("language models need the package tokenizers: pip install 'tvm_megcc[llm]'") from None
     try:
-        given = json.loads((folder / SETTINGS).read_text("utf-8"))
-        settings = Settings(int(given["context"]), int(given["prompt"]), int(given["bos"]),
-                            tuple(map(int, given["ends"])), str(given["chat_template"]))
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+        return Tokenizer.from_file(str(folder / TOKENIZER))
     except Exception as error:  # tokenizers raises Exception itself
-        raise MegccError(f"{folder}: {SETTINGS} or {TOKENIZER} is damaged: {error}") from None
-    if min(settings.context, settings.prompt) < 1:
-        raise MegccError(f"{folder}: {SETTINGS} is damaged: a context of {settings.context} tokens")
-    return settings, tokenizer
+        raise MegccError(f"{folder}: {TOKENIZER} is damaged: {error}") from None
 
 
 def rendered(template: str, messages: Sequence[Mapping[str, str]]) -> str:

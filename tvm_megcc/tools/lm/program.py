@@ -12,7 +12,7 @@ from ...codegen.c_source.render import environment
 from ...codegen.compiled import Compiled
 from ...errors import MegccError
 from ...foreign import c_name
-from ...frontends.gguf.transformer import LOGITS, TOKENS
+from ...frontends.decoder_names import LOGITS, TOKENS
 from ...version import VERSION
 from .model import Settings, rendered
 from .tables import tables

@@ -74,10 +74,11 @@ def _embedding_folder(args: argparse.Namespace, normalize: bool | None) -> int:
 
 def generate_(args: argparse.Namespace) -> int:
     """Generates text after a prompt, on stdout."""
-    model = _model(args)
+    grammar, model = _grammar(args), _model(args)
     prompt = model.chat([{"role": "user", "content": args.text}]) if args.chat else args.text
     found: list[tuple[int, float]] | None = [] if args.log_probabilities else None
-    pieces = model.generate(prompt, args.max_tokens, _sampling(args), stop=args.stop, log_probabilities=found)
+    pieces = model.generate(prompt, args.max_tokens, _sampling(args), stop=args.stop, log_probabilities=found,
+                            grammar=grammar)
     if found is None:
         _print_text(pieces)
     else:
@@ -91,7 +92,7 @@ def generate_(args: argparse.Namespace) -> int:
 def chat_(args: argparse.Namespace) -> int:
     """Holds a conversation: reads lines from stdin and prints answers to stdout. Ctrl-C ends an answer, the end of
     stdin the program."""
-    model = _model(args)
+    grammar, model = _grammar(args), _model(args)
     messages = [{"role": "system", "content": args.system}] if args.system else []
     while (line := _line()) is not None:
         if not line.strip():
@@ -100,7 +101,8 @@ def chat_(args: argparse.Namespace) -> int:
         answer: list[str] = []
         model.reset()
         try:
-            _print_text(model.generate(model.chat(messages), args.max_tokens, _sampling(args)), answer)
+            _print_text(model.generate(model.chat(messages), args.max_tokens, _sampling(args), grammar=grammar),
+                        answer)
         except KeyboardInterrupt:
             print(flush=True)
         messages.append({"role": "assistant", "content": "".join(answer)})
@@ -154,6 +156,16 @@ def _sampling(args: argparse.Namespace):
 
     return Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, min_p=args.min_p,
                     repetition_penalty=args.repetition_penalty, seed=args.seed)
+
+
+def _grammar(args: argparse.Namespace):
+    """Returns the grammar of --grammar or --json-schema; None without them."""
+    from ..tools.lm import grammar
+
+    if args.grammar and args.json_schema:
+        raise MegccError("give --grammar or --json-schema, not both")
+    path = args.grammar or args.json_schema
+    return grammar.read(path, is_schema=not args.grammar) if path else None
 
 
 def _line() -> str | None:

@@ -104,4 +104,6 @@ def _sampling_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R",
                       help="divides logits of tokens that occurred (default: 1)")
     verb.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
+    verb.add_argument("--grammar", metavar="FILE", help="answers match this grammar, in llama.cpp's GBNF")
+    verb.add_argument("--json-schema", metavar="FILE", help="answers match this JSON schema")
     add_target(verb, "one of the folder's targets (default: one that runs here)")

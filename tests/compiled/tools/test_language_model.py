@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import shutil
 import subprocess
 
@@ -19,6 +20,7 @@ from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 from tvm_megcc.tools.lm.compile import compile_model
+from tvm_megcc.tools.lm.grammar import Grammar
 from tvm_megcc.tools.lm.model import SETTINGS, TOKENIZER, LanguageModel
 from tvm_megcc.tools.lm.sampling import Sampling
 
@@ -171,6 +173,26 @@ def test_figures_of_other_programs(folder, tmp_path, capsys):
 def test_other_programs_that_are_refused(folder, options, message, capsys):
     assert main(["lm", "bench", str(folder), "--prompt", "9", "--max-tokens", "5", *options]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_grammars(folder, tmp_path, capsys):
+    """A text is complete at the end of the grammar; sampled texts match too; a second one is as the first."""
+    pytest.importorskip("llguidance")
+    model, grammar = LanguageModel(folder), Grammar.gbnf('root ::= ("h" | "ge") [b-d]{3}')
+    texts = set()
+    for seed in (0, 1, 2, 2):
+        model.reset()
+        sampling = Sampling(temperature=5.0, seed=seed)
+        texts.add("".join(model.generate("cdefgh", max_tokens=10, sampling=sampling, grammar=grammar)))
+    assert 1 < len(texts) < 4 and all(re.fullmatch("(h|ge)[b-d]{3}", text) for text in texts)
+    (tmp_path / "text.gbnf").write_text('root ::= "hc"')
+    (tmp_path / "schema.json").write_text('{"not": {}}')
+    command = ["lm", "generate", str(folder), "cdefgh"]
+    assert main([*command, "--grammar", str(tmp_path / "text.gbnf")]) == 0
+    assert capsys.readouterr().out == "hc\n"
+    assert main([*command, "--json-schema", str(tmp_path / "schema.json")]) == 1
+    assert 'Unimplemented keys: ["not"]' in capsys.readouterr().err
+    assert main([*command, "--json-schema", "a", "--grammar", "b"]) == 1
 
 
 def test_what_is_no_language_model(folder, tmp_path, capsys):

@@ -20,9 +20,11 @@ from ...errors import MegccError, MissingTool, quoted
 from ...frontends.contents import is_gguf
 from ...frontends.decoder_names import LOGITS, TOKENS
 from ...runtime.session import Port
-from .sampling import Sampling, choose, log_probability
+from .grammar import Grammar, Matcher, token_trie
+from .sampling import Draws, Sampling, choose, log_probability
 
 if TYPE_CHECKING:
+    from llguidance import LLTokenizer
     from tokenizers import Tokenizer
 
 #: The additional files in the generated folder of a language model.
@@ -86,6 +88,7 @@ class LanguageModel:
         self.session = load(folder, target, threads=threads)
         self.tokens: list[int] = []
         self.figures = Figures()
+        self._grammar_trie: LLTokenizer | None = None
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -165,8 +168,8 @@ class LanguageModel:
         return rendered(self.settings.chat_template, messages)
 
     def generate(self, prompt: str, max_tokens: int = 256, sampling: Sampling | None = None,
-                 stop: Sequence[str] = (), log_probabilities: list[tuple[int, float]] | None = None
-                 ) -> Iterator[str]:
+                 stop: Sequence[str] = (), log_probabilities: list[tuple[int, float]] | None = None,
+                 grammar: Grammar | None = None) -> Iterator[str]:
         """Reads the prompt after everything read so far, and yields the generated text piece by piece.
 
         Args:
@@ -174,18 +177,21 @@ class LanguageModel:
             sampling: how tokens are chosen; by default always the most likely one.
             stop: strings that end the text and are not part of it.
             log_probabilities: gets the tokens of the text, and of each the natural logarithm of its probability in the
-                softmax of the network's logits, whatever `sampling` makes of them.
+                softmax of the network's logits, whatever `sampling` and `grammar` make of them.
+            grammar: what the text has to match. A text that ends early, by `max_tokens`, `stop` or the context, is the
+                beginning of one that does.
 
         Raises:
-            MegccError: if the prompt does not fit in the context.
+            MegccError: if the prompt does not fit in the context, or the grammar is refused.
         """
         sampling = sampling or Sampling()
         generator, found, given, text = sampling.generator(), [], "", ""
         begin, read = time.perf_counter(), self.encode(prompt)
         logits = self.read(read)
         self.figures = Figures(len(read), time.perf_counter() - begin)
+        matcher = Matcher(self._trie(len(logits)), grammar) if grammar else None
         for _ in range(max_tokens):
-            token = choose(logits, self.tokens, sampling, generator)
+            token = self._chosen(logits, sampling, generator, matcher)
             if token in self.settings.ends:
                 break
             found.append(token)
@@ -198,7 +204,7 @@ class LanguageModel:
             if not text.endswith(_INCOMPLETE) and len(sure) > len(given):
                 yield sure[len(given):]
                 given = sure
-            if ends or len(self.tokens) == self.settings.context:
+            if ends or len(self.tokens) == self.settings.context or (matcher and matcher.is_complete):
                 break
             begin = time.perf_counter()
             logits = self.read([token])
@@ -206,6 +212,23 @@ class LanguageModel:
             self.figures.seconds += time.perf_counter() - begin
         if len(text) > len(given):
             yield text[len(given):]
+
+    def _chosen(self, logits: np.ndarray, sampling: Sampling, generator: Draws, matcher: Matcher | None) -> int:
+        """Returns the next token, one that the grammar allows."""
+        if matcher is None:
+            return choose(logits, self.tokens, sampling, generator)
+        mask = matcher.mask(len(logits))
+        token = choose(np.where(mask, logits, -np.inf), self.tokens, sampling, generator)
+        if not mask[token]:  # logits of all allowed tokens are NaN or the lowest number
+            token = int(mask.argmax())
+        matcher.accept(token)
+        return token
+
+    def _trie(self, vocabulary: int) -> LLTokenizer:
+        """Returns the trie of the vocabulary for grammars. vocabulary: the number of logits."""
+        if self._grammar_trie is None:
+            self._grammar_trie = token_trie(self._folder / TOKENIZER, self.settings.ends, vocabulary)
+        return self._grammar_trie
 
     def read(self, tokens: Sequence[int]) -> np.ndarray:
         """Reads tokens after everything read so far. Returns the logits [vocabulary] of the next token.

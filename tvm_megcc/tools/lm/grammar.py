@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Restricts generated texts to a grammar in llama.cpp's notation (GBNF) or to a JSON schema: before each token, a mask
+says which tokens can follow.
+
+The package llguidance computes the masks. It matches bytes over the trie of the vocabulary by Earley's algorithm, so a
+token may reach over the ends of several rules, and rules may be left-recursive.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import MegccError, MissingTool, shortened
+from .gbnf import lark_of
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+    from numpy.typing import NDArray
+
+#: The largest number of characters of a grammar or schema.
+MAX_CHARACTERS = 1 << 20
+
+
+class Grammar:
+    """A grammar that generated texts match from their beginning to their end.
+
+    >>> Grammar.gbnf('root ::= "yes" | "no"')
+    >>> Grammar.json_schema({"type": "object", "properties": {"age": {"type": "integer"}}})
+
+    Use the class methods; `text` is in the notation of llguidance.
+    """
+
+    def __init__(self, text: str):
+        self.text = text
+
+    @classmethod
+    def gbnf(cls, text: str) -> Grammar:
+        """Reads GBNF. The rule `root` is the whole text.
+
+        Raises:
+            MegccError: for what is no such grammar, and one that is too large or too deep.
+            MissingTool: if the package llguidance is not installed.
+        """
+        _require_size("grammar", text)
+        return cls(_llguidance().LLMatcher.grammar_from_lark(lark_of(text)))
+
+    @classmethod
+    def json_schema(cls, schema: str | dict[str, Any]) -> Grammar:
+        """Reads a JSON schema. Keywords that are not supported, such as `not` and `uniqueItems`, are refused by name
+        when text is generated.
+
+        Raises:
+            MegccError: for what is no JSON, and a schema that is too large.
+            MissingTool: if the package llguidance is not installed.
+        """
+        try:
+            text = schema if isinstance(schema, str) else json.dumps(schema)
+            _require_size("JSON schema", text)
+            json.loads(text)
+            return cls(_llguidance().LLMatcher.grammar_from_json_schema(text))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise MegccError(f"the JSON schema cannot be read: {_line(error)}") from None
+
+
+def read(path: str | Path, is_schema: bool) -> Grammar:
+    """Reads the file of a grammar or, if `is_schema`, of a JSON schema. Errors are those of `Grammar`, and MegccError
+    for a file that cannot be read."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise MegccError(f"{path} cannot be read: {error}") from None
+    return Grammar.json_schema(text) if is_schema else Grammar.gbnf(text)
+
+
+class Matcher:
+    """The place in a grammar that a text has reached.
+
+    Raises:
+        MegccError: if the grammar is refused; the message names what is not supported.
+    """
+
+    def __init__(self, tokenizer: LLTokenizer, grammar: Grammar):
+        self._matcher = _llguidance().LLMatcher(tokenizer, grammar.text, log_level=0)
+        self._words = np.zeros(-(-tokenizer.vocab_size // 32), np.uint32)
+        self._require_no_error()
+
+    def mask(self, count: int) -> NDArray[np.bool_]:
+        """Returns which tokens can follow, bool [count]; the model's ends can if the text is complete.
+
+        Raises:
+            MegccError: if no token can, and if finding out takes too many steps.
+        """
+        self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        self._require_no_error()
+        found = np.unpackbits(self._words.astype("<u4").view(np.uint8), bitorder="little")[:count].astype(np.bool_)
+        if not found.any():
+            raise MegccError("no token of this model can follow here in the grammar")
+        return np.pad(found, (0, count - len(found)))
+
+    def accept(self, token: int) -> None:
+        """Appends a token to the text. Raises MegccError if the mask does not have it."""
+        self._matcher.consume_token(token)
+        self._require_no_error()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing can follow the text."""
+        return bool(self._matcher.is_stopped())
+
+    def _require_no_error(self) -> None:
+        if self._matcher.is_error():
+            raise MegccError(f"the grammar is refused: {_line(self._matcher.get_error().partition('<state>')[0])}")
+
+
+def token_trie(tokenizer_file: Path, ends: Sequence[int], vocabulary: int) -> LLTokenizer:
+    """Returns the trie of a vocabulary.
+
+    Args:
+        tokenizer_file: tokenizer.json.
+        ends: tokens that end a text.
+        vocabulary: the number of logits.
+
+    Raises:
+        MegccError: for a tokenizer that llguidance does not support; MissingTool: if it is not installed.
+    """
+    tokenizer = _llguidance().LLTokenizer
+    try:
+        trie: LLTokenizer = tokenizer(str(tokenizer_file), n_vocab=vocabulary, eos_token=list(ends) or None)
+        return trie
+    except Exception as error:  # it raises Exception itself
+        raise MegccError(f"grammars do not work with the tokenizer of this model: {_line(error)}") from None
+
+
+def _llguidance() -> Any:
+    try:
+        import llguidance
+    except ImportError:
+        raise MissingTool("grammars need the package llguidance: pip install 'tvm_megcc[grammar]'") from None
+    return llguidance
+
+
+def _require_size(what: str, text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise MegccError(f"the {what} has {len(text):,} characters, more than {MAX_CHARACTERS:,}")
+
+
+def _line(error: object) -> str:
+    """Returns a message in one line."""
+    return shortened(" ".join(str(error).split()), 300)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restricts generated texts to a grammar in llama.cpp's notation (GBNF) or to a JSON schema: before each token, a mask
+"""Restricts a generated text to a grammar in llama.cpp's notation (GBNF) or to a JSON schema: before each token, a mask
 says which tokens can follow.
 
 The package llguidance computes the masks. It matches bytes over the trie of the vocabulary by Earley's algorithm, so a
@@ -27,7 +27,7 @@ MAX_CHARACTERS = 1 << 20
 
 
 class Grammar:
-    """A grammar that generated texts match from their beginning to their end.
+    """A grammar that a generated text matches from its beginning to its end.
 
     >>> Grammar.gbnf('root ::= "yes" | "no"')
     >>> Grammar.json_schema({"type": "object", "properties": {"age": {"type": "integer"}}})

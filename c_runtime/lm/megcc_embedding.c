@@ -9,24 +9,24 @@
 #include "megcc_embedding.h"
 
 /* Fills `error`, which may be NULL, and returns `status`. */
-static int32_t refused(megcc_error *error, int32_t status, const char *where, uint64_t needed)
+static int32_t refused(megcc_error *error, int32_t status, const char *where, int64_t detail, uint64_t needed)
 {
-    const megcc_error found = { status, MEGCC_NONE, where, 0, needed };
+    const megcc_error found = { status, MEGCC_NONE, where, detail, needed };
     if (error) {
         *error = found;
     }
     return status;
 }
 
-/* The number of tokens that the network expects around a text. */
-static uint32_t around(const megcc_embedding_model *model)
+/* The number of tokens that the network expects around a text: 0, 1 or 2. */
+static uint32_t tokens_around(const megcc_embedding_model *model)
 {
     return (uint32_t)(model->first != UINT32_MAX) + (uint32_t)(model->last != UINT32_MAX);
 }
 
 uint32_t megcc_embedding_room(const megcc_embedding_model *model)
 {
-    return model->context - around(model);
+    return model->context - tokens_around(model);
 }
 
 /* The square root of a sum of squares, at least 1e-12, with 30 bits; infinity and NaN for these. The sum is scaled by a power
@@ -95,7 +95,7 @@ static int32_t fill(const megcc_embedding_model *model, megcc_session *session, 
         megcc_tensor tensor;
         void *data = megcc_session_input(session, i, &tensor);
         if (!data) {
-            return refused(error, MEGCC_E_ORDER, "input", i);
+            return refused(error, MEGCC_E_ORDER, "input", (int64_t)i, 0);
         }
         for (uint32_t k = 0; k < count; k++) {
             const int64_t value = model->input[i] == MEGCC_INPUT_IDS ? (int64_t)tokens[k]
@@ -123,7 +123,7 @@ int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_mode
         tokens[count++] = model->last;
     }
     if (!count) {
-        return refused(error, MEGCC_E_ARGUMENT, "tokens", 1);
+        return refused(error, MEGCC_E_ARGUMENT, "tokens", 0, 1);
     }
     for (uint32_t i = 0; i < model->inputs; i++) {
         megcc_model_input(network, i, &tensor);
@@ -141,7 +141,7 @@ int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_mode
     const float *found = (const float *)megcc_session_output(session, 0, &tensor);
     const uint32_t rows = tensor.rank == 3 ? count : 1u;
     if (!found || tensor.dtype != MEGCC_FLOAT32 || tensor.bytes != (size_t)rows * model->width * sizeof *found) {
-        return refused(error, MEGCC_E_UNSUPPORTED, "output", 0);
+        return refused(error, MEGCC_E_UNSUPPORTED, "output", 0, 0);
     }
     if (tensor.rank == 3) {
         pool(model, found, count, vector);

@@ -30,7 +30,8 @@ typedef struct megcc_embedding_model {
 
 /* Writes the embedding of a text: vector[width]. tokens[context]: those of the text begin at index 1 if there is a first one,
  * else at 0. count: how many tokens the text has; those that do not fit are cut off, and need not be in `tokens`.
- * shapes[inputs]: work memory. MEGCC_E_ARGUMENT: there are no tokens. */
+ * shapes[inputs]: work memory. MEGCC_E_ARGUMENT: there are no tokens. MEGCC_E_ORDER: input `detail` of the network is bound to
+ * other memory. */
 int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_model *network, megcc_session *session,
                             megcc_shape *shapes, uint32_t *tokens, uint32_t count, float *vector, megcc_error *error);
 

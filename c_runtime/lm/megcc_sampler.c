@@ -65,6 +65,7 @@ static uint32_t power(uint64_t x)
         0x7d41d96eu, 0x7ceb2523u, 0x7c94acdeu, 0x7c3e7073u, 0x7be86fbau, 0x7b92aa88u, 0x7b3d20b6u, 0x7ae7d21au,
     };
     const uint64_t ln2 = 1488522236u; /* in units of 2^-31 */
+    /* r: bits 8 to 39 of x, in units of 2^-40, times ln 2, in units of 2^-31. */
     const uint64_t rest = ((x >> 8 & 0xffffffffu) * ln2) >> 40;
     const uint64_t table = (uint64_t)coarse[x >> 44 & 15u] * fine[x >> 40 & 15u] >> 31;
     return (uint32_t)((table * (0x80000000u - rest + (rest * rest >> 32)) >> 31) >> (x >> 48));
@@ -91,8 +92,8 @@ static int64_t highest_fixed(const float *logits, uint32_t count)
 /* The weight of a logit that is `below` (units of 2^-24) the highest one. slope: log2(e) / temperature in units of 2^-24. */
 static uint32_t weight_below(uint64_t below, uint64_t slope)
 {
-    const uint64_t reach = (uint64_t)33 << 48; /* where a weight is 0 */
-    return below > reach / (slope ? slope : 1u) ? 0u : power(below * slope);
+    const uint64_t limit = (uint64_t)33 << 48; /* 2^-33 is 0 in units of 2^-31 */
+    return below > limit / (slope ? slope : 1u) ? 0u : power(below * slope);
 }
 
 #define LOG2_E 24204406.0f /* in units of 2^-24 */
@@ -130,12 +131,14 @@ static int64_t log2_of(uint64_t x)
 
 float megcc_sampler_log_probability(const float *logits, uint32_t count, uint32_t token)
 {
-    const int64_t highest = highest_fixed(logits, count), one = (int64_t)31 << 24, ln2 = 1488522236; /* of 2^-31 */
+    const int64_t highest = highest_fixed(logits, count), ln2 = 1488522236; /* in units of 2^-31 */
+    const int64_t log2_of_unit = (int64_t)31 << 24; /* weights have units of 2^-31 */
     uint64_t sum = 0;
     for (uint32_t i = 0; i < count; i++) {
         sum += weight_below((uint64_t)(highest - fixed(logits[i])), (uint64_t)LOG2_E);
     }
-    const int64_t found = fixed(logits[token]) - highest - ((log2_of(sum) - one) * ln2 >> 31);
+    /* log(e^(logit - highest) / sum). */
+    const int64_t found = fixed(logits[token]) - highest - ((log2_of(sum) - log2_of_unit) * ln2 >> 31);
     return (float)((double)found / 16777216.0);
 }
 
@@ -218,9 +221,9 @@ uint32_t megcc_sampler_choose(megcc_sampler *sampler, float *logits, uint32_t co
         return highest_of(logits, count);
     }
     const uint64_t sum = to_weights(logits, count, s->temperature);
-    cutoff which = { 1, UINT32_MAX };
-    if (s->min_p > 0.0f) {
-        const cutoff likely = { (uint32_t)((s->min_p < 1.0f ? s->min_p : 1.0f) * 2147483648.0f), UINT32_MAX };
+    cutoff which = { 1, UINT32_MAX }; /* all tokens with a weight */
+    if (s->min_p > 0.0f && s->min_p <= 1.0f) {
+        const cutoff likely = { (uint32_t)(s->min_p * 2147483648.0f), UINT32_MAX }; /* the highest weight is 2^31 */
         which = stricter(which, likely);
     }
     if (s->top_k > 0u && s->top_k < count) {
@@ -228,6 +231,7 @@ uint32_t megcc_sampler_choose(megcc_sampler *sampler, float *logits, uint32_t co
     }
     if (s->top_p > 0.0f && s->top_p < 1.0f) {
         const uint64_t part = (uint64_t)(s->top_p * 16777216.0f);
+        /* sum * part / 2^24, without a product of more than 64 bits. */
         const uint64_t target = (sum >> 24) * part + ((sum & 0xffffffu) * part >> 24);
         which = stricter(which, cutoff_at(logits, count, target ? target : 1u, 1));
     }

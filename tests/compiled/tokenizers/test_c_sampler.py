@@ -91,6 +91,19 @@ def test_log_probabilities(c, seed):
             assert abs(found - wanted) <= 2.0 ** -21 + len(logits) * 2.0 ** -31 + abs(wanted) * 2.0 ** -24
 
 
+@pytest.mark.parametrize("name", ["top_p", "min_p"])
+@pytest.mark.parametrize("value", [-1, 1.5, float("nan")])
+def test_numbers_out_of_range_are_not_used(c, name, value):
+    logits = np.random.default_rng(1).normal(0, 1, 1000).astype(np.float32)
+    tokens = []
+    for number in (0, value):
+        sampler = _Sampler(temperature=1, seed=1, **{name: number})
+        copies = np.tile(logits, (20, 1))
+        tokens.append([c.megcc_sampler_choose(ctypes.byref(sampler), given.ctypes.data, len(given), None)
+                       for given in copies])
+    assert tokens[0] == tokens[1]
+
+
 PROGRAM = """
 #include <stdio.h>
 #include "megcc_sampler.h"

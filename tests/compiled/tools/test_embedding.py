@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -171,6 +172,58 @@ def test_unigram_in_c(folder, tmp_path):
     tokenizer.save(str(given / "tokenizer.json"))
     texts = ["hello world", "", "h\u00f6 " * 40, "\uff28\uff21 \u4e2d"]
     np.testing.assert_array_equal(in_c(given, texts), EmbeddingModel(given).embed(texts))
+
+
+#: A network whose second input is bound to other memory; the runtime is replaced by functions of the same names.
+BOUND = """
+#include <stdio.h>
+#include "megcc_embedding.h"
+static int64_t ids[8];
+void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor)
+{
+    (void)session;
+    tensor->dtype = MEGCC_INT64;
+    return index == 0 ? ids : NULL;
+}
+int32_t megcc_model_input(const megcc_model *model, uint32_t index, megcc_tensor *tensor)
+{
+    (void)model, (void)index;
+    tensor->rank = 0;
+    return 0;
+}
+int32_t megcc_session_reshape(megcc_session *session, const megcc_shape *shapes, uint32_t count, megcc_error *error)
+{
+    (void)session, (void)shapes, (void)count, (void)error;
+    return 0;
+}
+int32_t megcc_session_run(megcc_session *session, megcc_error *error) { (void)session, (void)error; return 0; }
+const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_tensor *tensor)
+{
+    (void)session, (void)index, (void)tensor;
+    return NULL;
+}
+int main(void)
+{
+    static const uint8_t inputs[] = { MEGCC_INPUT_IDS, MEGCC_INPUT_MASK };
+    const megcc_embedding_model model = { 8, 1, UINT32_MAX, UINT32_MAX, 2, inputs, MEGCC_POOL_MEAN, 0 };
+    static megcc_model network;
+    megcc_shape shapes[2] = { { 0, { 0 } }, { 0, { 0 } } };
+    uint32_t tokens[8] = { 1, 2 };
+    float vector[1];
+    megcc_error error;
+    const int32_t status = megcc_embedding_run(&model, &network, NULL, shapes, tokens, 2, vector, &error);
+    printf("%d %s %d %d", (int)(status == MEGCC_E_ORDER), error.where, (int)error.detail, (int)error.needed);
+    return 0;
+}
+"""
+
+
+def test_a_bound_input_is_named(tmp_path):
+    runtime = Path(__file__).resolve().parents[3] / "c_runtime"
+    (tmp_path / "p.c").write_text(BOUND)
+    call([CC, f"-I{runtime / 'include'}", f"-I{runtime / 'lm'}", tmp_path / "p.c", runtime / "lm" / "megcc_embedding.c", "-o",
+          tmp_path / "p"])
+    assert call([tmp_path / "p"]) == "1 input 1 0"
 
 
 def test_refused_in_c(folder, tmp_path, capsys):

@@ -179,8 +179,10 @@ static int32_t generate(megcc_lm *lm, uint32_t count, const megcc_lm_options *op
         }
         pending += megcc_decoder_add(tokenizer, &decoder, token, text + pending, lm->memory.text_bytes - pending);
         size_t begun;
-        const size_t stop = stop_in(text, pending, options, &begun), sure = stop < pending ? stop : pending - begun;
-        if ((sure && piece(user, text, sure)) || stop < pending) {
+        const size_t stop = stop_in(text, pending, options, &begun);
+        const int32_t stopped = stop < pending;
+        const size_t sure = stopped ? stop : pending - begun; /* bytes before any stop string */
+        if ((sure && piece(user, text, sure)) || stopped) {
             return MEGCC_OK;
         }
         pending -= sure;
@@ -214,16 +216,18 @@ int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const meg
     if (found < 0) {
         return refused(error, MEGCC_E_ARGUMENT, "work", MEGCC_TOKENIZER_WORK((uint64_t)size) * sizeof *lm->memory.work);
     }
-    const uint32_t adds = begin != MEGCC_NO_TOKEN && !(found && tokens[1] == begin);
-    if ((uint32_t)found + adds > capacity) {
-        return refused(error, MEGCC_E_ARGUMENT, "context", (uint64_t)lm->length + (uint32_t)found + adds);
+    /* tokens[0] is for the token before every text, unless the text begins with it. */
+    const int32_t adds_begin = begin != MEGCC_NO_TOKEN && !(found && tokens[1] == begin);
+    const uint32_t count = (uint32_t)found + (adds_begin ? 1u : 0u);
+    if (count > capacity) {
+        return refused(error, MEGCC_E_ARGUMENT, "context", (uint64_t)lm->length + count);
     }
-    if (adds) {
+    if (adds_begin) {
         tokens[0] = begin;
     } else {
-        memmove(tokens, tokens + 1, (uint32_t)found * sizeof *tokens);
+        memmove(tokens, tokens + 1, count * sizeof *tokens);
     }
-    return generate(lm, (uint32_t)found + adds, options, piece, user, error);
+    return generate(lm, count, options, piece, user, error);
 }
 
 /* --- conversations --------------------------------------------------------------------------------------------- */

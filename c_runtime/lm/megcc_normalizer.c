@@ -138,8 +138,8 @@ static void compose(const megcc_normal_step *step, text *all)
     for (size_t at = 0; at < all->size;) {
         const uint32_t code = megcc_character(all->bytes, &at, all->size), class_ = class_of(step, code);
         uint8_t bytes[4];
-        const int32_t reached = begun && (size == starter_end || (class_ && last < class_));
-        const uint32_t whole = reached ? composed(step, starter, code) : 0u;
+        const int32_t adjacent = size == starter_end, over_lower_marks = class_ && last < class_;
+        const uint32_t whole = begun && (adjacent || over_lower_marks) ? composed(step, starter, code) : 0u;
         if (whole) {
             const uint32_t count = megcc_utf8(whole, bytes), before = (uint32_t)(starter_end - starter_at);
             const size_t between = size - starter_end;
@@ -187,7 +187,7 @@ static uint32_t cluster_class(const megcc_normal_step *step, uint32_t code)
 }
 
 /* The end of a cluster: its last character and that one's class. conjunct: 1 if it ends with a consonant and marks, 2 if a
- * linker is among them. picture: 1 if it ends with a picture and marks, 2 if a joiner follows those. */
+ * linker is among them (rule GB9c). picture: 1 if it ends with a picture and marks, 2 if a joiner follows those (GB11). */
 typedef struct cluster {
     uint32_t code, class_;
     uint32_t conjunct, picture;
@@ -253,12 +253,12 @@ static int32_t replaced(const megcc_normal_step *step, const uint8_t *bytes, siz
     uint32_t at = megcc_trie_offset(step->trie[0]);
     for (size_t i = 0; i < size && bytes[i]; i++) {
         const uint32_t node = at ^ bytes[i], unit = step->trie[node];
-        if ((unit & 0x800000ffu) != bytes[i]) {
+        if (megcc_trie_label(unit) != bytes[i]) {
             return 0;
         }
         at = node ^ megcc_trie_offset(unit);
-        if (unit >> 8 & 1u) {
-            const uint8_t *found = step->letters + (step->trie[at] & 0x7fffffffu);
+        if (megcc_trie_ends_key(unit)) {
+            const uint8_t *found = step->letters + megcc_trie_value(step->trie[at]);
             size_t count = 0;
             while (found[count]) {
                 count++;

@@ -28,10 +28,11 @@ typedef struct megcc_normal_step {
     uint8_t hangul;             /* whether syllables of Hangul are decomposed */
     uint8_t left, right;        /* STRIP: at which ends */
     uint32_t classes, mappings, pairs; /* lengths of the arrays below */
-    const uint32_t *class_;     /* [classes]: first code point << 8 | class: of the order of marks, or of clusters */
+    const uint32_t *class_;     /* [classes]: ranges of characters, ascending, as first code point << 8 | class. MAP: the
+                                 * canonical combining class; CLUSTERS: as the enumeration in megcc_normalizer.c */
     const uint32_t *mapped;     /* [mappings]: characters that are replaced, ascending */
     const uint32_t *pair;       /* [pairs][3]: two characters, in order, and what they compose */
-    const uint32_t *trie;       /* CLUSTERS: double array of what is replaced */
+    const uint32_t *trie;       /* CLUSTERS: what is replaced, a double-array trie (megcc_strings.h) */
     const uint32_t *target;     /* [mappings + 1]: where strings begin in `letters`; of REPLACE two strings, of SPACES one */
     const uint8_t *letters;     /* UTF-8; strings of CLUSTERS end with 0 */
 } megcc_normal_step;

@@ -61,13 +61,13 @@ static size_t replaced(const megcc_sentencepiece *t, const uint8_t *text, size_t
     uint32_t at = t->trie ? megcc_trie_offset(t->trie[0]) : 0;
     for (size_t i = 0; t->trie && i < size; i++) {
         const uint32_t node = at ^ text[i], unit = t->trie[node];
-        if ((unit & 0x800000ffu) != text[i]) {
+        if (megcc_trie_label(unit) != text[i]) {
             break;
         }
         at = node ^ megcc_trie_offset(unit);
-        if (unit >> 8 & 1u) {
+        if (megcc_trie_ends_key(unit)) {
             best = i + 1u;
-            *found = t->trie[at] & 0x7fffffffu;
+            *found = megcc_trie_value(t->trie[at]);
         }
     }
     return best;
@@ -117,6 +117,7 @@ static void normalize(encoder *e, const uint8_t *text, size_t size)
     const megcc_sentencepiece *t = e->t;
     size_t at = 0, next = 0, count = 1;
     const uint8_t *bytes = space;
+    /* Skips spaces at the beginning: goes on while the character before `next` was normalized to one. */
     while (t->single_spaces && at < size && count == 1u && *bytes == ' ') {
         at = next;
         if (at < size) {
@@ -180,8 +181,8 @@ static void write_part(encoder *e, uint32_t token, uint32_t begin, uint32_t end)
 
 static uint32_t character_end(const encoder *e, uint32_t at)
 {
-    const uint32_t end = at + megcc_character_bytes(e->text[at]);
-    return end > at && end < e->size ? end : end > at ? e->size : at + 1u;
+    const uint32_t bytes = megcc_character_bytes(e->text[at]), end = at + (bytes ? bytes : 1u);
+    return end < e->size ? end : e->size;
 }
 
 /* Scores beyond this are made relative to that of a byte, as the package sentencepiece does, so that float keeps their
@@ -255,7 +256,8 @@ static void encode_unigram(encoder *e)
                 continue;
             }
             const uint32_t token = t->word[index];
-            const float bonus = (float)(0.1 * (double)(end - at - 1u)); /* tokens of users are preferred */
+            /* Tokens of users are preferred: their score is 0.1 for each byte after the first, as in the package. */
+            const float bonus = (float)(0.1 * (double)(end - at - 1u));
             reach(&p, end, at, token, (t->defined && t->is_defined[token] ? bonus : t->score[token]) + before);
             known |= end == single;
             reached = end > reached ? end : reached;
@@ -388,7 +390,8 @@ int32_t megcc_sentencepiece_encode(const megcc_sentencepiece *tokenizer, const c
     /* 5 arrays of most + 1 words and most / 4 words of text, rounded up: 21 / 4 * most + 6 words at most. */
     const size_t words = work_bytes / sizeof *work, for_text = words < 6u ? 0u : words - 6u;
     const size_t bytes = for_text / 21u * 4u + for_text % 21u * 4u / 21u;
-    const uint32_t most = bytes > INT32_MAX / 64 ? INT32_MAX / 64 : (uint32_t)bytes, step = most + 1u;
+    const uint32_t limit = INT32_MAX / 64; /* so that no index or product here overflows */
+    const uint32_t most = bytes > limit ? limit : (uint32_t)bytes, step = most + 1u;
     encoder e = { tokenizer, tokens, capacity, 0, (uint8_t *)(work + 5u * step), 0, most, 0, 0,
                   { work, work + step, work + 2u * step, work + 3u * step, work + 4u * step } };
     if (!size) {

@@ -97,6 +97,12 @@ static inline uint32_t megcc_trie_offset(uint32_t unit)
     return unit >> 10 << (unit >> 6 & 8u);
 }
 
+static inline uint32_t megcc_trie_label(uint32_t unit) { return unit & 0x800000ffu; }
+static inline int32_t megcc_trie_ends_key(uint32_t unit) { return (int32_t)(unit >> 8 & 1u); }
+
+/* The value in the unit at the offset of one that ends a key. */
+static inline uint32_t megcc_trie_value(uint32_t unit) { return unit & 0x7fffffffu; }
+
 /* --- strings in order ------------------------------------------------------------------------------------------- */
 
 /* A sorted list of distinct strings. Entry i is string list[i], or `first + i` if there is no list; string n is the bytes

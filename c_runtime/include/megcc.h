@@ -72,7 +72,7 @@ typedef struct megcc_error {
     int32_t status;
     uint32_t instruction;       /* MEGCC_NONE: none in particular */
     const char *where;          /* argument or field of schema/megcc.fbs; NULL: unknown, or MEGCC_NO_STRINGS */
-    int64_t detail;             /* the row of that field, or the value that is wrong */
+    int64_t detail;             /* the row of that field, the index of that argument, or the value that is wrong */
     uint64_t needed;            /* sufficient bytes, alignment or count; 0: does not apply */
 } megcc_error;
 
@@ -132,7 +132,8 @@ typedef struct megcc_rows {
 /* The program in a container that this CPU runs. */
 typedef struct megcc_program {
     const megcc_code *code;
-    uint32_t isa, alignment, workers, symbols, values;
+    uint32_t isa, alignment, workers;
+    uint32_t symbols, values;   /* of the shape function: its arguments and its results */
     uint32_t operands;          /* most operands of an instruction */
     uint32_t unbacked_symbols;  /* the number of symbols, the last ones, whose values a run computes */
     uint32_t unbounded;         /* number of tensors without an offset in the arena */
@@ -182,7 +183,9 @@ uint32_t megcc_model_outputs(const megcc_model *model);
 int32_t megcc_model_input(const megcc_model *model, uint32_t index, megcc_tensor *tensor);
 int32_t megcc_model_output(const megcc_model *model, uint32_t index, megcc_tensor *tensor);
 
-/* The result of megcc_model_memory() as a constant expression for arrays; the generated header has its arguments. */
+/* The result of megcc_model_memory() as a constant expression for arrays: the fixed part of a session, `pointers` and `words`
+ * of 4 bytes for its tables, and from an aligned address on the arena. The generated header has the arguments.
+ * MEGCC_SESSION_BYTES is an upper bound, which src/session.c checks. */
 #if defined(MEGCC_NO_DYNAMIC)
 #define MEGCC_SESSION_BYTES (36u * sizeof(void *))
 #else
@@ -237,7 +240,7 @@ typedef struct megcc_session_options {
     uint64_t iteration_limit;   /* most iterations of loops in a run; 0: 2^32 - 1. Beyond: MEGCC_E_CANCELLED */
     megcc_region region[MEGCC_MAX_REGIONS - 1]; /* the blocks that megcc_model_region() requires */
 } megcc_session_options;
-#define turn_limit iteration_limit /* the old name, deprecated: it goes in the next release */
+#define turn_limit iteration_limit /* deprecated: the earlier name, which the next release removes */
 
 /* Creates a session in `memory`. If that is too small or misaligned: MEGCC_E_MEMORY, and nothing is written there. */
 int32_t megcc_session_open(megcc_session **session, const megcc_model *model, void *memory, size_t size,
@@ -246,12 +249,12 @@ int32_t megcc_session_open(megcc_session **session, const megcc_model *model, vo
 /* Frees memory from the allocator. A session whose shapes all have limits needs no call. */
 void megcc_session_close(megcc_session *session);
 
-/* Sets the shapes of all inputs. Bindings are dropped and states are reset. On failure nothing changes. */
 typedef struct megcc_shape {
     int32_t rank;
     int32_t dims[MEGCC_MAX_RANK];
 } megcc_shape;
 
+/* Sets the shapes of all inputs. Bindings are dropped and states are reset. On failure nothing changes. */
 int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count,
                                  megcc_error *error);
 

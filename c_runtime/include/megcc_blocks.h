@@ -5,12 +5,12 @@
  * same on every CPU.
  *
  *   mgc_dots                   partial sums of a block, in the form that suits the CPU
- *   mgc_dots_from(start)       sums before the first products; start: int32 to add to every column's sum
+ *   mgc_dots_from(start)       sums before the first products; start: int32 to add to every column's sum, which some CPUs
+ *                              do here and others in mgc_dots_sum. So both get it
  *   mgc_dots_4(c,w,p)          c + the products of the four x at p with 4-bit elements, which are bytes 0 to 15. A block has
  *                              at most 32 elements of each column, so int16 sums do not overflow
  *   mgc_dots_8(c,w,p)          the same for 8-bit elements: int8, with VNNI uint8
- *   mgc_dots_sum_4(c,start) mgc_dots_sum_8(c,start)    the sums as lanes of int32; `start` as in mgc_dots_from, because a
- *                              form adds it either before or after
+ *   mgc_dots_sum_4(c,start) mgc_dots_sum_8(c,start)    the sums as lanes of int32; `start` as in mgc_dots_from
  *   mgc_bytes_at(p)            loads 4 * MGC_LANES bytes
  *   mgc_low_int4(w) mgc_high_int4(w)     the low and the high 4 bits of each byte
  *
@@ -53,8 +53,9 @@ static MGC_INLINE mgc_i mgc_dots_x4(const int8_t *p)
 #endif
 
 #if defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_ARMV7)
-/* `first` and `second` have two columns each: two partial sums of each column and, with MGC_DOT_PAIRS, row; without 8-bit
- * products in the ISA, sums of 4-bit blocks are four int16 of each column. */
+/* `first` and `second` have two columns each. With MGC_DOT_PAIRS their four int32 are the sums of two rows with two columns,
+ * or for a single row two partial sums of each column. ISAs without dot products sum 4-bit blocks as four int16 of each
+ * column, and 8-bit blocks as two int32. */
 typedef struct mgc_dots {
     int32x4_t first, second;
 } mgc_dots;
@@ -111,9 +112,9 @@ static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start)
 }
 #define mgc_dots_sum_4 mgc_dots_sum_8
 #elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_ARMV7)
-/* Elements 4 * `four` to 4 * `four` + 3 of x, for each of two columns. */
-#define MGC_DUP4(x, four) \
-    vreinterpret_s8_s32(vdup_lane_s32((four) < 2 ? vget_low_s32(vreinterpretq_s32_s8(x)) : vget_high_s32(vreinterpretq_s32_s8(x)), (four) % 2))
+/* Elements 4 * group to 4 * group + 3 of x, for each of two columns. */
+#define MGC_DUP4(x, group) \
+    vreinterpret_s8_s32(vdup_lane_s32((group) < 2 ? vget_low_s32(vreinterpretq_s32_s8(x)) : vget_high_s32(vreinterpretq_s32_s8(x)), (group) % 2))
 /* Two columns of a block: sums of 4-bit elements as int16, of 8-bit ones as int32. */
 static MGC_INLINE int16x8_t mgc_dots_int4_half(int16x8_t c, int8x8_t w0, int8x8_t w1, int8x8_t w2, int8x8_t w3, mgc_dots_input x)
 {
@@ -194,7 +195,7 @@ static MGC_INLINE mgc_i mgc_in_order(mgc_i c)
 #endif
     return c;
 }
-/* uint8 w times int8 x, two products added to an int16; add_pairs: two int16 to an int32. */
+/* mgc_multiply_pairs: uint8 w times int8 x, two products added to an int16. mgc_add_pairs: two int16 added to an int32. */
 static MGC_INLINE mgc_i mgc_multiply_pairs(mgc_i w, mgc_i x) { return MGC_INTRINSIC(maddubs_epi16, (mgc_x86_i)w, (mgc_x86_i)x); }
 static MGC_INLINE mgc_i mgc_add_words(mgc_i a, mgc_i b) { return MGC_INTRINSIC(add_epi16, (mgc_x86_i)a, (mgc_x86_i)b); }
 static MGC_INLINE mgc_i mgc_add_pairs(mgc_i c) { return MGC_INTRINSIC(madd_epi16, (mgc_x86_i)c, (mgc_x86_i)mgc_iset1(0x00010001)); }

@@ -27,6 +27,22 @@
 #define MGD_INF ((double)MGC_INF)
 #define MGD_NAN ((double)MGC_NAN)
 
+#define MGD_LEAST_NORMAL 2.2250738585072014e-308    /* 2^-1022 */
+#define MGD_2_POW_28 268435456.0
+#define MGD_2_POW_52 4503599627370496.0
+#define MGD_2_POW_53 9007199254740992.0
+#define MGD_2_POW_54 18014398509481984.0
+#define MGD_LOG2_E 1.4426950408889634
+#define MGD_LN2 0.6931471805599453
+/* ln 2 as the sum of two doubles. The first has 33 bits, so its products with exponents are exact (Cody and Waite, 1980). */
+#define MGD_LN2_HIGH 0.6931471803691238
+#define MGD_LN2_LOW 1.9082149292705877e-10
+#define MGD_PI 3.141592653589793
+#define MGD_HALF_PI 1.5707963267948966
+#define MGD_HALF_PI_REST 6.123233995736766e-17      /* pi / 2 minus the double above */
+#define MGD_2_OVER_SQRT_PI 1.1283791670955126
+#define MGD_1_OVER_SQRT_PI 0.5641895835477563
+
 static inline uint64_t mgd_bits(double x)
 {
     union { double f; uint64_t u; } pun;
@@ -73,11 +89,11 @@ static inline double mgd_max(double a, double b) { return b > a || b != b ? b : 
 static inline double mgd_round(double x)
 {
     const double magnitude = mgd_abs(x);
-    if (!(magnitude < 4503599627370496.0)) {
+    if (!(magnitude < MGD_2_POW_52)) {
         return x;
     }
-    const double shifted = magnitude + 4503599627370496.0;
-    return mgd_with_sign(shifted - 4503599627370496.0, x);
+    const double shifted = magnitude + MGD_2_POW_52;
+    return mgd_with_sign(shifted - MGD_2_POW_52, x);
 }
 
 static inline double mgd_floor(double x)
@@ -114,9 +130,10 @@ static inline double mgd_sqrt(double x)
     if (!(x > 0.0) || x == MGD_INF) {
         return x < 0.0 ? MGD_NAN : x;
     }
-    /* Computes the root bit by bit, with one extra bit for rounding: no root lies halfway between two doubles. */
-    const bool tiny = x < 2.2250738585072014e-308;
-    const uint64_t bits = mgd_bits(tiny ? x * 18014398509481984.0 : x);
+    /* Computes the root of the mantissa, times 2 if the exponent is odd, bit by bit: 53 bits and one for rounding. No root lies
+     * halfway between two doubles. `twice` is 2 * root. */
+    const bool tiny = x < MGD_LEAST_NORMAL;
+    const uint64_t bits = mgd_bits(tiny ? x * MGD_2_POW_54 : x);
     const int32_t exponent = (int32_t)(bits >> 52) - (tiny ? 1023 + 54 : 1023);
     const bool odd = ((uint32_t)exponent & 1u) != 0u;
     uint64_t remainder = ((bits & 0xfffffffffffffu) | 0x10000000000000u) << (odd ? 2u : 1u), root = 0, twice = 0;
@@ -129,6 +146,7 @@ static inline double mgd_sqrt(double x)
         remainder *= 2u;
     }
     root = (root + (root & 1u)) >> 1;
+    /* The bias of 1023, minus 1 because the first bit of the root, 2^52, adds 1 to the exponent. */
     const int32_t half = (exponent - (odd ? 1 : 0)) / 2 + 1022;
     return mgd_double(root + ((uint64_t)half << 52));
 #endif
@@ -144,8 +162,9 @@ static inline double mgd_ldexp(double x, int32_t n)
 /* Splits a positive finite x into 2^e * m with m in [sqrt(1/2), sqrt(2)); returns m. */
 static inline double mgd_split(double x, int32_t *e)
 {
-    const bool tiny = x < 2.2250738585072014e-308;
-    const uint64_t bits = mgd_bits(tiny ? x * 18014398509481984.0 : x);
+    const bool tiny = x < MGD_LEAST_NORMAL;
+    const uint64_t bits = mgd_bits(tiny ? x * MGD_2_POW_54 : x);
+    /* The bits of 1 minus those of sqrt(1/2): the sum carries into the exponent if the mantissa is sqrt(2) or more. */
     const uint64_t exponent = (bits + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu)) >> 52;
     *e = (int32_t)exponent - (tiny ? 1023 + 54 : 1023);
     return mgd_double(bits - (exponent << 52) + 0x3ff0000000000000u);
@@ -164,11 +183,12 @@ static inline double mgd_exp(double x)
     if (x != x) {
         return x;
     }
+    /* From these limits on, the result is 0 or infinity. */
     const double bounded = x < -746.0 ? -746.0 : x > 710.0 ? 710.0 : x;
-    const double n = mgd_round(bounded * 1.4426950408889634);
-    const double high = bounded - n * 0.6931471803691238, low = n * 1.9082149292705877e-10;
+    const double n = mgd_round(bounded * MGD_LOG2_E);
+    const double high = bounded - n * MGD_LN2_HIGH, low = n * MGD_LN2_LOW;
     const double r = high - low;
-    /* 1 + r + r^2 tail, plus the rounding error of r = high - low. */
+    /* e^x = 2^n * e^r, and e^r is 1 + r + r^2 * tail, plus the rounding error of r = high - low. */
     const double lost = (high - r) - low, square = r * r;
     const double tail = mgd_mla(square, mgd_exp_tail(r), lost);
     return mgd_ldexp(1.0 + (r + tail), (int32_t)n);
@@ -176,7 +196,8 @@ static inline double mgd_exp(double x)
 
 static inline double mgd_log(double x)
 {
-    /* log(1 + f) = 2 atanh(s) with s = f / (2 + f); p: the series after 2 s, divided by s^2. */
+    /* log(1 + f) = 2 atanh(s) with s = f / (2 + f); p: the series after 2 s, divided by s^3. As 2 s = f - s f, and
+     * s f = f^2 / 2 - s f^2 / 2, the sum is f - (f^2 / 2 - s (f^2 / 2 + series)), whose first term is exact (fdlibm, e_log.c). */
     static const double p[] = { 2.0 / 3, 2.0 / 5, 2.0 / 7, 2.0 / 9, 2.0 / 11, 2.0 / 13, 2.0 / 15, 2.0 / 17, 2.0 / 19,
                                 2.0 / 21, 2.0 / 23 };
     if (!(x > 0.0) || x == MGD_INF) {
@@ -186,8 +207,8 @@ static inline double mgd_log(double x)
     const double f = mgd_split(x, &exponent) - 1.0, e = (double)exponent;
     const double s = f / (2.0 + f), square = s * s, half = 0.5 * f * f;
     const double series = square * mgd_polynomial(p, 11, square);
-    const double correction = mgd_mla(s, half + series, e * 1.9082149292705877e-10);
-    return mgd_mla(e, 0.6931471803691238, f - (half - correction));
+    const double correction = mgd_mla(s, half + series, e * MGD_LN2_LOW);
+    return mgd_mla(e, MGD_LN2_HIGH, f - (half - correction));
 }
 
 /* Returns log(1 + x), corrected by the rounding error of 1 + x. */
@@ -214,8 +235,11 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
         0xe99c7026u, 0xb45f7e41u, 0x3991d639u, 0x835339f4u, 0x9c845f8bu, 0xbdf9283bu, 0x1ff897ffu, 0xde05980fu,
         0xef2f118bu, 0x5a0a6d1fu, 0x6d367ecfu, 0x27cb09b7u, 0x4f463f66u, 0x9e5fea2du, 0x7527bac7u, 0xebe5f17bu,
         0x3d0739f7u, 0x8a5292eau, 0x6bfb5fb1u, 0x1f8d5d08u, 0x56033046u, 0xfc7b6babu };
+    /* The bits of 2 / pi that matter, from a word's beginning on: up to 31 before them, 2 for the quadrant, 128 for the
+     * fraction, and 53, as many as m has: 214 in 7 words. */
     enum { WORDS = 7 };
     if (mgd_abs(x) < 1e5) {
+        /* pi / 2 as the sum of three doubles; the first two have 33 bits, so their products with n are exact. */
         const double n = mgd_round(x * 0.6366197723675814);
         const double first = x - n * 1.5707963267341256, second = first - n * 6.077100506303966e-11;
         const double third = n * 2.0222662487959506e-21;
@@ -254,9 +278,10 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
         upper = ~upper + (lower == 0u ? 1u : 0u);
         lower = 0u - lower;
     }
+    /* The words of the fraction in units of 2^-32, 2^-64 and 2^-128. */
     const double fraction = (double)(uint32_t)(upper >> 32) * 2.3283064365386963e-10
         + ((double)(uint32_t)upper * 5.421010862427522e-20 + (double)lower * 2.938735877055719e-39);
-    *high = fraction * 1.5707963267948966;
+    *high = fraction * MGD_HALF_PI;
     *low = 0.0;
     *high = negative ? -*high : *high;
     if (x < 0.0) {
@@ -351,7 +376,7 @@ static inline double mgd_atan(double x)
     const double t = (a - at) / mgd_mla(a, at, 1.0), square = t * t;
     const double tail = mgd_mla(t * square, mgd_polynomial(p, 9, square), rest[k]);
     const double angle = table[k] + (t + tail);
-    const double result = inverse ? 1.5707963267948966 - (angle - 6.123233995736766e-17) : angle;
+    const double result = inverse ? MGD_HALF_PI - (angle - MGD_HALF_PI_REST) : angle;
     return mgd_with_sign(result, x);
 }
 
@@ -369,7 +394,7 @@ static inline double mgd_acos(double x)
     if (mgd_abs(x) > 1.0) {
         return MGD_NAN;
     }
-    return x == -1.0 ? 3.141592653589793 : 2.0 * mgd_atan(mgd_sqrt((1.0 - x) / (1.0 + x)));
+    return x == -1.0 ? MGD_PI : 2.0 * mgd_atan(mgd_sqrt((1.0 - x) / (1.0 + x)));
 }
 
 /* Returns (e^x - e^-x) / 2. */
@@ -381,6 +406,7 @@ static inline double mgd_sinh(double x)
     if (magnitude < 1.0) {
         return mgd_mla(x * square, mgd_polynomial(p, 9, square), x);
     }
+    /* e^x overflows from 709.8 on, before its half does: there the half is a product of two e^(x/2). */
     const double half = mgd_exp(0.5 * magnitude), power = mgd_exp(magnitude);
     const double result = magnitude > 700.0 ? (0.5 * half) * half : 0.5 * (power - 1.0 / power);
     return mgd_with_sign(result, x);
@@ -389,6 +415,7 @@ static inline double mgd_sinh(double x)
 static inline double mgd_cosh(double x)
 {
     const double magnitude = mgd_abs(x), half = mgd_exp(0.5 * magnitude), power = mgd_exp(magnitude);
+    /* As in mgd_sinh. */
     return magnitude > 700.0 ? (0.5 * half) * half : 0.5 * (power + 1.0 / power);
 }
 
@@ -409,16 +436,16 @@ static inline double mgd_sigmoid(double x)
 static inline double mgd_asinh(double x)
 {
     const double magnitude = mgd_abs(x), square = magnitude * magnitude;
-    if (magnitude > 268435456.0) {
-        return mgd_with_sign(mgd_log(magnitude) + 0.6931471805599453, x);
+    if (magnitude > MGD_2_POW_28) { /* sqrt(1 + x^2) is |x| */
+        return mgd_with_sign(mgd_log(magnitude) + MGD_LN2, x);
     }
     return x != x ? x : mgd_with_sign(mgd_log1p(magnitude + square / (1.0 + mgd_sqrt(1.0 + square))), x);
 }
 
 static inline double mgd_acosh(double x)
 {
-    if (x > 268435456.0) {
-        return mgd_log(x) + 0.6931471805599453;
+    if (x > MGD_2_POW_28) { /* sqrt(x^2 - 1) is x */
+        return mgd_log(x) + MGD_LN2;
     }
     const double t = x - 1.0;
     return t < 0.0 ? MGD_NAN : mgd_log1p(t + mgd_sqrt(2.0 * t + t * t));
@@ -442,7 +469,7 @@ static inline double mgd_erf(double x)
         return x;
     }
     if (magnitude < 1e-9) {
-        return 1.1283791670955126 * x;
+        return MGD_2_OVER_SQRT_PI * x;
     }
     if (magnitude < 2.0) {
         double term = x, sum = x;
@@ -450,16 +477,16 @@ static inline double mgd_erf(double x)
             term *= 2.0 * square / (double)(2 * n + 1);
             sum += term;
         }
-        return 1.1283791670955126 * (mgd_exp(-square) * sum);
+        return MGD_2_OVER_SQRT_PI * (mgd_exp(-square) * sum);
     }
-    if (magnitude > 6.0) {
+    if (magnitude > 6.0) { /* 1 - erf is less than 2^-54 */
         return mgd_with_sign(1.0, x);
     }
     double fraction = magnitude;
     for (int32_t n = 60; n > 0; n--) {
         fraction = magnitude + 0.5 * (double)n / fraction;
     }
-    return mgd_with_sign(1.0 - 0.5641895835477563 * mgd_exp(-square) / fraction, x);
+    return mgd_with_sign(1.0 - MGD_1_OVER_SQRT_PI * mgd_exp(-square) / fraction, x);
 }
 
 /* Returns the remainder of the quotient truncated towards 0, by binary long division. */
@@ -497,7 +524,7 @@ static inline double mgd_pow(double x, double y)
 {
     const double magnitude = mgd_abs(x), whole = mgd_trunc(y);
     const bool integral = whole == y;
-    const bool odd = integral && mgd_abs(y) < 9007199254740992.0 && 2.0 * mgd_trunc(0.5 * y) != y;
+    const bool odd = integral && mgd_abs(y) < MGD_2_POW_53 && 2.0 * mgd_trunc(0.5 * y) != y;
     if (y == 0.0 || x == 1.0) {
         return 1.0;
     }
@@ -546,7 +573,7 @@ static inline float mgc_from_float16(uint16_t h)
     const uint32_t code = h, exponent = code >> 10 & 31u, fraction = code & 1023u, sign = code >> 15 << 31;
     union { float f; uint32_t u; } pun;
     if (exponent == 0u) {
-        pun.f = (float)fraction * 5.9604644775390625e-8f;
+        pun.f = (float)fraction * 5.9604644775390625e-8f; /* 2^-24 */
         pun.u |= sign;
     } else {
         pun.u = sign | (exponent == 31u ? 0x7f800000u : (exponent + 112u) << 23) | fraction << 13;
@@ -558,6 +585,7 @@ static inline float mgc_from_float16(uint16_t h)
 static inline uint16_t mgc_to_float16(double x)
 {
 #if MGD_HAS_FLOAT16
+    /* The instruction converts floats: another double would be rounded twice. x - x is not 0 for infinity and NaN. */
     if ((double)(float)x == x && x - x == 0.0) {
         float half = (float)x;
         uint32_t bits;
@@ -570,12 +598,13 @@ static inline uint16_t mgc_to_float16(double x)
     if (x != x) {
         return (uint16_t)(sign | 0x7e00u);
     }
-    if (magnitude >= 65520.0) {
+    if (magnitude >= 65520.0) { /* halfway from the largest float16 to 2^16 */
         return (uint16_t)(sign | 0x7c00u);
     }
-    if (magnitude < 6.103515625e-05) { /* subnormal: a multiple of 2^-24 */
+    if (magnitude < 6.103515625e-05) { /* below 2^-14, subnormal: a multiple of 2^-24 */
         return (uint16_t)(sign | (uint32_t)mgd_round(magnitude * 16777216.0));
     }
+    /* The mantissa loses 42 of 52 bits; the exponent's bias is 15, not 1023. */
     const uint64_t bits = mgd_bits(magnitude), kept = bits >> 42;
     const uint64_t below = bits & 0x3ffffffffffu, tie = 0x20000000000u;
     const uint64_t rounded = kept + (below > tie || (below == tie && (kept & 1u) != 0u) ? 1u : 0u);

@@ -38,6 +38,7 @@ static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v)
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 #elif defined(MGC_ISA_CORTEX_M55) && MGC_HELIUM
+/* Each lane of 32 bits has one float16 in its lower half, which mgc_bottom and mgc_narrow of helium.h convert. */
 static MGC_INLINE mgc_v mgc_load_f16(const uint16_t *p) { return mgc_bottom(vreinterpretq_f16_u32(vldrhq_u32(p))); }
 static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v) { vstrhq_u32(p, vreinterpretq_u32_f16(mgc_narrow(v, v))); }
 #else

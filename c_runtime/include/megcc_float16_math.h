@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arithmetic in float16. Kernels include this header after megcc_math.h: from here on, mgc_v is a vector of MGC_LANES
- * float16, twice as many as it had floats, and the functions of megcc_simd.h and megcc_math.h work on it. mgc_float16 is
- * an element in memory.
+ * Arithmetic in float16. Kernels include this header after megcc_math.h: after it, mgc_v is a vector of MGC_LANES float16,
+ * twice as many as it had floats, and the functions of megcc_simd.h and megcc_math.h work on it. mgc_float16 is an element
+ * in memory. Inside this header the float16 vector and its functions begin with mgh_; macros at the end give them the
+ * names with mgc_.
  *
  * + - * / mgc_sqrt mgc_fma round once, to float16. Elementary functions are computed in float32 for each half of the
  * vector, and rounded to float16. Two more functions keep sums of products close to those in float32:
@@ -22,7 +23,8 @@
 typedef float16_t mgc_float16;
 typedef float16x8_t mgh_v;
 
-/* Assembler, because clang before 16 hides intrinsics of levels that the flags do not enable. */
+/* Functions of one and of two vectors; mgh_above: lanes with all bits set where a > b. Assembler, because clang before 16
+ * hides intrinsics of levels that the flags do not enable. */
 #define MGH_OF_ONE(name, text) \
     static MGC_INLINE mgh_v mgh_##name(mgh_v v) \
     { \
@@ -75,6 +77,7 @@ static MGC_INLINE mgh_v mgh_if_lt(mgh_v a, mgh_v b, mgh_v x, mgh_v y)
     const uint16x8_t mask = vreinterpretq_u16_f16(mgh_above(b, a));
     return vreinterpretq_f16_u16(vbslq_u16(mask, vreinterpretq_u16_f16(x), vreinterpretq_u16_f16(y)));
 }
+/* The lower and the upper half of the lanes as floats, and a vector of float16 from such halves. */
 static MGC_INLINE mgc_v mgh_low(mgh_v v) { return vcvt_f32_f16(vget_low_f16(v)); }
 static MGC_INLINE mgc_v mgh_high(mgh_v v) { return vcvt_high_f32_f16(v); }
 static MGC_INLINE mgh_v mgh_both(mgc_v low, mgc_v high) { return vcvt_high_f16_f32(vcvt_f16_f32(low), high); }
@@ -101,6 +104,7 @@ static MGC_INLINE mgh_v mgh_if_lt(mgh_v a, mgh_v b, mgh_v x, mgh_v y)
 }
 static MGC_INLINE mgh_v mgh_min(mgh_v a, mgh_v b) { return mgh_if_lt(b, a, b, a); }
 static MGC_INLINE mgh_v mgh_max(mgh_v a, mgh_v b) { return mgh_if_lt(a, b, b, a); }
+/* NaN in the lanes in which b is NaN, else v. */
 static MGC_INLINE mgh_v mgh_or_nan(mgh_v v, mgh_v b)
 {
     mgh_v r;
@@ -109,7 +113,7 @@ static MGC_INLINE mgh_v mgh_or_nan(mgh_v v, mgh_v b)
 }
 static MGC_INLINE mgh_v mgh_minimum(mgh_v a, mgh_v b) { return mgh_or_nan(mgh_min(a, b), b); }
 static MGC_INLINE mgh_v mgh_maximum(mgh_v a, mgh_v b) { return mgh_or_nan(mgh_max(a, b), b); }
-/* Lanes with even and with odd indices. */
+/* Here the two halves are the lanes with even and with odd indices, because Helium converts those. */
 static MGC_INLINE mgc_v mgh_low(mgh_v v) { return mgc_bottom(v); }
 static MGC_INLINE mgc_v mgh_high(mgh_v v) { return mgc_top(v); }
 static MGC_INLINE mgh_v mgh_both(mgc_v low, mgc_v high) { return mgc_narrow(low, high); }

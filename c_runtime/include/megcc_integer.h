@@ -23,7 +23,7 @@
  *   mgc_nearest_within(f)          the same for floats within int32
  *   mgc_nearest_away(f)            rounds floats within int32, ties away from zero
  *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_to_float(x) * f), in integers if there is no FPU
- *   mgc_nearest_fused(x,f,a)       mgc_to_float(x) * f + a, rounded once, minus a, for an integer a around 1.5 * 2^23.
+ *   mgc_nearest_fused(x,f,a)       mgc_to_float(x) * f + a, rounded once, minus 1.5 * 2^23; a: that number plus an integer.
  *                                  AVX2 and AVX-512, for results of less than 2^22
  *   mgc_nearest_odd(x,c,f,a)       mgc_nearest_fused(|x| + c, f, a) with the sign of x, an odd function of x; it must be 0
  *                                  for x = 0
@@ -36,8 +36,11 @@
  *   mgc_rescale_once(x,m,s)        rounded once, ties up
  *   mgc_shift_down(x,s)            x / 2^s rounded, ties up, for s >= 1 and |x| < 2^31 - 2^(s - 1)
  *
- * Dot products of elements of x, packed in a form, with int8 weights. <form> is i16: elements minus their zero point z; with
- * VNNI also u8: elements of u8, and of i8 with their sign bits inverted; with AVX2 and AVX-512 also twice (x86_integer.h)
+ * Dot products of elements of x with int8 weights. x is packed first, in a <form> that the CPU's instructions multiply:
+ *   i16                            elements minus their zero point z
+ *   u8                             VNNI: elements of u8, and of i8 with their sign bits inverted
+ *   i8                             NEON: elements of i8, and of u8 with their sign bits inverted
+ *   twice                          AVX2 and AVX-512: bytes and inverted bytes (x86_integer.h)
  *   mgc_pack_<form>_<type>(to,p,n,z)   packs n elements of i8, u8 or i16; mgc_fill_<form>(to,n,v) packs n times v
  *   mgc_dot_x_<form>(p)            loads as many packed elements as one instruction multiplies, repeated in all lanes
  *   mgc_dot_w_<form>_i8(p)         loads as many weights for each lane; mgc_dot_w_i16_i16(p): int16 weights
@@ -123,11 +126,12 @@ static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_to_int(v); }
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_to_int(mgc_round(v)); }
 #endif
 
-/* The first comparison is false for NaN. 2^31 - 128 is the largest float below 2^31; larger ones saturate. */
+/* Comparisons with NaN are false. 2^31 - 128 is the largest float below 2^31; larger ones saturate. */
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 {
     const mgc_v low = mgc_set1(-2147483648.0f), high = mgc_set1(2147483520.0f);
-    const mgc_v known = mgc_if_lt(v, mgc_set1(MGC_INF), v, mgc_if_lt(mgc_zero(), v, v, mgc_zero()));
+    const mgc_v infinite = mgc_if_lt(mgc_zero(), v, v, mgc_zero()); /* infinity, or 0 for NaN */
+    const mgc_v known = mgc_if_lt(v, mgc_set1(MGC_INF), v, infinite);
     const mgc_i most = mgc_iset1(INT32_MAX), whole = mgc_nearest_within(mgc_max(low, mgc_min(known, high)));
 #if MGC_LANES == 1
     return known > high ? most : whole;
@@ -188,7 +192,7 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
                          : : "w"(v), "r"(n), "l"(p) : "p0", "memory"); \
     }
 #else
-#if defined(MEGCC_SIMD_RVV_H) && __has_builtin(__builtin_masked_load)
+#if defined(MGC_ISA_RVV) && __has_builtin(__builtin_masked_load)
 #define MGC_FIRST_ELEMENTS(name, type) \
     typedef type mgc_masked_##name __attribute__((ext_vector_type(MGC_LANES))); \
     static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
@@ -325,9 +329,10 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 }
 #endif
 
-#if defined(MGC_ISA_RVV) && __clang_major__ >= 20 && MGC_LANES == 16
-/* Each of the two roundings is one instruction (VSMUL, VSSRA); subtracting 1 from negative numbers before the second one
- * makes ties go away from 0. Assembler accepts clang's own vectors as operands since version 20. */
+#if defined(MGC_ISA_RVV) && __clang_major__ >= 20
+/* Each of the two roundings is one instruction (VSMUL, VSSRA), in the mode vxrm = 0: to the nearest, ties up. Subtracting 1
+ * from negative numbers before the second one makes ties go away from 0. Assembler accepts clang's own vectors as operands
+ * since version 20. MGC_E32 selects sixteen lanes of 32 bits in as many registers as they take. */
 #if defined(MGC_ISA_RVV512)
 #define MGC_E32 "vsetivli zero, 16, e32, m1, ta, ma\n\t"
 #elif defined(MGC_ISA_RVV256)
@@ -459,11 +464,12 @@ static MGC_INLINE int32_t mgc_nearest_by_integers(int32_t x, float f)
     if (point - 1u >= 31u || a > 1u << 24) {
         return mgc_nearest_by_float(x, f);
     }
-    /* The magnitude plus a half, with `point` fractional bits; `bits << 8 | 2^31` is the significand of f. The sum is too
-     * small by less than one unit in the last place, and the rounding error of a float product is less than that, too. So
-     * the result is not certain if the fractional bits are all 0, or all 1. */
-    const uint32_t sum = mgc_upper(a, bits << 8 | 0x80000000u) + (1u << (point - 1u));
-    if ((sum + 1u) << (32u - point) <= 1u << (32u - point)) {
+    /* The magnitude plus a half, with `point` fractional bits. The sum is too small by less than one unit in the last place,
+     * and the rounding error of a float product is less than that, too. So the result is not certain if the fractional bits
+     * are all 0, or all 1: then those of sum + 1 are 1 or 0. */
+    const uint32_t significand = bits << 8 | 0x80000000u, sum = mgc_upper(a, significand) + (1u << (point - 1u));
+    const uint32_t fraction_plus_1 = (sum + 1u) << (32u - point), last_place = 1u << (32u - point);
+    if (fraction_plus_1 <= last_place) {
         return mgc_nearest_by_float(x, f);
     }
     const int32_t whole = (int32_t)(sum >> point);
@@ -602,7 +608,7 @@ static MGC_INLINE int32_t mgc_isum(mgc_i v)
     return (int32_t)sum;
 }
 #endif
-/* mgc_total_<form>(c,p,n): c plus the sum of n packed elements, spread over the lanes. */
+/* mgc_total_<form>(c,p,n): adds n packed elements to c, each to some lane; the sum of all lanes matters only. */
 #if defined(MGC_ISA_SSE2) || (defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512))
 static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
 {

@@ -15,11 +15,11 @@
 extern "C" {
 #endif
 
-/* The version, and whether the kernel table has strings: runtime and kernels must agree on both. */
+/* The version; 0x100 is added if the kernel table has no strings. Runtime and kernels must agree on both. */
 #ifndef MEGCC_NO_STRINGS
 #define MEGCC_KERNEL_ABI 3u
 #else
-#define MEGCC_KERNEL_ABI 0x103u
+#define MEGCC_KERNEL_ABI (0x100u + 3u)
 #endif
 
 /* The arguments of a kernel for one instruction, valid during the call only. */
@@ -30,14 +30,14 @@ typedef struct megcc_call {
     void *shared;               /* workspace common to all workers; NULL if the signature asks for none */
 } megcc_call;
 
-/* Computes tasks [begin, end), which may be none. `scratch` is this worker's own workspace. Returns 0, or a
- * megcc_status. */
+/* Computes tasks [begin, end), which may be none. `scratch` is this worker's own workspace. Returns 0,
+ * MEGCC_KERNEL_FAILED, or in the safety profile MEGCC_REFUSED_ARGUMENT. */
 typedef int32_t (*megcc_kernel_fn)(const megcc_call *call, int32_t begin, int32_t end, void *scratch);
 
 /* A kernel of the safety profile returns this for arguments that it cannot take: the value of MEGCC_E_ARGUMENT. */
 #define MEGCC_REFUSED_ARGUMENT 0x10
 
-/* Most operands of a kernel, inputs and outputs together. */
+/* Most operands of a kernel, inputs and outputs together. With the 3 other results of `need` (below) that is an array of 64. */
 #define MEGCC_MAX_OPERANDS 61
 
 /* Computes sizes of a kernel whose extents are given at run time. It writes, for the extents of one instruction, the
@@ -55,7 +55,7 @@ typedef struct megcc_operand {
     uint32_t bytes;             /* least size; 0 where `need` computes it */
     uint32_t alias;             /* output: bit i is set if it may be the same memory as input i; with
                                  * MEGCC_ALIAS_ANY_SIZE it begins at the same address, and sizes may differ */
-    uint8_t dtype;              /* megcc_dtype */
+    uint8_t dtype;              /* MEGCC_FLOAT32 and so on, of megcc.h */
     uint8_t reserved[3];
 } megcc_operand;
 
@@ -73,7 +73,8 @@ typedef struct megcc_kernel {
 #endif
 } megcc_kernel;
 
-/* The last member of a row of the kernel table. */
+/* The last member of a row of the kernel table, with the comma before it; and the text of a violated condition (`why`
+ * below). Builds without strings leave both out. */
 #ifndef MEGCC_NO_STRINGS
 #define MEGCC_SYMBOL(name) , name
 #define MEGCC_TEXT(text) text
@@ -129,7 +130,9 @@ typedef struct megcc_code {
     uint64_t id;                /* hash of the text of this table, compared with Program.code_id */
     uint32_t isa;               /* MEGCC_ISA_* */
     uint32_t alignment;         /* of weights, arena and allocated memory */
-    uint32_t kernels, symbols, values, inputs, outputs;
+    uint32_t kernels, symbols;  /* rows of `kernel` and of `bound` */
+    uint32_t values;            /* results of `shapes` */
+    uint32_t inputs, outputs;   /* rows of `port` */
     const megcc_kernel *kernel;
     const megcc_bound *bound;   /* of each symbol: no bucket exceeds it */
     const int32_t *port;        /* for each input, then each output, what callers rely on: dtype, layout, block, rank,

@@ -22,7 +22,8 @@
 
 #if MGC_ENABLED
 
-/* Adding 1.5 * 2^23 rounds to an integer, whose bits are the lowest bits of the sum. */
+/* 1.5 * 2^23. Adding it rounds to an integer n, whose bits are the lowest bits of the sum's. So (bits of the sum + 127) << 23
+ * are the bits of 2^n. */
 #define MGC_ROUNDER 12582912.0f
 
 /* Returns e^r for r in [-0.35, 0.35]. */
@@ -46,7 +47,7 @@ static MGC_INLINE mgc_v mgc_exp_rest(mgc_v x, mgc_v n)
 static MGC_INLINE mgc_v mgc_exp(mgc_v x)
 {
     const mgc_v rounder = mgc_set1(MGC_ROUNDER);
-    x = mgc_min(mgc_max(x, mgc_set1(-105.0f)), mgc_set1(89.5f));
+    x = mgc_min(mgc_max(x, mgc_set1(-105.0f)), mgc_set1(89.5f)); /* beyond, the result is 0 or infinity */
     const mgc_v n = mgc_fma(x, mgc_set1(1.44269504f), rounder) - rounder;
     return mgc_ldexp(mgc_exp_fraction(mgc_exp_rest(x, n)), n);
 }
@@ -93,7 +94,7 @@ static MGC_INLINE mgc_v mgc_exp_plus(mgc_v x, mgc_v term)
 
 static MGC_INLINE mgc_v mgc_sigmoid(mgc_v x)
 {
-    x = mgc_min(mgc_max(mgc_neg(x), mgc_set1(-87.0f)), mgc_set1(87.3f));
+    x = mgc_min(mgc_max(mgc_neg(x), mgc_set1(-87.0f)), mgc_set1(87.3f)); /* the arguments of mgc_exp_plus */
     return mgc_recip(mgc_exp_plus(x, mgc_set1(1.0f)));
 }
 
@@ -106,6 +107,7 @@ static MGC_INLINE mgc_v mgc_with_sign(mgc_v magnitude, mgc_v sign)
 static MGC_INLINE mgc_v mgc_tanh(mgc_v x)
 {
     const mgc_v one = mgc_set1(1.0f), magnitude = mgc_abs(x), square = x * x;
+    /* Below 0.625 a polynomial, else 1 - 2 / (e^(2 |x|) + 1), which is 1 from 10 on. */
     mgc_v p = mgc_set1(-5.7170368e-3f);
     p = mgc_fma(p, square, mgc_set1(2.0650579e-2f));
     p = mgc_fma(p, square, mgc_set1(-5.3743497e-2f));
@@ -120,8 +122,8 @@ static MGC_INLINE mgc_v mgc_tanh(mgc_v x)
 #if defined(MGC_LOOKUPS) && !defined(MEGCC_REPRODUCIBLE) /* reproducible results cannot use the table */
 static MGC_INLINE mgc_v mgc_erf(mgc_v x)
 {
-    /* Coefficients of polynomials of degree 6 around the multiples of 17/32. The first of them is for erf(x) - x; the
-     * last one is 1 at the limit of the arguments. */
+    /* terms[k][i] is the coefficient of u^k in a polynomial for erf near n = i * 17/32, where u = |x| - n. The first polynomial
+     * is for erf(x) - x; the last one is 1 at 3.92, to which arguments are limited. */
     static const float terms[7][8] = {
         { 0.0f, 0.54752845f, 0.8670583f, 0.9757977f, 0.997346f, 0.9998277f, 0.99999344f, 0.9999999f },
         { 0.12837917f, 0.8509141f, 0.3649033f, 0.088987604f, 0.01234082f, 9.732381e-4f, 4.3647087e-5f, 1.1131324e-6f },
@@ -173,13 +175,15 @@ static MGC_INLINE mgc_v mgc_erf(mgc_v x)
 /* Splits positive finite x into 2^e * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); returns e. */
 static MGC_INLINE mgc_v mgc_split(mgc_v x, mgc_v *f)
 {
-    const mgc_v least = mgc_set1(1.17549435e-38f);
-    const mgc_v normal = mgc_if_lt(x, least, x * mgc_set1(8388608.0f), x);
-    const mgc_v shift = mgc_if_lt(x, least, mgc_set1(8388608.0f + 127.0f + 23.0f), mgc_set1(8388608.0f + 127.0f));
+    const mgc_v least_normal = mgc_set1(1.17549435e-38f), two_pow_23 = mgc_set1(8388608.0f);
+    const mgc_v normal = mgc_if_lt(x, least_normal, x * two_pow_23, x);
+    const mgc_v bias = mgc_if_lt(x, least_normal, mgc_set1(8388608.0f + 127.0f + 23.0f), mgc_set1(8388608.0f + 127.0f));
     const mgc_u bits = mgc_bits(normal);
+    /* The bits of 1 minus those of sqrt(1/2): the sum carries into the exponent if the mantissa is sqrt(2) or more. */
     const mgc_u exponent = (bits + (0x3f800000u - 0x3f3504f3u)) >> 23;
     *f = mgc_float(bits - (exponent << 23) + 0x3f800000u) - mgc_set1(1.0f);
-    return mgc_float(exponent | 0x4b000000u) - shift;
+    /* 0x4b000000 are the bits of 2^23; the lowest bits of the float 2^23 + exponent are those of the exponent. */
+    return mgc_float(exponent | 0x4b000000u) - bias;
 }
 
 /* Returns the result of mgc_log for positive finite x; otherwise what the logarithm of x is. */
@@ -230,17 +234,20 @@ static MGC_INLINE mgc_v mgc_pow(mgc_v x, mgc_v y)
     const mgc_v exact = mgc_fma(power, e, mgc_neg(n)) + part;
     const mgc_v rest = mgc_if_lt(zero, mgc_abs(whole - bounded), zero, exact);
     mgc_v result = mgc_ldexp(mgc_exp_fraction(rest * mgc_set1(0.69314718f)), n);
-    result = result + (rest + magnitude) * zero;
-    /* Powers of 0 and of infinity; signs of odd powers; NaN for roots of negative x; 1^y = x^0 = 1, even for NaN. */
+    result = result + (rest + magnitude) * zero; /* NaN of x or y, which the limits above may have removed */
+    /* Powers of infinity and of 0: the exponent grows them, or shrinks them. */
     const mgc_v grows = mgc_if_lt(zero, y, infinity, mgc_if_lt(y, zero, zero, y));
     const mgc_v shrinks = mgc_if_lt(y, zero, infinity, mgc_if_lt(zero, y, zero, y));
     result = mgc_if_lt(zero, magnitude, result, shrinks + magnitude);
     result = mgc_if_lt(mgc_set1(3.40282347e38f), magnitude, grows, result);
+    /* 1 or 0: whether y is fractional, or an odd integer, whose powers have the sign of x. */
     const mgc_v fractional = mgc_if_lt(mgc_floor(y), y, one, zero), half_y = y * half;
     const mgc_v odd = mgc_if_lt(mgc_floor(half_y), half_y, one - fractional, zero);
     result = mgc_if_lt(zero, odd, mgc_with_sign(result, x), result);
+    /* Fractional powers of negative x, but not of -infinity, are NaN. */
     const mgc_v negative = mgc_if_lt(x, zero, mgc_if_lt(magnitude, infinity, one, zero), zero);
     result = mgc_if_lt(zero, negative * fractional, mgc_set1(MGC_NAN), result);
+    /* 1^y is 1 and x^0 is 1, even for NaN. */
     result = mgc_if_lt(zero, mgc_abs(x - one), result, x);
     return mgc_if_lt(zero, mgc_abs(y), result, mgc_if_lt(y, one, one, result));
 }

@@ -32,6 +32,9 @@
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
  *   mgc_fma_by(a,s,c)          Helium: a * s + c, for a float s
  *   mgc_load4 mgc_store4       NEON: four interleaved vectors
+ *   mgc_pick(p,index)          AVX2, AVX-512, RVV: p[index[0]], p[index[1]], …, for ascending indices below
+ *                              index[0] + MGC_LANES; reads all elements up to there
+ *   mgc_spread mgc_collect     RVV: copies to and from every n-th float
  *
  * With MEGCC_REPRODUCIBLE, which a kernel file defines, results are the same on every CPU: mgc_fma and mgc_fma1 round
  * once, mgc_recip is a division, and sums along a row are sixteen partial sums, added in a fixed order.
@@ -248,6 +251,7 @@ static MGC_INLINE mgc_v mgc_minimum(mgc_v a, mgc_v b) { return mgc_or_nan(mgc_mi
 static MGC_INLINE mgc_v mgc_maximum(mgc_v a, mgc_v b) { return mgc_or_nan(mgc_max(a, b), b); }
 #endif
 
+/* MGC_ROW_SUMS: the vectors of partial sums along a row. */
 #if defined(MEGCC_REPRODUCIBLE)
 #define MGC_ROW_SUMS (16 / MGC_LANES)
 #if MGC_GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__riscv_flen))
@@ -269,7 +273,8 @@ static MGC_INLINE float mgc_fma1(float a, float b, float c)
 #define MGC_CHAIN 512
 
 typedef struct mgc_sums {
-    mgc_v part[MGC_ROW_SUMS], total[MGC_ROW_SUMS];
+    mgc_v part[MGC_ROW_SUMS];   /* of the elements since the last multiple of MGC_CHAIN */
+    mgc_v total[MGC_ROW_SUMS];  /* of those before */
 } mgc_sums;
 
 static MGC_INLINE mgc_sums mgc_sums_zero(void)
@@ -280,6 +285,7 @@ static MGC_INLINE mgc_sums mgc_sums_zero(void)
     }
     return sums;
 }
+/* Ends a chain: adds `part` to `total`. */
 static MGC_INLINE void mgc_sums_settle(mgc_sums *sums)
 {
     for (int32_t i = 0; i < MGC_ROW_SUMS; i++) {

@@ -32,7 +32,7 @@ static inline uint16_t mgc_to_bf16(float x)
 }
 
 /* Decodes a float of `bits` bits: sign, exponent, and `fraction` bits of mantissa. least: the exponent of the smallest normal
- * number. Infinity and NaN are not decoded. */
+ * number. The code has no number for infinity and NaN, which the callers return. */
 static inline float mgc_from_small(uint32_t code, int32_t bits, int32_t fraction, int32_t least)
 {
     const uint32_t point = (uint32_t)fraction, sign_at = (uint32_t)bits - 1u;
@@ -43,7 +43,7 @@ static inline float mgc_from_small(uint32_t code, int32_t bits, int32_t fraction
         const float unit = mgc_float_of_bits((uint32_t)normal << 23);
         return mgc_float_of_bits(mgc_bits_of_float((float)magnitude * unit) | sign);
     }
-    const int32_t bias = 126 + least;
+    const int32_t bias = 126 + least; /* added to the exponent, of which 1 means 2^least: a float's bias is 127 */
     return mgc_float_of_bits(sign | (magnitude + ((uint32_t)bias << point)) << (23u - point));
 }
 
@@ -75,7 +75,7 @@ static inline float mgc_from_f4e2m1fn(uint8_t x)
 
 static inline float mgc_from_f8e8m0fnu(uint8_t x)
 {
-    return x == 255u ? MGC_NAN : mgc_float_of_bits(x ? (uint32_t)x << 23 : 0x400000u);
+    return x == 255u ? MGC_NAN : mgc_float_of_bits(x ? (uint32_t)x << 23 : 0x400000u); /* 0: 2^-127, a subnormal float */
 }
 
 /* Returns the code of the nearest number, ties to even. top: code of the largest number; over, nan: codes for larger
@@ -102,7 +102,8 @@ static inline uint8_t mgc_to_small(double x, int32_t bits, int32_t fraction, int
 }
 
 /* Returns the exponent of |x| as a power of two, biased by 127. rounding: 1 up, 0 down, -1 to the nearest. saturate: numbers
- * above 2^127 give that power; otherwise NaN, 255. NaN and infinity give NaN. */
+ * above 2^127 give that power; otherwise NaN, 255. NaN and infinity give NaN. As to_float8e8m0 of onnx/numpy_helper.py:
+ * ties are rounded up; to the nearest, subnormals above 2^-127 give 2^-126, others 2^-127. */
 static inline uint8_t mgc_to_f8e8m0fnu(float x, int32_t rounding, int32_t saturate)
 {
     const uint32_t bits = mgc_bits_of_float(x), exponent = bits >> 23 & 255u, fraction = bits & 0x7fffffu;

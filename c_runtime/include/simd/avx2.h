@@ -53,6 +53,7 @@ static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b)
 }
 static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b)
 {
+    /* The shuffle gives pairs a0 a2, b0 b2, a4 a6, b4 b6; the permutation exchanges the second and the third one. */
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xd8));
 }
 

@@ -111,14 +111,16 @@ static MGC_INLINE mgc_v mgc_split(mgc_v x, mgc_v *f)
 {
     const mgc_v one = _mm512_set1_ps(1.0f), mantissa = _mm512_getmant_ps(x, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src);
     const mgc_v e = _mm512_getexp_ps(x);
-    const __mmask16 upper = _mm512_cmp_ps_mask(mantissa, _mm512_castsi512_ps(_mm512_set1_epi32(0x3fb504f3)), _CMP_GE_OQ);
+    const mgc_v sqrt_2 = _mm512_castsi512_ps(_mm512_set1_epi32(0x3fb504f3));
+    const __mmask16 upper = _mm512_cmp_ps_mask(mantissa, sqrt_2, _CMP_GE_OQ);
     *f = _mm512_sub_ps(_mm512_mask_mul_ps(mantissa, upper, mantissa, _mm512_set1_ps(0.5f)), one);
     return _mm512_mask_add_ps(e, upper, e, one);
 }
 static MGC_INLINE mgc_v mgc_log_edge(mgc_v result, mgc_v x)
 {
-    /* Four bits for each kind of x, NaN first: the NaN itself, twice; -infinity for 0; the result for 1; NaN for -infinity;
-     * infinity; NaN for other negative numbers; the result for other positive ones. */
+    /* VFIXUPIMM takes what it returns from four bits of the constant for each kind of x, the lowest for NaN: the NaN itself,
+     * twice (quiet and signalling); -infinity for 0; the result for 1; NaN for -infinity; infinity; NaN for other negative
+     * numbers; the result for other positive ones. */
     return _mm512_fixupimm_ps(result, x, _mm512_set1_epi32(0x03530411), 0);
 }
 

@@ -20,8 +20,9 @@
  *                                  rows with the first column, s[3] to s[5] those with the second
  *   mgc_tile_1x4_<type>(x,w,n,s)   adds the products of one row of 4n bytes with four columns [n][4][4] to s[0] to s[3];
  *                                  s[4]: z of mgc_even
+ * Two weights in one int16 are called joined; the end of this comment explains why that works.
  *   mgc_join3_<type>(to,a,b,c,n)   packs 4n elements of three rows for mgc_joined_3x2
- *   mgc_joined_3x2(x,w,n,s)        mgc_tile_3x2 for three such rows and joined weights (below), none of which is -128.
+ *   mgc_joined_3x2(x,w,n,s)        mgc_tile_3x2 for three such rows and joined weights, none of which is -128.
  *                                  Initial and final sums are 256 times as large
  *   mgc_joined_1x4_<type>(x,w,n,s) mgc_tile_1x4 for joined weights, with such sums, and without z
  *   mgc_div_256(t)                 t / 256 for such a sum, which is a multiple of 256
@@ -152,7 +153,7 @@ static MGC_INLINE int32_t mgc_requantize_sum_once(int32_t x, int32_t m, int32_t 
 #define MGC_PACK3(name, type, extend) \
     static MGC_INLINE void mgc_pack3_##name(int16_t *to, const type *a, const type *b, const type *c, int32_t n, int32_t zero) \
     { \
-        const uint32_t minus_zeros = ((uint32_t)-zero & 0xffffu) * 0x10001u; \
+        const uint32_t minus_zeros = ((uint32_t)-zero & 0xffffu) * 0x10001u; /* -zero in both halves */ \
         const type *end = a + 4 * n; \
         __asm__ volatile("1:\n\t" \
                          "ldr r8, [%1], #4\n\tldr r9, [%2], #4\n\tldr r10, [%3], #4\n\t" \
@@ -324,6 +325,7 @@ MGC_TILE_FUNCTION(MGC_LINKAGE_JOINED, mgc_joined_3x2, uint32_t)
 MGC_JOINED_1X4(i8, int8_t, MGC_STEP_JOINED_1X4(MGC_SIGN_BITS_I8))
 MGC_JOINED_1X4(u8, uint8_t, MGC_STEP_JOINED_1X4(MGC_SIGN_BITS_U8))
 #else
+/* s[i] is the sum of row i % 3 with column i / 3. mgc_pack3 says where element k of a row is: its step k / 4 has 12 int16. */
 static MGC_INLINE void mgc_tile_3x2(const int16_t *x, const int8_t *w, int32_t n, int32_t *s)
 {
     const int32_t first = s[0], second = s[1];

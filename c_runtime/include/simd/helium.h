@@ -13,7 +13,7 @@
 #if MGC_HELIUM
 typedef float32x4_t mgc_v;
 typedef uint32x4_t mgc_u;
-typedef int32x4_t mgc_i4;
+typedef int32x4_t mgc_lanes;
 
 static MGC_INLINE mgc_v mgc_load(const float *p) { return vldrwq_f32(p); }
 static MGC_INLINE void mgc_store(float *p, mgc_v v) { vstrwq_f32(p, v); }
@@ -39,7 +39,7 @@ static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return vnegq_f32(v); }
 static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return vrndmq_f32(v); }
 static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return vrndpq_f32(v); }
 static MGC_INLINE mgc_v mgc_round(mgc_v v) { return vrndnq_f32(v); }
-/* Tests b > a, because "lt" holds for NaN, too. */
+/* Tests b > a, because the condition "lt" of VCMP holds for NaN, too. */
 static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
 {
     mgc_v v;
@@ -47,6 +47,7 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
     return v;
 }
 
+/* NaN in the lanes in which b is NaN, else v. */
 static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b)
 {
     mgc_v r;
@@ -85,7 +86,7 @@ MGC_SHUFFLE(mgc_zip_low, "vmov.f32 s2, s1\n\tvmov.f32 s1, s4\n\tvmov.f32 s3, s5"
 MGC_SHUFFLE(mgc_zip_high, "vmov.f32 s0, s2\n\tvmov.f32 s2, s3\n\tvmov.f32 s1, s6\n\tvmov.f32 s3, s7")
 MGC_SHUFFLE(mgc_even, "vmov.f32 s1, s2\n\tvmov.f32 s2, s4\n\tvmov.f32 s3, s6")
 #undef MGC_SHUFFLE
-static MGC_INLINE mgc_i4 mgc_round_to_int(mgc_v v) { return vcvtnq_s32_f32(v); }
+static MGC_INLINE mgc_lanes mgc_round_to_int(mgc_v v) { return vcvtnq_s32_f32(v); }
 
 /* Converts float16 in even lanes (bottom) or odd lanes (top) to float, and back. GNU as 2.40 doubles the number of a
  * register other than q0, so the instructions are given as numbers: VCVTB.F32.F16 q0, q0, VCVTT.F32.F16 q0, q0,
@@ -115,7 +116,7 @@ static MGC_INLINE float16x8_t mgc_narrow(mgc_v bottom, mgc_v top)
 
 typedef float mgc_v __attribute__((vector_size(16)));
 typedef uint32_t mgc_u __attribute__((vector_size(16)));
-typedef int32_t mgc_i4 __attribute__((vector_size(16)));
+typedef int32_t mgc_lanes __attribute__((vector_size(16)));
 
 static MGC_INLINE mgc_v mgc_load_n(const float *p, int32_t n)
 {
@@ -179,7 +180,7 @@ static MGC_INLINE float mgc_sum(mgc_v v) { return (v[0] + v[1]) + (v[2] + v[3]);
 static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return (mgc_v){ a[0], b[0], a[1], b[1] }; }
 static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return (mgc_v){ a[2], b[2], a[3], b[3] }; }
 static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b) { return (mgc_v){ a[0], a[2], b[0], b[2] }; }
-static MGC_INLINE mgc_i4 mgc_round_to_int(mgc_v v) { return __builtin_convertvector(mgc_round(v), mgc_i4); }
+static MGC_INLINE mgc_lanes mgc_round_to_int(mgc_v v) { return __builtin_convertvector(mgc_round(v), mgc_lanes); }
 #endif
 
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return mgc_if_lt(b, a, b, a); }
@@ -193,7 +194,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
     /* Multiplies by two factors, each a normal power of two; a subnormal result is flushed to zero. */
-    const mgc_u whole = (mgc_u)mgc_round_to_int(n), half = (mgc_u)((mgc_i4)whole >> 1);
+    const mgc_u whole = (mgc_u)mgc_round_to_int(n), half = (mgc_u)((mgc_lanes)whole >> 1);
     return v * mgc_float((half + 127u) << 23) * mgc_float((whole - half + 127u) << 23);
 }
 

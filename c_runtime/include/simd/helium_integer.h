@@ -330,6 +330,8 @@ static MGC_INLINE int32_t mgc_rescale_int32(int32_t v, int32_t m, int32_t s)
 {
     return mgc_rescale_fixed(mgc_iset1(v), mgc_iset1(m), mgc_iset1(s))[0];
 }
+/* mgc_dot_column: `columns` columns lie together in w, by 16 elements of each. Its callers go through the sums of columns
+ * 0 to 3 or 0 to 7 of x, with mgc_rows_2x4 those of x2 after each four. */
 #define MGC_ROWS(suffix, type) \
     static MGC_INLINE int32_t mgc_dot_column##suffix(const int8_t *x, const int8_t *w, int32_t steps, int32_t columns) \
     { \
@@ -425,26 +427,34 @@ static MGC_INLINE void mgc_taps(const mgc_taps_args *p)
     }
 MGC_TAPS_INT16(i8, int8_t)
 MGC_TAPS_INT16(u8, uint8_t)
-static MGC_INLINE void mgc_requantize_sums(const mgc_requantize_args *p, int32_t rows, int is_once, int each)
+/* <of> in the names of the functions below. */
+enum { MGC_OF_ALL, MGC_OF_EACH, MGC_OF_BYTES };
+static MGC_INLINE int32_t mgc_rescale_twice_int32(int32_t v, int32_t m, int32_t s) { return mgc_rescale_int32(v, m, s); }
+static MGC_INLINE int32_t mgc_rescale_once_int32(int32_t v, int32_t m, int32_t s)
 {
-    for (int32_t i = 0; i < rows * p->n; i++) {
-        const int32_t row = i / p->n, c = i % p->n, m = p->multiplier[each ? c : 0];
-        const int32_t s = each == 2 ? ((const int8_t *)p->shift)[c] : ((const int32_t *)p->shift)[each ? c : 0];
-        const int32_t sum = mgc_add_int32(p->sums[c / 4 * 4 * rows + 4 * row + c % 4], p->bias[c]);
-        const int32_t v = mgc_add_int32(is_once ? mgc_rescale_once_lane(sum, m, mgc_min_int32(mgc_max_int32(s, -31), 30)) : mgc_rescale_int32(sum, m, s), p->zero);
-        (row ? p->y2 : p->y)[c] = (int8_t)mgc_min_int32(mgc_max_int32(v, p->low), p->high);
-    }
+    return mgc_rescale_once_lane(v, m, mgc_min_int32(mgc_max_int32(s, -31), 30));
 }
-#define MGC_REQUANTIZE_SUMS_OF_KIND(kind, is_once) \
-    static MGC_INLINE void mgc_requantize_sums_##kind##_each_1(const mgc_requantize_args *p) { mgc_requantize_sums(p, 1, is_once, 1); } \
-    static MGC_INLINE void mgc_requantize_sums_##kind##_bytes_1(const mgc_requantize_args *p) { mgc_requantize_sums(p, 1, is_once, 2); } \
-    static MGC_INLINE void mgc_requantize_sums_##kind##_all_1(const mgc_requantize_args *p) { mgc_requantize_sums(p, 1, is_once, 0); } \
-    static MGC_INLINE void mgc_requantize_sums_##kind##_each_2(const mgc_requantize_args *p) { mgc_requantize_sums(p, 2, is_once, 1); } \
-    static MGC_INLINE void mgc_requantize_sums_##kind##_bytes_2(const mgc_requantize_args *p) { mgc_requantize_sums(p, 2, is_once, 2); } \
-    static MGC_INLINE void mgc_requantize_sums_##kind##_all_2(const mgc_requantize_args *p) { mgc_requantize_sums(p, 2, is_once, 0); }
-MGC_REQUANTIZE_SUMS_OF_KIND(fixed, 0)
-MGC_REQUANTIZE_SUMS_OF_KIND(positive, 0)
-MGC_REQUANTIZE_SUMS_OF_KIND(once, 1)
+#define MGC_REQUANTIZE_SUMS(name, rows, of, rescale) \
+    static MGC_INLINE void name(const mgc_requantize_args *p) \
+    { \
+        for (int32_t i = 0; i < (rows) * p->n; i++) { \
+            const int32_t row = i / p->n, c = i % p->n, scale = (of) == MGC_OF_ALL ? 0 : c, m = p->multiplier[scale]; \
+            const int32_t s = (of) == MGC_OF_BYTES ? ((const int8_t *)p->shift)[scale] : ((const int32_t *)p->shift)[scale]; \
+            const int32_t sum = mgc_add_int32(p->sums[c / 4 * 4 * (rows) + 4 * row + c % 4], p->bias[c]); \
+            const int32_t v = mgc_add_int32(rescale(sum, m, s), p->zero); \
+            (row ? p->y2 : p->y)[c] = (int8_t)mgc_min_int32(mgc_max_int32(v, p->low), p->high); \
+        } \
+    }
+#define MGC_REQUANTIZE_SUMS_OF_KIND(kind, rescale) \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_each_1, 1, MGC_OF_EACH, rescale) \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_bytes_1, 1, MGC_OF_BYTES, rescale) \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_all_1, 1, MGC_OF_ALL, rescale) \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_each_2, 2, MGC_OF_EACH, rescale) \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_bytes_2, 2, MGC_OF_BYTES, rescale) \
+    MGC_REQUANTIZE_SUMS(mgc_requantize_sums_##kind##_all_2, 2, MGC_OF_ALL, rescale)
+MGC_REQUANTIZE_SUMS_OF_KIND(fixed, mgc_rescale_twice_int32)
+MGC_REQUANTIZE_SUMS_OF_KIND(positive, mgc_rescale_twice_int32)
+MGC_REQUANTIZE_SUMS_OF_KIND(once, mgc_rescale_once_int32)
 
 static MGC_INLINE void mgc_copy_bytes(int8_t *to, const int8_t *p, int32_t n)
 {

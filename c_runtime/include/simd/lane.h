@@ -39,7 +39,8 @@ static MGC_INLINE float mgc_lane_sqrt(float v)
         return v < 0.0f ? MGC_NAN : v;
     }
     const bool tiny = v < 1.17549435e-38f;
-    const uint32_t bits = mgc_lane_bits(tiny ? v * 16777216.0f : v), odd = ((bits >> 23) + 1u) & 1u;
+    const uint32_t bits = mgc_lane_bits(tiny ? v * 16777216.0f : v), biased = bits >> 23; /* subnormal: times 2^24 */
+    const uint32_t odd = (biased - 127u) & 1u;
     /* Computes the square root of an integer bit by bit: 24 bits and one more for rounding. There are no ties: the
      * square of a tie would be odd, but the integer ends with zeros. */
     const uint32_t significand = (bits & 0x7fffffu) | 0x800000u;
@@ -52,7 +53,8 @@ static MGC_INLINE float mgc_lane_sqrt(float v)
             root += bit;
         }
     }
-    const uint32_t mantissa = (uint32_t)((root + 1u) >> 1) - 0x800000u, exponent = ((bits >> 23) - 127u - odd + 254u) / 2u;
+    /* (biased - 127 - odd) / 2 + 127, in numbers that are never negative. */
+    const uint32_t mantissa = (uint32_t)((root + 1u) >> 1) - 0x800000u, exponent = (biased + 127u - odd) / 2u;
     const float result = mgc_lane_float((exponent << 23) + mantissa);
     return tiny ? result * (1.0f / 4096.0f) : result;
 #endif

@@ -22,8 +22,8 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_nearest(v); }
 
-/* Loads and stores of 4 elements of 8 or 16 bits as one number, or of the first n, 0 <= n <= 4: exactly these are
-   touched. */
+/* Loads and stores of 4 elements of 8 or 16 bits as one number of 4 or 8 bytes, or of the first n, 0 <= n <= 4: exactly these
+ * are touched. If n < 4, two elements go at once if n & 2, then the last one, element n & 2, if n & 1. */
 static MGC_INLINE uint32_t mgc_take_4(const void *p)
 {
     uint32_t bytes;
@@ -235,9 +235,10 @@ static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)
 }
 
 /* mgc_requantize_store2_<type>(p,a,b,down,zero,low,high) and mgc_requantize_store4_<type>(p,a,b,c,d,down,zero,low,high) store
- * two or four vectors plus `zero` as i8 or u8, limited to [low, high]. With down = 0, vectors are saturated. With `down` from
- * 3 to 6, each lane is x * 2^(16 + down) with a fraction, and x is rounded, ties up: only the upper int16 of lanes are taken,
- * and narrowing to bytes shifts them right by `down`. Constants are known when these are inlined.
+ * two or four vectors plus `zero` as i8 or u8, limited to [low, high]. With down = 0, lanes are integers. With `down` from 3
+ * to 6, lanes are fixed-point numbers with 16 + down fractional bits, which are rounded, ties up: of each lane only the
+ * upper int16 is taken, and the instruction that narrows it to a byte shifts it right by `down`. `down`, `zero`, `low` and
+ * `high` are constants where these functions are inlined, so no condition remains.
  *
  * mgc_narrow_shifted: the int16 of two vectors, plus zero * 2^down. */
 static MGC_INLINE int16x8_t mgc_narrow_shifted(mgc_i a, mgc_i b, int32_t down, int32_t zero)
@@ -249,7 +250,8 @@ static MGC_INLINE int16x8_t mgc_narrow_shifted(mgc_i a, mgc_i b, int32_t down, i
 #endif
     return zero == 0 ? v : vqaddq_s16(v, vdupq_n_s16((int16_t)(zero * (1 << down))));
 }
-/* Shifts are immediate operands of instructions. */
+/* MGC_JOINED narrows two vectors of int16 to one of bytes; MGC_JOINED_DOWN shifts them, by an immediate operand of the
+ * instruction, which is why mgc_saturated_<kind> tests for each value of `down`. */
 #if defined(__aarch64__)
 #define MGC_JOINED(narrow, kind, a, b) narrow##_high_s16(narrow##_s16(a), b)
 #define MGC_JOINED_DOWN(narrow, kind, a, b, n) narrow##_high_n_s16(narrow##_n_s16(a, n), b, n)

@@ -62,8 +62,8 @@ typedef uint32_t mgc_pair;
 /* mgc_high_lane: floor(a * b / 2^32). mgc_doubling_high_lane: floor((a * b + 2^30) / 2^31), the rounded high half of the
  * doubled product. mgc_doubling_small: the same for |a| < 2^30. All for b >= 0. */
 #if defined(MGC_ISA_CORTEX_M0)
-/* Returns the multiples of 2^16 in a * b / 2^16, from products of 16-bit halves, because the core has no 64-bit products.
- * *rest: the remainder, below 2^17. Its error is less than 1. */
+/* Computes a * b / 2^16 as 2^16 * result + *rest, from products of 16-bit halves, because the core has no 64-bit products.
+ * 0 <= *rest < 2^17. The sum is too small by less than 1. */
 static MGC_INLINE int32_t mgc_product(int32_t a, int32_t b, int32_t *rest)
 {
     const uint32_t a_low = (uint32_t)a & 0xffffu, b_low = (uint32_t)b & 0xffffu, b_high = (uint32_t)b >> 16;
@@ -118,6 +118,7 @@ static MGC_INLINE int32_t mgc_requantize_sum_once(int32_t x, int32_t m, int32_t 
 
 /* --- packing --------------------------------------------------------------------------------------------------- */
 
+/* zero: what is subtracted from elements to make them int8. */
 #define MGC_PACK4(name, type, zero) \
     MGC_OUT_OF_LINE mgc_pack4_##name(mgc_pair *to, const type *a, const type *b, const type *c, const type *d, int32_t n) \
     { \

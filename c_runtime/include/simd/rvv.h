@@ -105,7 +105,7 @@ MGC_JOINED(2)
 MGC_JOINED(4)
 #undef MGC_JOINED
 
-/* Returns p[index[0]], p[index[1]], … Each index is less than index[0] + MGC_LANES. */
+/* Returns p[index[0]], p[index[1]], …, for any indices. */
 static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
 {
     mgc_v picked = mgc_zero();
@@ -132,13 +132,6 @@ static MGC_INLINE mgc_v mgc_round(mgc_v v) { return __builtin_elementwise_rounde
 static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return __builtin_elementwise_floor(v); }
 static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return __builtin_elementwise_ceil(v); }
 
-#if MGC_LANES == 8
-#define MGC_PICK(a, b, k0, k1, k2, k3, k4, k5, k6, k7, k8, k9, k10, k11, k12, k13, k14, k15) \
-    __builtin_shufflevector(a, b, k0, k1, k2, k3, k4, k5, k6, k7)
-static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
-static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
-#else
-#define MGC_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b)
 {
     return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -147,10 +140,9 @@ static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b)
 {
     return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
-#endif
 static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b)
 {
-    return MGC_PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
 }
 
 /* Adds the upper half of the lanes to the lower half, down to one lane. */
@@ -177,8 +169,8 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
     return v[1] > v[0] ? v[1] : v[0];
 }
 
-/* Converts to the nearest int32, ties to even: the low bits of 1.5 * 2^52 + v. clang would compile a conversion to the
- * truncating instruction, which qemu before version 8 lacks. */
+/* Converts to the nearest int32, ties to even: the low bits of the double 1.5 * 2^52 + v, which is rounded to an integer. clang
+ * would compile a conversion to the truncating instruction, which qemu before version 8 lacks. */
 static MGC_INLINE mgc_lanes mgc_round_to_int(mgc_v v)
 {
     typedef double doubles __attribute__((vector_size(8 * MGC_LANES)));

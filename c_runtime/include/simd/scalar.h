@@ -65,7 +65,8 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y) { return a
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
-    /* Multiplies by two factors, each a normal power of two. The low bits of 1.5 * 2^23 + n are those of n. */
+    /* Multiplies by two factors, each a normal power of two. The low bits of 1.5 * 2^23 + n are those of n, and 0x4b400000 are
+     * the bits of 1.5 * 2^23. */
     const mgc_u whole = mgc_bits(n + 12582912.0f) - 0x4b400000u;
     const mgc_u half = mgc_bits(mgc_floor(n * 0.5f) + 12582912.0f) - 0x4b400000u;
     return v * mgc_float((half + 127u) << 23) * mgc_float((whole - half + 127u) << 23);

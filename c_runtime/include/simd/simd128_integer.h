@@ -9,7 +9,7 @@
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v) { return (mgc_i)wasm_i32x4_trunc_sat_f32x4(wasm_f32x4_nearest((v128_t)v)); }
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_nearest(v); }
 
-/* Converts elements of a type to lanes and back; fewer elements than lanes go one by one. */
+/* Loads and stores of the first n elements of a type, one by one. */
 #define MGC_ELEMENTS(name, type) \
     static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
     { \
@@ -80,6 +80,7 @@ MGC_ELEMENTS(i32, int32_t)
 /* Returns the high half of the doubled product, floor((a * b + 2^30) / 2^31), for b >= 0. */
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 {
+    /* The shifts are unsigned: their lower 32 bits, which the shuffle takes, are those of signed shifts. */
     const v128_t first = wasm_i64x2_const_splat(1 << 30);
     const v128_t low = wasm_i64x2_add(wasm_i64x2_extmul_low_i32x4((v128_t)a, (v128_t)b), first);
     const v128_t high = wasm_i64x2_add(wasm_i64x2_extmul_high_i32x4((v128_t)a, (v128_t)b), first);

@@ -60,7 +60,8 @@ static MGC_INLINE mgc_i mgc_nearest_odd(mgc_i x, mgc_i c, mgc_v f, mgc_v a)
 }
 #endif
 
-/* Converts elements of a type to lanes and back. */
+/* Loads and stores elements of a type. `small` is the size in the names of the intrinsics for as many elements as there are
+ * lanes, which for 128 bits is empty. */
 #if defined(MGC_ISA_AVX512)
 #define MGC_ELEMENTS(name, type, bits, small, widened, narrowed) \
     static MGC_INLINE mgc_i mgc_iload_##name(const type *p) \
@@ -249,7 +250,8 @@ MGC_BYTE_ELEMENTS(i8, int8_t, _mm_packs_epi16)
 MGC_BYTE_ELEMENTS(u8, uint8_t, _mm_packus_epi16)
 #endif
 
-/* Narrows four vectors of int32 to int16 to 8 bits; each 128 bits have four lanes of each vector. */
+/* Narrows four vectors of int32 to int16, then to 8 bits. These instructions work on each 128 bits, which then have four lanes
+ * of each vector, in 32 bits each; a permutation brings those of one vector together. */
 #if defined(MGC_ISA_AVX512)
 #define MGC_ISTORE4(name, type, packed) \
     static MGC_INLINE void mgc_istore4_##name(type *p, type *q, type *r, type *s, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
@@ -293,7 +295,11 @@ MGC_ISTORE4(u8, uint8_t, _mm256_packus_epi16)
  * if r is 0. h may be reduced for every negative p: if the inner quotient is 0 nevertheless, (h - 1) / 2^r rounds to 0, too.
  * |p| <= 2^62 and h * 2^31 <= 2^61, so no sum overflows. `half` is 2^30 + h * 2^31, and `minus_one` the 2^31 that negative
  * numbers lose. Values that depend on the multiplier and shift only are computed once and kept in registers; they are
- * combined by "or", because compilers reorder sums, and would compute them for every vector again. */
+ * combined by "or", because compilers reorder sums, and would compute them for every vector again.
+ *
+ * The mask 0xaaaa (with AVX2 0xaa) selects the odd lanes. */
+/* Values of `negative`. */
+enum { MGC_NONE_NEGATIVE, MGC_SOME_NEGATIVE };
 #if defined(MGC_ISA_AVX512)
 static MGC_INLINE __m512i mgc_rescale_fixed_wide(__m512i x, __m512i multiplier, __m512i right, int negative)
 {
@@ -406,19 +412,19 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    return mgc_rescale_either(x, multiplier, shift, 1);
+    return mgc_rescale_either(x, multiplier, shift, MGC_SOME_NEGATIVE);
 }
 static MGC_INLINE mgc_i mgc_rescale_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    return mgc_rescale_either(x, multiplier, shift, 0);
+    return mgc_rescale_either(x, multiplier, shift, MGC_NONE_NEGATIVE);
 }
 static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    return mgc_rescale_either_down(x, multiplier, shift, 1);
+    return mgc_rescale_either_down(x, multiplier, shift, MGC_SOME_NEGATIVE);
 }
 static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    return mgc_rescale_either_down(x, multiplier, shift, 0);
+    return mgc_rescale_either_down(x, multiplier, shift, MGC_NONE_NEGATIVE);
 }
 #endif
 

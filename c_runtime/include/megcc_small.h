@@ -32,7 +32,7 @@ static inline uint16_t mgc_to_bf16(float x)
 }
 
 /* Decodes a float of `bits` bits: sign, exponent, and `fraction` bits of mantissa. least: the exponent of the smallest normal
- * number. The code has no number for infinity and NaN, which the callers return. */
+ * number. The callers handle the codes of infinity and NaN. */
 static inline float mgc_from_small(uint32_t code, int32_t bits, int32_t fraction, int32_t least)
 {
     const uint32_t point = (uint32_t)fraction, sign_at = (uint32_t)bits - 1u;

@@ -221,8 +221,8 @@ int main(void)
 def test_a_bound_input_is_named(tmp_path):
     runtime = Path(__file__).resolve().parents[3] / "c_runtime"
     (tmp_path / "p.c").write_text(BOUND)
-    call([CC, f"-I{runtime / 'include'}", f"-I{runtime / 'lm'}", tmp_path / "p.c", runtime / "lm" / "megcc_embedding.c", "-o",
-          tmp_path / "p"])
+    call([CC, f"-I{runtime / 'include'}", f"-I{runtime / 'lm'}", tmp_path / "p.c",
+          runtime / "lm" / "megcc_embedding.c", "-o", tmp_path / "p"])
     assert call([tmp_path / "p"]) == "1 input 1 0"
 
 

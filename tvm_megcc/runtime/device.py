@@ -112,7 +112,7 @@ class DeviceSession(Session):
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[dict]:
         return [{**call, "seconds": seconds}
-                for call, seconds in zip(self.calls, self.times(inputs, 0, 1).calls, strict=True)]
+                for call, seconds in zip(self.calls, self.times(inputs, runs=0, watched=1).calls, strict=True)]
 
     def times(self, inputs: Mapping[str, np.ndarray], runs: int, watched: int) -> Times:
         """Times `runs` runs, and then each kernel call of `watched` more runs."""

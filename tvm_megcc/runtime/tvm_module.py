@@ -138,8 +138,9 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target, abi: str = 
         folder = Path(name)
         written = _write(regions, folder, abi)
         objects = Objects(folder, paths.cache("tvm") / target.name, compiler)
-        fixed = () if any(is_dynamic(artifact.manifest) for artifact in regions.values()) else (NO_DYNAMIC,)
-        compiled = objects.compile_all(written, (*CFLAGS, *target.cflags, "-fPIC", *fixed))
+        has_dynamic = any(is_dynamic(artifact.manifest) for artifact in regions.values())
+        profile = () if has_dynamic else (NO_DYNAMIC,)
+        compiled = objects.compile_all(written, (*CFLAGS, *target.cflags, "-fPIC", *profile))
         joined = folder / "regions.o"
         run_tool([*compiler.command, *target.cflags, "-r", "-nostdlib", *map(str, compiled), "-o", str(joined)])
         symbols = [ABIS[abi] + symbol for region in regions for symbol in _functions(region, abi)]

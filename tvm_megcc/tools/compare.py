@@ -52,9 +52,10 @@ def compare(model: str | Path, args) -> dict:
     _require_comparable(model, args)
     session = source.session_of(args.folder or model, args)
     feeds = _feeds(model, session, args)
-    draws = any(call["kind"] == Draw.kind for call in session.calls)
+    # Only the numpy reference draws the same random numbers as the C code.
+    is_random = any(call["kind"] == Draw.kind for call in session.calls)
     against, expected_of = REFERENCES[args.reference or (
-        "numpy" if draws else default_reference(model, args.options.extern, args.options.signature))]
+        "numpy" if is_random else default_reference(model, args.options.extern, args.options.signature))]
     everything = {**network_inputs(model, feeds, args), **session.states,
                   **constant_inputs(model, args.options.constants)}
     with run.asking_for_inputs(session.inputs, args.inputs):
@@ -97,7 +98,7 @@ def _require_comparable(model: Path, args) -> None:
 
 
 def _feeds(model: Path, session, args) -> Arrays:
-    """Returns the inputs of the session: those of the file `args.inputs`, else drawn ones.
+    """Returns the inputs of the session: those of the file `args.inputs`, else seeded random ones.
 
     Raises:
         MegccError: if the session needs a state that compare cannot give, or the file lacks an input.
@@ -112,8 +113,8 @@ def _feeds(model: Path, session, args) -> Arrays:
     if args.inputs:
         feeds = run.read_npz(args.inputs, names)
     else:
-        drawn = run.seeded(session.inputs, args.seed, parse_shapes(args.shape or ""))
-        feeds = run.with_values(drawn, parse_constants(args.value))
+        random = run.seeded(session.inputs, args.seed, parse_shapes(args.shape or ""))
+        feeds = run.with_values(random, parse_constants(args.value))
     return feeds | {port.name: port.strings.strings(feeds[port.name], {}) for port in session.inputs
                     if port.strings and not port.strings.are(feeds[port.name])}
 

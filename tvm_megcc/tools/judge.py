@@ -25,10 +25,16 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
     * other integers, strings: at most the share `tolerance` of them differ, by any amount.
 
     Returns:
-        equal; max_error: the largest where both are finite, in quanta for integers; largest: the largest magnitude
-        expected; relative: their quotient, None if that is 0 and the error is not; cosine; share: of values that
-        differ; unlike: values that are NaN or infinite on one side only, or have the other sign there; kind: "real",
-        "quantised", "integer". For arrays of different shapes: equal, shape, expected_shape.
+        For arrays of different shapes: equal, shape, expected_shape. For others:
+
+        * equal: whether `value` counts as equal.
+        * kind: "real" for floats, "quantised" or "integer".
+        * max_error: the largest error where both are finite, in quanta for integers.
+        * largest: the largest magnitude in `expected`.
+        * relative: max_error / largest; None if only `largest` is 0.
+        * cosine: of the angle between both, as vectors of the finite elements.
+        * share: the fraction of the elements that differ.
+        * unlike: the number of elements that are NaN or infinite in one array only, or infinite with another sign.
     """
     if value.shape != expected.shape:
         return {"equal": False, "shape": list(value.shape), "expected_shape": list(expected.shape)}

@@ -72,8 +72,7 @@ BOARDS = {
 }
 
 
-#: Compiler flags of every file, after those of the target; `firmware.h` and `board.h` are found beside the port's own
-#: files.
+#: Compiler flags of every file of a firmware, after those of the target.
 FLAGS = ("-ffreestanding",)
 
 
@@ -163,7 +162,8 @@ def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Map
 
 
 def _bytes_of(region: Mapping) -> int:
-    """Returns the bytes of a region in a manifest, which is not trusted: the number is printed into C."""
+    """Returns the bytes of a region in a manifest, which is not trusted: the number is printed into C, for an address
+    space of 32 bits."""
     size = region["bytes"]
     if type(size) is not int or not 0 <= size < 1 << 31:
         raise MegccError("the folder's manifest gives a region of memory no number of bytes; compile the model again")

@@ -41,7 +41,7 @@ class WebSession(EmulatedSession):
         return Times(seconds, calls)
 
     def profile(self, inputs: Given) -> list[dict]:
-        calls = zip(self.calls, self.times(inputs, 0, 1).calls, strict=True)
+        calls = zip(self.calls, self.times(inputs, runs=0, watched=1).calls, strict=True)
         return [{**call, "seconds": seconds} for call, seconds in calls]
 
     def _printed_lines(self, inputs: Given, options: tuple[str, ...]) -> list[str]:

@@ -36,11 +36,12 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
     """Returns the candidates of an operator, those of least cost first.
 
     Args:
-        kind: name of the operator. shapes: of its first operands, such as "1x64x56x56" or "int64:4".
-        weights: shapes of the operands after them, which the compiler knows.
-        attrs: "pads=1,1,1,1 strides=2,2"; what is left out is as in the operator's first test case.
-        tiles: also other register tiles, which only tuning takes.
-        time: measure on this machine, which has to run the target's code.
+        kind: the name of the operator.
+        shapes: the shapes of its first operands, such as "1x64x56x56" or "int64:4".
+        weights: the shapes of the operands after them, which are constants.
+        attrs: the attributes, such as "pads=1,1,1,1 strides=2,2"; others are those of the operator's first test case.
+        tiles: whether to list the other register tiles too, which only tuning chooses.
+        time: whether to measure on this machine, which has to run the target's code.
         network: bytes of weights of the network that the operator is timed in; None: as `network_around` says.
 
     Raises:

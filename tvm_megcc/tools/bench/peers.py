@@ -35,11 +35,18 @@ class Absent(Exception):
 class Engine:
     """One engine on one model, on `job.threads` threads.
 
-    package: the name for pip. module: the name to import. limits: x86 level -> environment variables that limit the
-    engine to it, if that is possible; without them it uses all features of the CPU. job: model (an ONNX file with
-    static shapes), stem (the path of the user's model without its suffix, next to which other formats may be), inputs
-    (.npz, in the model's order), output (name of the first one), cache (folder of this model's conversions), threads,
-    level ("" for the machine's own).
+    package: the name for pip.
+    module: the name to import.
+    limits: x86 level -> environment variables that limit the engine to it; at other levels it uses all features of the
+        CPU.
+    job: the measurement, with these fields:
+        model: path of an ONNX file with static shapes.
+        stem: path of the user's model without its suffix; files of other formats may be next to it.
+        inputs: path of a .npz file, in the model's order.
+        output: name of the model's first output.
+        cache: path of the folder for conversions of this model.
+        threads: the number of threads.
+        level: x86 level to limit the engine to; "" for that of the machine.
     """
 
     package = module = ""

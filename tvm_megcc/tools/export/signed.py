@@ -43,7 +43,7 @@ def keygen(name: str) -> dict:
         MissingTool: without the package cryptography.
     """
     _require()
-    from cryptography.hazmat.primitives import serialization as forms
+    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     base = Path(name)
@@ -56,9 +56,9 @@ def keygen(name: str) -> dict:
     header = (f"/* The public key {word}, made by tvm_megcc {VERSION}, for megcc_signed_check(). */\n"
               f"static const unsigned char {word}_key[32] = {{\n{rows}}};\n")
     files = {base.with_name(f"{base.name}.pem"): (0o600, key.private_bytes(
-                 forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())),
+                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())),
              base.with_name(f"{base.name}.pub.pem"): (0o644, public.public_bytes(
-                 forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo)),
+                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)),
              base.with_name(f"{word}_key.h"): (0o644, header.encode())}
     for path in files:
         if path.exists():
@@ -84,11 +84,11 @@ def pack(path: str | Path, key: str | Path, counter: int, output: str | Path | N
 
     Args:
         path: a .megcc file, or a folder that `megcc compile` wrote, with its models in files.
-        key: of `keygen`, NAME.pem.
-        counter: tells updates apart, the larger one being newer; from 0 to 2^64 - 1.
+        key: the file NAME.pem of `keygen`.
+        counter: a newer update has a larger one; from 0 to 2^64 - 1.
         output: the file to write, by default NAME.signed.
-        product: what the signature is for, which devices compare; by default the model's name.
-        model: which one, of a folder with several.
+        product: the name of what the container is for, which devices compare; by default the model's name.
+        model: the name of the model, if the folder has several.
 
     Raises:
         MegccError: if there is no such container or key, or counter or product do not fit.
@@ -120,9 +120,9 @@ def unpack(path: str | Path, key: str | Path, output: str | Path | None = None, 
 
     Args:
         path: as `pack` writes it.
-        key: NAME.pub.pem, or NAME.pem.
+        key: the file NAME.pub.pem or NAME.pem of `keygen`.
         output: the container to write, by default MODEL.megcc.
-        product: what it has to be for; by default anything.
+        product: the name of what the container has to be for; None: anything.
 
     Raises:
         MegccError: if it is not a signed container, is damaged, or is signed with another key or for another product.

@@ -102,7 +102,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
             np.dtype(port.dtype)
         except TypeError:
             raise MegccError(f"'{printable(port.name)}' is {port.dtype}, which numpy does not have") from None
-    machine, = machines
+    (machine,) = machines
     file = f"{name}-{version}-py3-none-{_TAGS[machine]}.whl"
     context: WheelVariables = {
         "statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": name, "version": version, "file": file,

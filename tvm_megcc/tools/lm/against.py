@@ -43,11 +43,12 @@ READ_BYTES = 96 << 20
 class Settings:
     """The model, the engines and the size of a measurement.
 
-    folder, target: the compiled model, as of `LanguageModel`.
+    folder, target: the compiled model, as `LanguageModel` takes them.
     engines: name -> the model of a peer, or the Python file of a user's engine.
-    pythons: as of `--python`.
-    prompt, tokens: of a sequence, read and generated after it.
-    rounds: sequences of each engine.
+    pythons: the values of `--python`: "PATH" for all engines, "NAME=PATH" for one.
+    prompt: the number of tokens that each sequence begins with, which the model reads.
+    tokens: the number of tokens that it then generates.
+    rounds: the number of sequences of each engine.
     """
 
     folder: Path
@@ -84,7 +85,7 @@ def compare(settings: Settings, threads: int | None) -> dict[str, Any]:
     """Times a model with our engine and others.
 
     Args:
-        threads: of every engine; by default those that the folder was compiled for.
+        threads: the number of threads of every engine; None: as many as the folder was compiled for.
 
     Raises:
         MegccError: if the folder cannot be measured. A failure of another engine is not an error but a gap in the

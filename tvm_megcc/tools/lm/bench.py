@@ -20,11 +20,12 @@ from .model import LanguageModel
 class Speed:
     """Figures of a language model on this machine.
 
-    threads: workers of a run; by default those it was compiled for.
+    threads: the number of workers of a run.
     load: seconds to load a built folder, tokenizer included.
-    prefill, decode: tokens per second, medians of some sequences: for a prompt of `prompt` tokens, and for `tokens`
-        after it, one by one.
-    weights, arena: bytes of the network.
+    prompt, prefill: the number of tokens of a prompt, and how many of them are read in a second.
+    tokens, decode: the number of tokens that are generated after it, one by one, and how many of them in a second.
+        Both speeds are those of the median sequence.
+    weights, arena: bytes of the network's weights, and of the memory for its intermediate values.
     resident: bytes of memory of the process after the last token; None if the system does not tell.
     """
 
@@ -44,8 +45,9 @@ def measure(folder: str | Path, target: str | None = None, threads: int | None =
     """Measures a model with prompts of random tokens, after which the most likely tokens are generated.
 
     Args:
-        threads: of a run, as of `tvm_megcc.load`.
-        prompt, tokens: of a sequence; repeats: sequences, after a short one that is not counted.
+        threads: the number of workers of a run, as `tvm_megcc.load` takes it.
+        prompt, tokens: the numbers of tokens that each sequence reads, and then generates.
+        repeats: the number of sequences, after a short one that is not counted.
 
     Raises:
         MegccError: if the context is too short for so many tokens, and as `LanguageModel`.

@@ -32,9 +32,9 @@ _KEYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "p
 class Description:
     """An embedding model as its folder describes it.
 
-    path: of the network, an ONNX file.
-    inputs: its inputs and their dtypes.
-    dims: its dimensions: one string of 1 to `context` tokens.
+    path: the network, an ONNX file.
+    inputs: input of the network -> its dtype.
+    dims: dimension of the network -> its size: 1 for the batch, 1 to `context` for the tokens of a string.
     pooling: one of `POOLINGS`.
     normalize: whether embeddings have length 1.
     context: the most tokens of a string.
@@ -94,7 +94,7 @@ class EmbeddingModel:
 
     def __init__(self, folder: str | Path, target: str = "native", threads: int = 1, pooling: str = "",
                  normalize: bool | None = None):
-        """pooling, normalize: as of `Description.of`."""
+        """pooling, normalize: as `Description.of` takes them."""
         self.description = Description.of(folder, pooling, normalize)
         self.tokenizer = tokenizer_of_folder(Path(folder), self.description.context)
         self.session = api.load(self.description.compile(target, CompileOptions(threads=threads)))

@@ -81,7 +81,7 @@ class TransposeNarrow(TransposeMatrix):
 
     name = "shuffled"
 
-    def refuse(self, site: Site):
+    def refuse(self, site: Site) -> str | None:
         # No compiler is known to make few instructions of a constant shuffle on RISC-V and Helium.
         isa, size = site.isa, site.x.itemsize
         if isa.lanes == 1 or isa.wide or isa.helium or (isa.name == "sse2" and size == 1):  # SSE2 lacks PSHUFB
@@ -95,15 +95,16 @@ class TransposeNarrow(TransposeMatrix):
 
     def lower(self, site: Site) -> Lowered:
         n, r, c = extent_symbols("N", "R", "C")
-        extents = dict(zip("NRC", self._matrices(site.op, site.x, site.y), strict=True))
-        size = site.x.itemsize
-        has_narrow_rows = extents["C"] in NARROW[size]
-        narrow, lanes = extents["C" if has_narrow_rows else "R"], 16 if size == 1 else site.isa.lanes
+        matrices, size = self._matrices(site.op, site.x, site.y), site.x.itemsize
+        assert matrices is not None  # `refuse`
+        has_narrow_rows = matrices[2] in NARROW[size]
+        narrow, lanes = matrices[2 if has_narrow_rows else 1], 16 if size == 1 else site.isa.lanes
+        assert isinstance(narrow, int)
         params = TransposeNarrowParameters(
             unit=site.x.c_type, lanes=lanes, bytes=size, narrow=narrow, has_narrow_rows=has_narrow_rows, chunk=CHUNK,
             shuffles=transposing_shuffles(narrow, has_narrow_rows, lanes))
-        return Lowered("move/transpose_narrow", params, extents, (Operand("x", 0, n * r * c),),
-                       (Operand("y", 0, n * r * c),), n * ceildiv(r if has_narrow_rows else c, CHUNK),
+        return Lowered("move/transpose_narrow", params, dict(zip("NRC", matrices, strict=True)),
+                       (Operand("x", 0, n * r * c),), (Operand("y", 0, n * r * c),), n * ceildiv(r if has_narrow_rows else c, CHUNK),
                        f"transpose_{narrow}_{'columns' if has_narrow_rows else 'rows'}", self.name)
 
     def cost(self, site: Site) -> float:

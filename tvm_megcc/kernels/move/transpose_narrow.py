@@ -103,8 +103,9 @@ class TransposeNarrow(TransposeMatrix):
         params = TransposeNarrowParameters(
             unit=site.x.c_type, lanes=lanes, bytes=size, narrow=narrow, has_narrow_rows=has_narrow_rows, chunk=CHUNK,
             shuffles=transposing_shuffles(narrow, has_narrow_rows, lanes))
+        tasks = n * ceildiv(r if has_narrow_rows else c, CHUNK)
         return Lowered("move/transpose_narrow", params, dict(zip("NRC", matrices, strict=True)),
-                       (Operand("x", 0, n * r * c),), (Operand("y", 0, n * r * c),), n * ceildiv(r if has_narrow_rows else c, CHUNK),
+                       (Operand("x", 0, n * r * c),), (Operand("y", 0, n * r * c),), tasks,
                        f"transpose_{narrow}_{'columns' if has_narrow_rows else 'rows'}", self.name)
 
     def cost(self, site: Site) -> float:

@@ -331,7 +331,7 @@ def test_not_enough_memory(capsys, monkeypatch):
     def refuse(*_arguments, **_options):
         raise MemoryError
 
-    monkeypatch.setattr(tvm_megcc.api, "compile_graph", refuse)
+    monkeypatch.setattr(tvm_megcc.compiler, "compile_graph", refuse)
     assert "not enough memory" in refusal(capsys, "compile", DIGITS)
 
 
@@ -373,7 +373,7 @@ def test_our_bugs_are_ours(capsys, monkeypatch):
     def fail(*_arguments, **_options):
         raise KeyError("x")
 
-    monkeypatch.setattr(tvm_megcc.api, "compile_graph", fail)
+    monkeypatch.setattr(tvm_megcc.compiler, "compile_graph", fail)
     assert main(["compile", DIGITS]) == BUG
     assert "a bug of ours" in capsys.readouterr().err
 

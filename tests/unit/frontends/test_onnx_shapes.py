@@ -86,6 +86,18 @@ def test_shapes_as_data():
     assert reference.run(graph, {"x": x, "v": v})["y"].tolist() == [8, 4]
 
 
+@pytest.mark.parametrize(("number", "divisor"), [("n", -2), (2**62 + 1, 1), (-7, 2), (-7, -2), (7, -2)])
+def test_division_of_shapes_rounds_towards_zero(number: int | str, divisor: int):
+    """Also of numbers that no float64 holds, beside a symbolic extent."""
+    nodes = [node("Shape", "x", "s"), node("Concat", "s v", "c", axis=0), node("Div", "c d", "y")]
+    given = 1 if number == "n" else number
+    constants = {"v": np.array([given]), "d": np.array([divisor, divisor])}
+    graph = import_onnx(model(nodes, {"x": ["n"]}, ["y"], constants))
+    found = reference.run(graph, {"x": np.zeros(7, np.float32)})["y"].tolist()
+    assert found == [-(7 // -divisor) if divisor < 0 else 7 // divisor,
+                     abs(given) // abs(divisor) * (1 if given * divisor > 0 else -1)]
+
+
 def test_constants_fold():
     nodes = [node("Mul", "a b", "c"), node("Transpose", "c", "d"), node("Add", "x d", "y")]
     graph = import_onnx(model(nodes, {"x": [2]}, ["y"], {"a": np.ones((2, 1), np.float32), "b": np.float32(3)}))

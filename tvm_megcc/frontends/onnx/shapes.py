@@ -88,10 +88,22 @@ def _as_dim(item: object) -> Dim:
 
 
 def _quotient(a: Dim, b: Dim) -> Dim | None:
-    """Divides as ONNX does, rounding towards zero. For symbolic extents, which are not negative, that is `//`."""
-    if isinstance(a, int) and isinstance(b, int):
-        return int(a / b) if b else None
-    return floordiv(a, b) if b != 0 else None
+    """Divides as ONNX does, rounding towards zero; None for a divisor of 0.
+
+    For a symbolic extent, which is not negative, and a positive divisor that is `//`. An expression such as `n - 5` is
+    taken as not negative too.
+    """
+    if b == 0:
+        return None
+    if isinstance(b, int) and b < 0:
+        return 0 - _divide_by_positive(a, -b)
+    return _divide_by_positive(a, b)
+
+
+def _divide_by_positive(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and a < 0:
+        return -(-a // b) if isinstance(b, int) else 0 - floordiv(-a, b)
+    return floordiv(a, b)
 
 
 def _equal(a: Dim, b: Dim) -> int | None:

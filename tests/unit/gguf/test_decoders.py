@@ -51,6 +51,17 @@ def test_architectures(name, tmp_path):
     np.testing.assert_allclose(several, wanted[[2, 3, 5, 6]], rtol=1e-4, atol=1e-4)
 
 
+def test_a_window_does_not_change_the_scale_of_positions(tmp_path):
+    """Only Gemma 3 leaves positions unscaled there. A window that is longer than the text has no effect."""
+    shape, found = SHAPES["phi3"], []
+    for window in (0, 16):
+        path = write(tmp_path / f"{window}.gguf", shape.with_(window=window), weights(shape))
+        file = read(path)
+        scaled = {**file.metadata, "phi3.rope.scaling.type": "linear", "phi3.rope.scaling.factor": 4.0}
+        found.append(run_in_parts(transformer(type(file)(path, scaled, file.tensors), 1, 16), [1] * len(TOKENS)))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("encoding", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 def test_encodings_of_a_model(encoding, tmp_path):
     """The weights are those that the encoding stands for."""

@@ -38,11 +38,13 @@ ARCHITECTURES = {
     "gemma3": Architecture(gelu=True, scaled_embedding=True, window_period=6),
 }
 
+#: The base of rotary embeddings in RoFormer, the default of files, and that of the layers with a window in Gemma 3.
+_DEFAULT_THETA = 10000.0
 #: The upper limit of each hyperparameter; real models stay far below.
 _MAX_HYPERPARAMETER = 1 << 24
 #: Metadata that change the computation but are not supported -> the value that has no effect, which is accepted.
 _UNSUPPORTED = {"expert_count": 0, "attention.clamp_kqv": 0.0, "attention.max_alibi_bias": 0.0,
-             "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0, "attention.causal": True}
+                "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0, "attention.causal": True}
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Decoder:
     context: the number of tokens the model was trained for.
     epsilon: is added to the mean square in the norms.
     theta: base of the rotary embeddings; theta_window: the same in layers with a window.
-    rotary_scale: positions are divided by it (linear scaling of the context).
+    rotary_scale: positions are divided by it (linear scaling of the context); rotary_scale_window: the same in layers
+        with a window. Gemma 3 scales only layers that attend to all keys.
     window: the size of the sliding window in keys, 0 for all.
     attention_scale: scores are multiplied by it.
     embedding_scale, residual_scale: embeddings, and the results of each half of a block, are multiplied by them.
@@ -77,6 +80,7 @@ class Decoder:
     theta: float
     theta_window: float
     rotary_scale: float
+    rotary_scale_window: float
     window: int
     attention_scale: float
     embedding_scale: float
@@ -98,31 +102,34 @@ def decoder(file: File) -> Decoder:
     metadata = _Metadata(file)
     name = metadata.architecture()
     architecture = ARCHITECTURES[name]
-    width, heads = metadata.positive_integer("embedding_length"), metadata.positive_integer("attention.head_count")
-    head_size = metadata.positive_integer("attention.key_length", width // heads)
-    if metadata.positive_integer("attention.value_length", head_size) != head_size:
+    width, heads = metadata.integer("embedding_length"), metadata.integer("attention.head_count")
+    head_size = metadata.integer("attention.key_length", width // heads)
+    if metadata.integer("attention.value_length", head_size) != head_size:
         metadata.findings.append("heads of keys and of values differ in length")
-    rotary_size = metadata.positive_integer("rope.dimension_count", head_size)
+    rotary_size = metadata.integer("rope.dimension_count", head_size)
     scaling = metadata.text("rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         metadata.findings.append(f"rope.scaling.type is {quoted(scaling)}; none and linear are supported")
     if head_size % 2 or rotary_size % 2 or rotary_size > head_size:
         metadata.findings.append(f"rotary embeddings turn {rotary_size} of {head_size} numbers")
-    theta, number = metadata.positive_float("rope.freq_base", 10000.0), metadata.positive_float
+    theta = metadata.positive_float("rope.freq_base", _DEFAULT_THETA)
+    rotary_scale = metadata.positive_float("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
+    embedding_scale = math.sqrt(width) if architecture.scaled_embedding else 1.0
     found = Decoder(
-        name=name, architecture=architecture, layers=metadata.positive_integer("block_count"), width=width,
-        heads=heads, kv_heads=metadata.positive_integer("attention.head_count_kv", heads), head_size=head_size,
-        rotary_pairs=rotary_size // 2, context=metadata.positive_integer("context_length"),
-        epsilon=number("attention.layer_norm_rms_epsilon", 1e-5), theta=theta,
-        theta_window=10000.0 if architecture.window_period else theta,
-        rotary_scale=number("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
-        window=metadata.positive_integer("attention.sliding_window", 0, minimum=0),
-        attention_scale=number("attention.scale", 1 / math.sqrt(head_size)),
-        embedding_scale=number("embedding_scale", math.sqrt(width) if architecture.scaled_embedding else 1.0),
-        residual_scale=number("residual_scale", 1.0), logit_scale=number("logit_scale", 1.0))
+        name=name, architecture=architecture, layers=metadata.integer("block_count"), width=width,
+        heads=heads, kv_heads=metadata.integer("attention.head_count_kv", heads), head_size=head_size,
+        rotary_pairs=rotary_size // 2, context=metadata.integer("context_length"),
+        epsilon=metadata.positive_float("attention.layer_norm_rms_epsilon", 1e-5), theta=theta,
+        theta_window=_DEFAULT_THETA if architecture.window_period else theta,
+        rotary_scale=rotary_scale, rotary_scale_window=1.0 if architecture.window_period else rotary_scale,
+        window=metadata.integer("attention.sliding_window", 0, minimum=0),
+        attention_scale=metadata.positive_float("attention.scale", 1 / math.sqrt(head_size)),
+        embedding_scale=metadata.positive_float("embedding_scale", embedding_scale),
+        residual_scale=metadata.positive_float("residual_scale", 1.0),
+        logit_scale=metadata.positive_float("logit_scale", 1.0))
     if found.heads % found.kv_heads:
         metadata.findings.append(f"{found.heads} heads of queries do not share {found.kv_heads} of keys")
-    metadata.finish()
+    metadata.raise_findings()
     return found
 
 
@@ -154,7 +161,7 @@ class _Metadata:
                           if self.values.get(self.prefix + key, neutral) != neutral]
         return str(name)
 
-    def positive_integer(self, key: str, default: int | None = None, minimum: int = 1) -> int:
+    def integer(self, key: str, default: int | None = None, minimum: int = 1) -> int:
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= _MAX_HYPERPARAMETER:
             self.findings.append(f"{self.prefix}{key} is {quoted(value)}; a number from {minimum} to "
@@ -176,7 +183,7 @@ class _Metadata:
     def _value(self, key: str, default: object) -> object:
         return self.values.get(self.prefix + key, default)
 
-    def finish(self) -> None:
+    def raise_findings(self) -> None:
         if self.findings:
             raise ModelError(str(self.file.path), self.findings)
 

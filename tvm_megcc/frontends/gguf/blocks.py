@@ -57,7 +57,8 @@ def floats(tensor: Tensor) -> np.ndarray:
 
 
 #: A decoder's results for n blocks of the file: unsigned numbers [n, elements], and float32 scales and offsets, each
-#: [n, 1] or [n, sub-blocks]. A value is number * scale + offset.
+#: [n, 1] or [n, sub-blocks]. A value is number * scale + offset. The byte offsets in the decoders are those of ggml's
+#: structs.
 _Decoded = tuple[np.ndarray, np.ndarray, np.ndarray]
 #: Encodings of float tensors -> numpy dtypes, "" where numpy has none.
 _FLOAT_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "", "F64": "<f8"}
@@ -97,14 +98,19 @@ def _q5_1(rows: np.ndarray) -> _Decoded:
     return _unpack_int4(rows[:, 8:]) | _unpack_bits(rows[:, 4:8]) << 4, _read_float16(rows, 0), _read_float16(rows, 2)
 
 
+def _unsigned(codes: np.ndarray) -> np.ndarray:
+    """Returns the bytes of int8 numbers as uint8 numbers that are greater by 128."""
+    return codes ^ 128
+
+
 def _q8_0(rows: np.ndarray) -> _Decoded:
     scale = _read_float16(rows, 0)
-    return rows[:, 2:] ^ 128, scale, -128 * scale
+    return _unsigned(rows[:, 2:]), scale, -128 * scale
 
 
 def _iq4_nl(rows: np.ndarray) -> _Decoded:
     scale = _read_float16(rows, 0)
-    return IQ4_NL.view(np.uint8)[_unpack_int4(rows[:, 2:])] ^ 128, scale, -128 * scale
+    return _unsigned(IQ4_NL.view(np.uint8)[_unpack_int4(rows[:, 2:])]), scale, -128 * scale
 
 
 def _k_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -139,7 +145,8 @@ def _q5_k(rows: np.ndarray) -> _Decoded:
 
 def _q6_k(rows: np.ndarray) -> _Decoded:
     """Decodes Q6_K. Each 128 numbers have 64 bytes with their low four bits, and 32 bytes with the high two bits of
-    four numbers each."""
+    four numbers each. The blocks of the file have 128 bytes of low bits, 64 of high bits, 16 scales of sub-blocks as
+    int8, and a float16 that multiplies these."""
     low_bits = _unpack_int4(rows[:, :128].reshape(-1, 64)).reshape(-1, 4, 32)
     high_bits = rows[:, 128:192].reshape(-1, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
     scale = _read_float16(rows, 208) * np.ascontiguousarray(rows[:, 192:208]).view(np.int8)

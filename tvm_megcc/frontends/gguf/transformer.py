@@ -50,8 +50,9 @@ def state_names(layers: int) -> dict[str, str]:
 def transformer(file: File, length: Dim, context: int) -> Graph:
     """Returns the decoder of a file as a graph.
 
-    Its inputs are `input_ids`, int64 [1, length], and keys and values of the past, float32 [1, groups,
-    past_sequence_length, head]; its outputs logits of the last token, float32 [1, vocabulary], and all keys and values.
+    Its inputs are `input_ids`, int64 [1, length], and keys and values of the past, float32 [1, kv_heads,
+    past_sequence_length, head_size]; its outputs logits of the last token, float32 [1, vocabulary], and all keys and
+    values.
 
     Args:
         length: the number of new tokens in a run.
@@ -169,7 +170,8 @@ class _Transformer:
 
     def _angles(self, all_keys: bool) -> list[str]:
         """Returns cosines and sines of the rotary angles of the new tokens, [1, 1, S, pairs] each."""
-        config, scale = self.config, self.config.rotary_scale if all_keys else 1.0
+        config = self.config
+        scale = config.rotary_scale if all_keys else config.rotary_scale_window
         theta = config.theta if all_keys else config.theta_window
         inverse_frequencies = theta ** (-np.arange(config.rotary_pairs) / config.rotary_pairs) / scale
         if "rope_freqs.weight" in self.file.tensors:
@@ -237,8 +239,8 @@ class _Transformer:
         return self._rename(f"present.{name}", concat_past(self.node, f"past_key_values.{name}", new))
 
     def _rename(self, name: str, value: str) -> str:
-        """Gives a value the name of an output."""
-        return self.builder.rename({value: name}, len(self.builder.ops) - 1)[value]
+        """Gives a result of the last operator the name of an output, and returns that name."""
+        return self.builder.rename({value: name}, first_op=len(self.builder.ops) - 1)[value]
 
     def _gate_and_up(self, block: str, x: str) -> Sequence[str]:
         """Returns gate and up projections of a gated feed-forward; some files have both in one tensor."""
@@ -246,7 +248,6 @@ class _Transformer:
         if f"{block}.ffn_gate.weight" in self.file.tensors:
             return [self._product(f"{block}.ffn_{name}", x, columns=hidden) for name in ("gate", "up")]
         return split_axis(self.node, self._product(f"{block}.ffn_up", x, columns=2 * hidden), 2, (hidden, hidden))
-
 
     def _product(self, name: str, x: str, columns: int) -> str:
         """Returns x @ w', with w of shape [columns, K], plus the bias if there is one."""

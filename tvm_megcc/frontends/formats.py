@@ -40,13 +40,19 @@ def _export_script(load: str) -> str:
       torch.onnx.export(model.eval(), (example,), "model.onnx")"""
 
 
+def _export_with_weights(weights: str, make: str = "make") -> str:
+    """Returns advice to export a PyTorch module with weights of a file. weights: the expression that gives the weights.
+    make: the first word of the advice, "Make" at the beginning of a sentence."""
+    return f"{make} the module in Python and export it:\n" \
+        + _export_script(f"YourNetwork(); model.load_state_dict({weights})")
+
+
 _TENSORFLOW = "'pip install tf2onnx tensorflow', then\n"
-_MAKE = "ake the module in Python and export it:\n"
 _WEB_PAGE = Format("a web page", "Download the file itself; the link was that of a page about it")
 
 TORCH_FILE = Format("a file of PyTorch: weights or a pickled object, which is no network without its Python class",
-               "M" + _MAKE + _export_script("YourNetwork(); model.load_state_dict(torch.load({file}))")
-               + "\n  A YOLO file of Ultralytics: yolo export model={path} format=onnx")
+                    _export_with_weights("torch.load({file})", make="Make")
+                    + "\n  A YOLO file of Ultralytics: yolo export model={path} format=onnx")
 TORCHSCRIPT = Format("a TorchScript file", "Export it in Python:\n" + _export_script("torch.jit.load({file})"))
 TORCH_MODULE = Format("a module of PyTorch",
                 "Export it:\n" + _export_script("…  # this module")
@@ -54,13 +60,12 @@ TORCH_MODULE = Format("a module of PyTorch",
                   "  or compile torch.export.export(model.eval(), (example,)): that comes in through TVM, "
                   "pip install 'tvm_megcc[tvm]' torch")
 LIGHTNING = Format("a checkpoint of PyTorch",
-                   'With Lightning: YourModule.load_from_checkpoint({file}).to_onnx("model.onnx", example)\n  else m'
-                   + _MAKE + _export_script("YourNetwork(); model.load_state_dict(torch.load({file})['state_dict'])"))
+                   'With Lightning: YourModule.load_from_checkpoint({file}).to_onnx("model.onnx", example)\n  else '
+                   + _export_with_weights("torch.load({file})['state_dict']"))
 WEIGHTS = Format("a file of weights, without the network",
                  "A model of Hugging Face: 'pip install optimum[onnx]', then\n"
                  "      optimum-cli export onnx --model {folder} onnx\n"
-                 "  Another: m" + _MAKE
-                 + _export_script("YourNetwork(); model.load_state_dict(safetensors.torch.load_file({file}))"))
+                 "  Another: " + _export_with_weights("safetensors.torch.load_file({file})"))
 TRANSFORMER = Format("a model of Hugging Face",
                      "'pip install optimum[onnx]', then\n      optimum-cli export onnx --model {path} onnx")
 KERAS = Format("a Keras model",
@@ -94,7 +99,7 @@ COMPILED = Format("compiled already", "build, run, bench, verify, inspect and ex
 EMPTY = Format("an empty file", "Export or download it again")
 #: Formats that are supported as files and not as bytes, by the kinds of `contents.py`.
 FILES_ONLY = {"tflite": Format("a TFLite file", "Write them into a file, and give its path"),
-         "gguf": Format("a GGUF file", "Write them into a file, and give its path")}
+              "gguf": Format("a GGUF file", "Write them into a file, and give its path")}
 _NO_CONVERTER = "Nothing turns that into ONNX: export the model that it was made from"
 
 #: Formats by suffix.
@@ -110,8 +115,12 @@ FORMATS_BY_SUFFIX = {
 #: Formats recognised by magic bytes, whatever the suffix: (offset of the bytes in the file, magic bytes, format).
 FORMATS_BY_MAGIC = (
     (0, b"version https://git-lfs", Format("a pointer of Git LFS, not the file itself", "Fetch it: git lfs pull")),
-    (0, b"\x89HDF\r\n", KERAS), (4, b"ORTM", FORMATS_BY_SUFFIX[".ort"]), (0, b"\x1f\x8b", ARCHIVE),
-    (4, b"MGCC", COMPILED), (0, b"\x80\x02", PICKLE), (0, b"PK\x03\x04", ARCHIVE),
+    (0, b"\x89HDF\r\n", KERAS),  # HDF5
+    (4, b"ORTM", FORMATS_BY_SUFFIX[".ort"]),  # the identifier of ONNX Runtime's flatbuffers
+    (4, b"MGCC", COMPILED),  # the identifier of our containers
+    (0, b"\x1f\x8b", ARCHIVE),  # gzip
+    (0, b"PK\x03\x04", ARCHIVE),  # ZIP
+    *((0, bytes((0x80, protocol)), PICKLE) for protocol in range(2, 6)),  # earlier protocols have no magic bytes
 )
 #: The first bytes of web pages, in lower case and without leading spaces.
 _WEB_PAGE_STARTS = (b"<!doctype html", b"<html", b"<head", b"<!--")
@@ -213,8 +222,11 @@ def _file_format(path: Path) -> Format | None:
     if not path.stat().st_size:
         return EMPTY
     if named is None and found is None:
-        return None if (text := _text_format(head)) is None or is_onnx(path) else text
+        text = _text_format(head)
+        return None if text is None or is_onnx(path) else text
     if found in (PICKLE, ARCHIVE) and zipfile.is_zipfile(path):
+        # torch.save writes a ZIP archive with a pickle `data.pkl`, torch.jit.save also a folder `code`. Keras 3 writes
+        # one with its weights as HDF5.
         names = zipfile.ZipFile(path).namelist()
         if any(name.endswith("/data.pkl") for name in names):
             return TORCHSCRIPT if any("/code/" in name for name in names) else named or TORCH_FILE
@@ -222,7 +234,9 @@ def _file_format(path: Path) -> Format | None:
             return KERAS
     if found not in (None, PICKLE, ARCHIVE):
         return found
-    return None if found is None and is_onnx(path) else named or found
+    if found is None and is_onnx(path):  # an ONNX model whose suffix is that of another format
+        return None
+    return named or found
 
 
 def _format_by_magic(head: bytes) -> Format | None:

@@ -33,6 +33,7 @@ NAMES = (".onnx", ".tflite", ".gguf", ".pt2")
 FILES = {
     "net.pt": (zipped("net/data.pkl", "net/data/0"), "file of PyTorch", "torch.onnx.export"),
     "old.pth": (pickle.dumps([1], 2), "file of PyTorch", "load_state_dict(torch.load("),
+    "estimator.model": (pickle.dumps([1], 4), "a pickle of Python", "skl2onnx.to_onnx"),
     "net.ckpt": (zipped("net/data.pkl"), "checkpoint", "to_onnx("),
     "script.pt": (zipped("script/data.pkl", "script/code/net.py"), "TorchScript", "torch.jit.load("),
     "net.safetensors": (b"\x10\0\0\0\0\0\0\0{}", "weights", "optimum-cli export onnx"),

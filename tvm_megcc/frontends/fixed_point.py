@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixed-point multipliers as in gemmlowp, TFLite and TVM, rounding, and the ranges of integer types."""
+"""Fixed-point multipliers as in gemmlowp, TFLite and TVM, rounding, and the ranges of integer types.
+
+`rescale_fixed` and `rescale_once` are functions of elementwise expressions (`ir/expr.py`), which multiply by such a
+multiplier."""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from ..ir.expr import Expr, call
 
 #: The largest shift that `rescale_fixed` and `rescale_once` take: a multiplier of 2^30 or more has a larger one.
 MAX_SHIFT = 30
-#: The largest float32 and float64 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
+#: The largest float32 and float64 below 1/2, which `round_half_away` adds before it rounds down. With 1/2 itself, the
+#: sum of the largest float below 1/2 and 1/2 would be rounded to 1, so that this float would become 1 instead of 0.
 HALF32, HALF64 = 0.49999997, 0.49999999999999994
 
 
@@ -32,7 +36,8 @@ class Multiplier(NamedTuple):
 
 
 def multiplier(factor: float) -> Multiplier:
-    """Rounds a factor ≥ 0 to a 31-bit significand; a factor below 2^-32 becomes 0.
+    """Rounds a factor ≥ 0 to a 31-bit significand; a factor below 2^-32 becomes 0. As TFLite's `QuantizeMultiplier`
+    (tensorflow/lite/kernels/internal/quantization_util.cc).
 
     Raises:
         ShapeError: for a negative, infinite or NaN factor, as overflow in products of scales gives.
@@ -41,7 +46,7 @@ def multiplier(factor: float) -> Multiplier:
         raise ShapeError(f"its scales give the factor {factor}")
     fraction, shift = math.frexp(factor)
     significand = math.floor(fraction * 2.0**31 + 0.5)
-    if significand == 2**31:
+    if significand == 2**31:  # rounded up to 32 bits
         significand, shift = significand // 2, shift + 1
     return Multiplier(0, 0) if shift < -31 or not significand else Multiplier(significand, shift)
 
@@ -54,7 +59,8 @@ def round_half_away(value: Expr, half: float = HALF32) -> Expr:
 
 def times_power_of_two(value: Expr, exponent: Expr | int) -> Expr:
     """Returns value * 2^exponent of int32, rounded to the nearest integer, ties up."""
-    return call("rescale_once", value, 2**30, exponent + 1)
+    significand = 2**30  # `rescale_once` multiplies by significand * 2^(shift - 31)
+    return call("rescale_once", value, significand, exponent + 1)
 
 
 def floor_shift(value: Expr, bits: int) -> Expr:

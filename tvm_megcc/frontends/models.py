@@ -52,8 +52,8 @@ def import_model(model, options: CompileOptions | None = None, *, params: Mappin
     graph, buckets = _import_unstreamed(model, options, params)
     if options.stream is None:
         return graph, buckets
-    return streamed(graph, options.stream,
-                    {*options.states.values(), *(target for _, target in graph.states)}), buckets
+    state_inputs = {*options.states.values(), *(target for _, target in graph.states)}
+    return streamed(graph, options.stream, unstreamed=state_inputs), buckets
 
 
 def _import_unstreamed(model, options: CompileOptions, params: Mapping[str, object] | None
@@ -147,7 +147,7 @@ def _import_tflite_file(model, options: CompileOptions) -> tuple[Graph, tuple[Bu
     shapes, buckets = _shapes_of(input_dims(model, options.signature), options)
     try:
         return import_tflite(model, shapes, options.output_names, options.states, options.extern,
-                             options.signature, possibly_empty(buckets)), buckets
+                             signature=options.signature, empty=possibly_empty(buckets)), buckets
     except UnsupportedModel as error:
         return _import_tflite_with_tvm(model, options, error)
 
@@ -174,7 +174,7 @@ def _import_tflite_with_tvm(model, options: CompileOptions, error: UnsupportedMo
     try:
         module = _tvm.to_module(model)
         tvm_reads_it = True
-        return _import_tvm_module(module, options, None, Path(model).stem)
+        return _import_tvm_module(module, options, params=None, name=Path(model).stem)
     except ShapeError:
         raise
     except MegccError as tvm_error:

@@ -66,6 +66,12 @@ def type_of(expr):
     return expr.struct_info if _SEPARATE_CLASSES else expr.ty
 
 
+def has_extents(type_) -> bool:
+    """Whether a type is that of a tensor whose extents are stated, as numbers or expressions. Otherwise its shape is
+    None, or a variable that stands for the whole shape."""
+    return isinstance(type_, RelaxTensor) and hasattr(type_.shape, "values")
+
+
 def set_type(expr, type_) -> None:
     """Gives an expression of Relax its type."""
     (relax.expr._update_struct_info if _SEPARATE_CLASSES else relax.expr._update_type)(expr, type_)

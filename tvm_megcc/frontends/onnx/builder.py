@@ -165,9 +165,11 @@ class Builder:
                 raise ShapeError(f"its result {type_} has {size:,} bytes, and no tensor may reach 2 GB; "
                                  "use a smaller input shape")
         is_static = all(type_.is_static for type_ in results)
+        # An `expand` to a symbolic shape is how `_empty_tensor` makes its tensor, so it stays an operator.
         if all(type_.size == 0 for type_ in results) and (is_static or kind != "expand"):
             return tuple(self._empty_tensor(type_, origin, hint) for type_ in results)
         is_constant = is_static and not is_open(attrs) and all(not name or name in self.constants for name in inputs)
+        # A single number is folded in any case, since importers ask for bounds, axes and trip counts as constants.
         can_fold = is_constant and declaration.evaluates(attrs) and (declaration.folds or results[0].size == 1)
         if can_fold and self._charge_folding(kind, attrs, inputs, results):
             arrays = compute_stored(declaration, attrs, [self.constants.get(name) for name in inputs],

@@ -179,9 +179,11 @@ def only_appends(body: onnx.GraphProto, body_input: str, result: str) -> bool:
     """Whether a loop body only appends tensors to the sequence `body_input`, which gives `result`. Then the sequence is
     a scan output of the loop."""
     producer = next((proto for proto in body.node if result in proto.output), None)
-    return producer is not None and producer.op_type == "SequenceInsert" and not producer.domain \
-        and producer.input[0] == body_input and not any(producer.input[2:]) and _count_reads(body, body_input) == 1 \
-        and _count_reads(body, result) == 1
+    if producer is None or producer.op_type != "SequenceInsert" or producer.domain:
+        return False
+    inserts_at_end = not any(producer.input[2:])  # the default position
+    has_no_other_reader = _count_reads(body, body_input) == 1 and _count_reads(body, result) == 1
+    return producer.input[0] == body_input and inserts_at_end and has_no_other_reader
 
 
 def _count_reads(graph: onnx.GraphProto, name: str) -> int:

@@ -39,25 +39,30 @@ def label(node: onnx.NodeProto) -> str:
     """Returns the operator and the name of a node for messages, such as "Conv 'stem'"."""
     name = node.name or next(filter(None, node.output), "")
     domain = f"{node.domain}::" if node.domain not in ("", "ai.onnx") else ""
-    return f"{quoted(domain + node.op_type)[1:-1]} {quoted(name)}"
+    operator = quoted(domain + node.op_type)[1:-1]  # made harmless as names in messages are, without the quotes
+    return f"{operator} {quoted(name)}"
 
 
 def find_cycle(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Returns the nodes of one cycle in its order. Each of the given nodes depends on another one of them."""
+    """Returns the nodes of one cycle in its order; the last is the first again. Each of the given nodes depends on
+    another one of them."""
     producer = {name: node for node in nodes for name in node.output}
     path: list[onnx.NodeProto] = []
     node = nodes[0]
     while not any(node is seen for seen in path):
         path.append(node)
         node = next(producer[name] for name in reads(node) if name in producer)
+    # The path leads from each node to one that it depends on, so the cycle is its end in reverse.
     start = next(index for index, seen in enumerate(path) if seen is node)
-    return [*path[start:][::-1], path[-1]] if len(path[start:]) > 1 else [node, node]
+    cycle = path[start:][::-1]
+    return [*cycle, cycle[0]]
 
 
 #: Operators that ONNX Runtime accepts in ONNX's domain, also in models of operator sets that do not define them -> the
 #: first operator set that defines them, None if there is none (ops/contrib/early.py).
-_ONNXRUNTIME_OPERATORS = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None,
-            **dict.fromkeys(("Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"))}
+_ONNXRUNTIME_OPERATORS = {
+    "LayerNormalization": 17, "SimplifiedLayerNormalization": None,
+    **dict.fromkeys(("Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"))}
 
 
 def has_schema(proto: onnx.NodeProto, domain: str, opset: int) -> bool:

@@ -164,10 +164,11 @@ def import_loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Sc
                 opsets: Opsets) -> list[str | None]:
     """Returns the outputs of a Loop: the final loop-carried values, then the scan outputs."""
     body = subgraph_of(proto, "body")
-    runs_once = not node.has(0) or (node.is_const(0) and (node.const(0) > 0).any())
-    is_known = runs_once and (not node.has(1) or node.is_const(1))
-    max_trip_count = int(node.const(0).reshape(-1)[0]) if is_known and node.has(0) else ENDLESS
-    if not is_known or max_trip_count * len(body.node) > MAX_UNROLLED_NODES:
+    # Unrolling no iteration would give scan outputs without a shape, so a trip count of 0 is left to the operator.
+    has_iterations = not node.has(0) or (node.is_const(0) and (node.const(0) > 0).any())
+    can_unroll = has_iterations and (not node.has(1) or node.is_const(1))
+    max_trip_count = int(node.const(0).reshape(-1)[0]) if can_unroll and node.has(0) else ENDLESS
+    if not can_unroll or max_trip_count * len(body.node) > MAX_UNROLLED_NODES:
         return _import_as_operator(importer, node, body, scope, opsets)
     checkpoint, findings = importer.builder.checkpoint(), len(importer.findings)
     try:
@@ -197,6 +198,7 @@ def _trip_count_operands(importer: Importer, node: Node, counted: int | None) ->
     if node.has(0):
         (stated,) = node.emit("reshape", (cast_to(node, node.inputs[0], "int64")[0],), shape=())
         (most,) = (stated,) if counted is None else node.emit("min", (stated, most))
+    # A negative trip count means no iteration. One that is computed from extents is not negative.
     if node.is_constant(most) or not importer.builder.unbacked.known(most):
         (most,) = node.emit("max", (most, node.constant(np.array(0))))
     condition = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
@@ -260,7 +262,8 @@ def _import_as_operator(importer: Importer, node: Node, body: onnx.GraphProto, s
     starts = [to_tensors(sequences, node, initial[index], form)[0] for index, form in zip(carried, forms, strict=True)]
     spec = LoopSpec(names, body_inputs, starts, most, condition, capacity, is_exact)
     emitted = emit_loop(importer, node, spec, iteration)
-    if not emitted and len(invariant) < len(body.output) - 1:
+    has_results = len(invariant) < len(body.output) - 1
+    if has_results and not emitted:  # an iteration could not be imported
         return []
     final: list[str | None] = list(initial)
     for index, form, value in zip(carried, forms, emitted, strict=False):
@@ -321,7 +324,7 @@ def _unrolled_loop(importer: Importer, node: Node, body: onnx.GraphProto, scope:
         for rows, value in zip(scan_rows, values[len(carried):], strict=True):
             rows.append(str(value))
         iteration += 1
-    return [*carried, *(_stack(node, rows, 0) for rows in scan_rows)]
+    return [*carried, *(_stack(node, rows, axis=0) for rows in scan_rows)]
 
 
 def _require_few_iterations(iteration: int) -> None:
@@ -354,13 +357,14 @@ def import_scan(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Sc
                 opsets: Opsets) -> list[str | None]:
     """Returns the outputs of a Scan: the final states, then the scan outputs. Before operator set 9 a Scan has a batch
     axis, and its first operand is sequence lengths."""
-    body, count = subgraph_of(proto, "body"), node.attr("num_scan_inputs")
+    body, num_scan_inputs = subgraph_of(proto, "body"), node.attr("num_scan_inputs")
     if node.opset < 9:
-        return _batched_scan(importer, node, body, count, scope, opsets)
-    states = len(node.inputs) - count
-    axes = ScanAxes(node.attr("scan_input_axes") or [0] * count, node.attr("scan_input_directions") or [0] * count,
+        return _batched_scan(importer, node, body, num_scan_inputs, scope, opsets)
+    num_states, default = len(node.inputs) - num_scan_inputs, [0] * num_scan_inputs
+    axes = ScanAxes(node.attr("scan_input_axes") or default, node.attr("scan_input_directions") or default,
                     node.attr("scan_output_axes"), node.attr("scan_output_directions"))
-    return _scan(importer, node, body, list(node.inputs[:states]), list(node.inputs[states:]), scope, opsets, axes)
+    return _scan(importer, node, body, list(node.inputs[:num_states]), list(node.inputs[num_states:]), scope, opsets,
+                 axes)
 
 
 def _scan(importer: Importer, node: Node, body: onnx.GraphProto, states: list, sources: list[str], scope: Scope,
@@ -420,8 +424,8 @@ def _scan_as_loop(importer: Importer, node: Node, body: onnx.GraphProto, states:
         results = importer.inline(body, scope, opsets, dict(zip(given, [*carried, *slices], strict=True)))
         return results if None in results else [condition, *results]
 
-    names = ["turn", "going", *(output or f"{node.name}.{index}"
-                                for index, output in enumerate(node.outputs[:len(states)]))]
+    names = ["iteration", "condition", *(output or f"{node.name}.{index}"
+                                          for index, output in enumerate(node.outputs[:len(states)]))]
     return emit_loop(importer, node, LoopSpec(names, given, states, node.extent(length), node.constant(np.array(True)),
                                               length, is_exact=True), iteration)
 
@@ -437,25 +441,25 @@ def _move_iterations(node: Node, value: str, axis: int, is_backward: bool) -> st
     return node.emit("transpose", (value,), perm=(*range(1, axis + 1), 0, *range(axis + 1, rank)))[0]
 
 
-def _batched_scan(importer: Importer, node: Node, body: onnx.GraphProto, count: int, scope: Scope,
+def _batched_scan(importer: Importer, node: Node, body: onnx.GraphProto, num_scan_inputs: int, scope: Scope,
                   opsets: Opsets) -> list[str | None]:
     """Returns the outputs of a Scan of operator set 8: scans each element of the batch, the first axis of all operands,
-    by itself and stacks the results. count: the number of scan inputs."""
+    by itself and stacks the results."""
     if node.has(0):
         raise MegccError("has lengths of sequences, which are not supported")
     operands = list(node.inputs[1:])
     batch = node.type_of(operands[0]).shape[0]
     if not isinstance(batch, int) or batch > MAX_UNROLLED_ITERATIONS:
         raise MegccError(f"has a batch of {batch}, which has to be a number of at most {MAX_UNROLLED_ITERATIONS}")
-    axes = ScanAxes([0] * count, node.attr("directions") or [0] * count)
+    axes = ScanAxes([0] * num_scan_inputs, node.attr("directions") or [0] * num_scan_inputs)
     results = []
     for index in range(batch):
         slices = []
         for operand in operands:
             (part,) = node.emit("slice", (operand,), axes=(0,), starts=(index,), ends=(index + 1,), steps=(1,))
             slices += node.emit("reshape", (part,), shape=node.type_of(operand).shape[1:])
-        states = len(slices) - count
-        results.append(_scan(importer, node, body, slices[:states], slices[states:], scope, opsets, axes))
+        num_states = len(slices) - num_scan_inputs
+        results.append(_scan(importer, node, body, slices[:num_states], slices[num_states:], scope, opsets, axes))
     if any(None in values for values in results) or not results or not results[0]:
         return []
-    return [_stack(node, [str(value) for value in values], 0) for values in zip(*results, strict=True)]
+    return [_stack(node, [str(value) for value in values], axis=0) for values in zip(*results, strict=True)]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from .nodes import Importer, Scope
 
 _OPSETS = {"ai.onnx": 18, "com.microsoft": 1}
-#: Operands by position; those from the fifth to the eighth may be absent.
+#: Operands by position. B to P and the zero points may be absent. lens: the lengths of the sequences. h0, c0: the first
+#: states. P: the peephole weights.
 _OPERANDS = ("X", "W", "R", "B", "lens", "h0", "c0", "P", "W_scale", "W_zero", "R_scale", "R_zero")
 _ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 
@@ -32,7 +33,7 @@ def dynamic_lstm(importer: Importer, node: Node, proto: onnx.NodeProto, scope: S
     direction = node.attr("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         raise MegccError(f"has direction {direction}; forward, reverse or bidirectional are supported")
-    if node.has(4) or node.attr("input_forget", 0):
+    if node.has(_OPERANDS.index("lens")) or node.attr("input_forget", 0):
         raise MegccError("has lengths of its sequences, or forget gates that are coupled, which is not supported")
     backward_flags = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[direction]
     directions = range(len(backward_flags))

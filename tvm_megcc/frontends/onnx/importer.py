@@ -117,7 +117,7 @@ class ModelImporter(Importer):
         if seeds.value is not None and not (seeds.used or self.findings):
             self.findings.append(f"--constant names {quoted(seeds.name)}, but nothing is drawn by it")
         self._report(inputs)
-        self.builder.unbacked.require_used(self.input_types.names - {""})
+        self.builder.unbacked.require_used(self.input_types.names)
         seed = [seeds.name] if seeds.used and seeds.value is None else []
         self._name_outputs(scope, [*inputs, *seed])
         graph = self.builder.graph(self.model.name, [*inputs, *seed],

@@ -29,7 +29,8 @@ def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[i
 
 def _dim_names(graph: onnx.GraphProto) -> frozenset[str]:
     """Returns the names of the inputs' symbolic extents."""
-    return frozenset(_symbol_of(dim) for value in graph.input for dim in value.type.tensor_type.shape.dim)
+    symbols = (_symbol_of(dim) for value in graph.input for dim in value.type.tensor_type.shape.dim)
+    return frozenset(filter(None, symbols))
 
 
 def _named(dim: onnx.TensorShapeProto.Dimension, names: Container[str]) -> int | str | SymbolicDim | None:

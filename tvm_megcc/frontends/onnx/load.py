@@ -37,7 +37,7 @@ DTYPES = {onnx.TensorProto.DataType.Value(name): dtype for name, dtype in _DTYPE
 
 #: Element types whose `raw_data` has the bytes of a numpy array on a little-endian machine.
 _RAW_NUMPY_DTYPES = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
-                "uint64"}
+                     "uint64"}
 
 #: A model of an older operator set is accepted if its operators did not change up to this one.
 OLDEST_OPSET = 6
@@ -45,7 +45,13 @@ OLDEST_OPSET = 6
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """proto: the model, external data not yet read. folder: where external data lies, None for a model in memory."""
+    """A parsed model.
+
+    proto: the model, external data not yet read.
+    name: the name of the model, for the graph and messages.
+    folder: where external data lies, None for a model in memory.
+    opsets: domain, "ai.onnx" for ONNX's own -> version of its operator set.
+    """
 
     proto: onnx.ModelProto
     name: str
@@ -184,7 +190,7 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None, strings: StringT
     except (ValueError, TypeError):
         raise TensorError("has no usable data; weights are missing") from None
     if array.dtype == np.bool_:
-        return array.view(np.uint8) != 0
+        return array.view(np.uint8) != 0  # the bytes of a file may be others than 0 and 1
     return array.astype(np.dtype(dtype), copy=False)
 
 

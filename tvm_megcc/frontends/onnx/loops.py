@@ -35,7 +35,8 @@ class LoopSpec:
     """A loop that is being imported, as ONNX's Loop.
 
     names: names of the iteration number, of the condition, and of the results for the loop-carried values.
-    body_names: names of the loop-carried values in the body.
+    body_names: names of the loop-carried values in the body; names after these, such as those of a Scan's slices, are
+        ignored.
     initial_values: the values of the loop-carried values before the first iteration.
     max_trip_count, condition: the operands M and cond, int64 [] and bool [].
     capacity: of the stacked scan outputs in iterations; None if there are none, or without a limit.
@@ -187,7 +188,7 @@ def _try_iteration(importer: Importer, node: Node, loop: LoopSpec, iteration: It
     checkpoint, findings = builder.checkpoint(), len(importer.findings)
     outer_symbols = set(builder.unbacked.taken)
     given = [add_loop_input(builder, name, TensorType(dtype, ()))
-             for name, dtype in (("turn", "int64"), ("going", "bool"))]
+             for name, dtype in (("iteration", "int64"), ("condition", "bool"))]
     body_inputs, symbols_of = [], []
     for name, type_, changing in zip(loop.body_names, starts, axes, strict=False):
         shape = list(type_.shape)
@@ -268,7 +269,7 @@ def _plans_of(builder: Builder, node: Node, loop: LoopSpec, starts: Sequence[Ten
 
 
 def _find_bounded_extents(extents: Sequence[ChangingExtent],
-                      ops: Sequence[Op]) -> tuple[set[tuple[int, int]], dict[str, int | None]]:
+                          ops: Sequence[Op]) -> tuple[set[tuple[int, int]], dict[str, int | None]]:
     """Finds extents that never exceed their initial value, by assuming it for all and dropping those that may grow.
 
     Returns the (value, axis) that do not grow, and the upper bounds of the symbols of an iteration. ops: the operators

@@ -162,6 +162,8 @@ class Importer:
             self.has_unsupported_node = self.has_unsupported_node or not isinstance(error, ShapeError)
             self.findings.append(f"{label(proto)}: {error}")
         except (*_CONTRADICTIONS, AttributeError) as error:
+            # Importers read attributes that only the schema guarantees: without a schema they may be None, which raises
+            # AttributeError. With one, an AttributeError is a bug of ours.
             if isinstance(error, AttributeError) and has_schema(proto, domain, node.opset):
                 raise
             operands = ", ".join(str(node.type(index)) for index in range(len(inputs)))
@@ -179,7 +181,7 @@ class Importer:
         scope.values.update((name, value and names.get(value, value)) for name, value in results)
 
     def _import_values(self, proto: onnx.NodeProto, node: Node, domain: str, scope: Scope, opsets: Mapping[str, int],
-                unknown: bool) -> list[str | None]:
+                       unknown: bool) -> list[str | None]:
         """Returns the values of a node's outputs; an empty list if an operand is unknown.
 
         node: the node with its operands resolved. domain: its domain, "" for ONNX's. unknown: whether an operand is
@@ -243,7 +245,7 @@ class Importer:
         return self.builder.weight(strings, node.outputs[0], is_string=True)
 
     def inline(self, graph: onnx.GraphProto, scope: Scope, opsets: Mapping[str, int],
-                values: Mapping[str, str | None]) -> list[str | None]:
+               values: Mapping[str, str | None]) -> list[str | None]:
         """Imports a subgraph in place, with the given values as its inputs, and returns the values of its outputs."""
         self.expanded_nodes += len(graph.node)
         self.imported_nodes += len(graph.node)

@@ -63,9 +63,11 @@ class Seeds:
                 builder.types[self.name], builder.constants[self.name] = type_, self.value
         key = self.name
         for iteration in self._iterations:
+            # The sum alone would give seed s in iteration 1 the numbers of seed s + 1 in iteration 0, so it begins with
+            # random bits.
             attrs = Attrs(shape=(), number=self.number(), law="bits", dtype="int64", precision=64)
-            (random_bits,) = builder.emit("draw", (key,), attrs, origin, f"{self.name}.mixed")
-            (key,) = builder.emit("add", (random_bits, iteration), Attrs(), origin, f"{self.name}.turn")
+            (random_bits,) = builder.emit("draw", (key,), attrs, origin, f"{self.name}.bits")
+            (key,) = builder.emit("add", (random_bits, iteration), Attrs(), origin, f"{self.name}.iteration")
         return key
 
     def number(self) -> int:

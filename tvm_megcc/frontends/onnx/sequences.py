@@ -121,6 +121,7 @@ def given_tensors(importer: ModelImporter, scope: Scope) -> list[onnx.ValueInfoP
             importer.findings.append(f"input {quoted(value.name)}: {error}")
             scope.values[value.name] = None
             continue
+        # None stands for an optional without a value, or for an empty sequence if the input is a sequence.
         if is_none and (value.type.HasField("optional_type") or not is_sequence(value.type)):
             scope.values[value.name] = importer.sequences.none()
         elif is_sequence(value.type):
@@ -319,7 +320,7 @@ def import_operator(sequences: Sequences, kind: str, node: Node) -> list[str]:
 
 
 def import_map(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
-           opsets: Mapping[str, int]) -> list[str | None]:
+               opsets: Mapping[str, int]) -> list[str | None]:
     """Returns the outputs of a SequenceMap, whose body is imported once for each element of the first sequence."""
     sequences = importer.sequences
     body = next(attribute.g for attribute in proto.attribute if attribute.name == "body")

@@ -18,8 +18,8 @@ from .shapes import can_evaluate, shape_value
 if TYPE_CHECKING:
     from .builder import Builder
 
-#: The most elements of a tensor that is used as a shape.
-MAX_SHAPE_ELEMENTS = 64
+#: The most elements of a tensor that is computed at run time and used as a shape.
+MAX_TRACED_ELEMENTS = 64
 #: The longest chain of operators through which the elements of a shape are traced.
 MAX_TRACE_DEPTH = 100
 
@@ -109,7 +109,7 @@ class UnbackedSymbols:
         """
         builder = self.builder
         known, type_ = builder.integers(value), builder.types[value]
-        if known is not None or (size := type_.static_size) is None or size > MAX_SHAPE_ELEMENTS:
+        if known is not None or (size := type_.static_size) is None or size > MAX_TRACED_ELEMENTS:
             return known
         extents = self._evaluate_producer(value, origin, depth, may_create)
         if extents is not None:

@@ -13,7 +13,7 @@ from tvm import relax
 from ...ir.graph import Graph
 from ...target import Target
 from ..tvm_common.support import why_unsupported
-from ..tvm_versions import Call, RelaxTensor, RelaxTuple, add_function, result_type_of, type_of
+from ..tvm_versions import Call, RelaxTuple, add_function, has_extents, result_type_of, type_of
 from .extents import OUTSIDE
 from .importer import REFUSALS, Importer, import_function
 from .patterns import tir_functions
@@ -40,7 +40,7 @@ def with_whole_regions(mod: tvm.IRModule, cpu: Target, attrs: Mapping[str, str],
                 or OUTSIDE in (function.attrs or {}) or not _has_static_tensors(function):
             continue
         importer = Importer()
-        importer.tir, importer.refuses, importer.lowers = functions, refuses, loops
+        importer.tir, importer.refuses, importer.allows_loops = functions, refuses, loops
         try:
             import_function(function, var.name_hint, importer)
         except REFUSALS:
@@ -53,8 +53,7 @@ def _has_static_tensors(function: relax.Function) -> bool:
     """Whether all parameters and results are tensors of static shapes, as a region requires."""
     result = result_type_of(function)
     results = result.fields if isinstance(result, RelaxTuple) else [result]
-    return all(isinstance(type_, RelaxTensor) and hasattr(type_.shape, "values")
-               and all(isinstance(extent, tvm.tirx.IntImm) for extent in type_.shape.values)
+    return all(has_extents(type_) and all(isinstance(extent, tvm.tirx.IntImm) for extent in type_.shape.values)
                for type_ in (*map(type_of, function.params), *results))
 
 

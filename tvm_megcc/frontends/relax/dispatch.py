@@ -34,6 +34,7 @@ from ..tvm_versions import (
     add_function,
     as_argument,
     assertion,
+    has_extents,
     name_of,
     result_type_of,
     type_of,
@@ -106,7 +107,7 @@ def _parameter(function: relax.Function, func_name: str, name: str) -> Var:
     if parameter is None:
         raise MegccError(f"Dispatch: {func_name} has no input '{name}'; it has "
                          f"{', '.join(map(name_of, function.params))}")
-    if not isinstance(type_of(parameter), RelaxTensor) or not hasattr(type_of(parameter).shape, "values"):
+    if not has_extents(type_of(parameter)):
         raise MegccError(f"Dispatch: input '{name}' of {func_name} is {type_of(parameter)}; it needs a shape with a "
                          "symbolic extent on every axis that is open")
     return parameter
@@ -241,12 +242,14 @@ class _DispatchBuilder:
     def _add_failing_function(self, symbol: str) -> ir.GlobalVar:
         """Adds the function that fails because the value of `symbol` is in no bucket."""
         checked = self.builder.add_func(self._range_check(symbol), f"{self.name}_check_{identifier_part(symbol)}")
-        otherwise = self.targets[self.buckets[0]]
+        any_clone = self.targets[self.buckets[0]]
 
         def body(parameters, extents):
+            # The check raises an error, so neither branch is reached. The If uses its result: TVM removes calls whose
+            # result is unused. The calls give the function its result type.
             inside = self.builder.emit(relax.op.call_tir(checked, Tuple([as_argument(extents[symbol])]),
                                                          RelaxTensor((), "bool")))
-            return relax.If(inside, Call(otherwise, parameters), Call(otherwise, parameters))
+            return relax.If(inside, Call(any_clone, parameters), Call(any_clone, parameters))
 
         name = f"{self.name}_outside_{identifier_part(symbol)}"
         return self._add_function(name, body, private=True, **{OUTSIDE: symbol})

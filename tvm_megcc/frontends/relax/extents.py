@@ -32,7 +32,7 @@ from ...ir.dims import (
 from ...ir.extent_bounds import interval
 from ...ir.shapes import Bucket
 from ..tvm_common.node import UNKNOWN
-from ..tvm_versions import RelaxTensor, RelaxTuple, Var, name_of
+from ..tvm_versions import RelaxTensor, RelaxTuple, Var, has_extents, name_of
 
 #: TVM's function attributes with the bounds of symbolic extents, by name. TVM's memory planner reads them.
 LOWER, UPPER = "tir_var_lower_bound", "tir_var_upper_bound"
@@ -143,11 +143,15 @@ class Extents:
         return tuple(self.ours(self.raw(dim)) for dim in type_.shape.values)
 
     def may_be_equal(self, lhs: Dim, rhs: Dim) -> bool:
-        """Whether two extents of the graph are equal, in whatever form. Also true if one has variables that do not
-        follow from the inputs of a function inside a region, since the check of the match has compared them."""
+        """Whether two extents of the graph are equal, in whatever form they are written.
+
+        Symbols of the graph and variables of TVM cannot be compared, so extents that have both count as equal. That
+        occurs in functions inside a region only, whose extents were compared when the pattern was matched.
+        """
         lhs, rhs = substitute(lhs, self.declared), substitute(rhs, self.declared)
         names = sorted(symbols(lhs) | symbols(rhs))
-        if lhs == rhs or len({name.startswith(UNKNOWN) for name in names}) > 1:
+        has_both_kinds = len({name.startswith(UNKNOWN) for name in names}) > 1
+        if lhs == rhs or has_both_kinds:
             return True
         generator = random.Random(0)
         points = ({name: generator.randint(_MIN_VALUE, _MAX_VALUE) for name in names} for _ in range(_NUM_POINTS))
@@ -175,5 +179,5 @@ def _extents_in(types: Iterable) -> Iterable:
     for type_ in types:
         if isinstance(type_, RelaxTuple):
             yield from _extents_in(type_.fields)
-        elif isinstance(type_, RelaxTensor) and hasattr(type_.shape, "values"):
+        elif has_extents(type_):
             yield from type_.shape.values

@@ -14,6 +14,7 @@ from ...errors import MegccError, ModelError
 from ...foreign import identifier
 from ...ir.dims import Dim
 from ...ir.graph import Graph
+from ...ir.limits import MAX_RANK
 from ...ir.shapes import Bucket
 from ...ir.types import ORDINARY, TensorType
 from ..onnx.builder import Builder
@@ -30,6 +31,7 @@ from ..tvm_versions import (
     Tuple,
     TupleGetItem,
     Var,
+    has_extents,
     is_number,
     name_of,
     type_of,
@@ -45,8 +47,8 @@ Value = Union[str, tuple["Value", ...]]
 #: Exceptions that an importer raises if a call contradicts its expectations.
 REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError)
 
-#: Operators whose shape operand is not read: the result type still has the shape after TVM has moved the operator to a
-#: function, where the operand is a parameter.
+#: Operators whose shape operand may be symbolic, since their importers read the shape from the result type. When TVM
+#: moves an operator to a function, its shape operand becomes a parameter, which does not tell the extents.
 OPERATORS_THAT_KEEP_SHAPES = ("relax.reshape",)
 
 #: Element types of the tensors that TVM passes.
@@ -66,11 +68,11 @@ def tensor_type(type_, extents: Extents) -> TensorType:
     """
     if not isinstance(type_, RelaxTensor):
         raise MegccError(f"{type_} is no tensor")
-    if type_.shape is None or not hasattr(type_.shape, "values"):
+    if not has_extents(type_):
         raise MegccError(f"the shape of {type_} is not known")
     shape = extents.shape(type_)
-    if len(shape) > 8:
-        raise MegccError(f"a tensor of {len(shape)} axes; at most 8 are supported")
+    if len(shape) > MAX_RANK:
+        raise MegccError(f"a tensor of {len(shape)} axes; at most {MAX_RANK} are supported")
     return TensorType(dtype_name(type_.dtype, ELEMENT_TYPES), shape)
 
 
@@ -90,10 +92,11 @@ class Importer:
     unbound: returns the value of a variable that no binding defines.
     values: the values of variables. functions: local functions (composites) by variable.
     extents: those of the function that is being imported.
-    tir: TIR functions by name. loops: whether operators are imported as loops instead of by our operator tables.
+    tir: TIR functions by name.
+    loops: whether all operators are imported as the loops that TVM lowers them to, without our operator tables.
     refuses: returns why no kernel realises the operators of a graph, or None. If it is set, calls that our tables or
         kernels do not support are imported as loops; if that fails too, a finding is recorded. If not, they are errors.
-    lowers: whether such calls may be imported as loops.
+    allows_loops: whether such calls may be imported as loops.
     """
 
     def __init__(self, unbound: Callable[[Var], Value] | None = None):
@@ -104,14 +107,14 @@ class Importer:
         self.tir: Mapping[str, tirx.PrimFunc] = {}
         self.loops = False
         self.refuses: Callable[[Graph], str | None] | None = None
-        self.lowers = True
+        self.allows_loops = True
         self.findings: list[str] = []
         self._unbound = unbound
 
     def add_input(self, var: Var, name: str) -> str:
         """Adds an input of the graph for a variable, and returns its name."""
         name = self.builder.unique(name)
-        if isinstance(type_of(var), RelaxTensor) and hasattr(type_of(var).shape, "values"):
+        if has_extents(type_of(var)):
             self.extents.input_shape(type_of(var))
         self.builder.add_input(name, tensor_type(type_of(var), self.extents))
         self.values[var] = name
@@ -215,7 +218,7 @@ class Importer:
         If neither is possible, records a finding and returns placeholders."""
         if call.op.name == "relax.assert_op":
             return ()  # our operators check indices themselves
-        if call.op.name == CALL_TIR and not self.lowers:
+        if call.op.name == CALL_TIR and not self.allows_loops:
             self.findings.append(f"{call.args[0].name_hint}: its loops stay with TVM (tir=True would take them)")
             return self._placeholder(call)
         for argument in tensors_of(call.args):
@@ -231,7 +234,7 @@ class Importer:
         del self.builder.ops[first_op:], self.builder.conditions[first_condition:]
         refuses, self.refuses = self.refuses, None
         try:
-            if call.op.name != CALL_TIR and self.lowers:
+            if call.op.name != CALL_TIR and self.allows_loops:
                 return self._import_loops(call, name)
         except MegccError as error:
             reason = f"{reason}; its loops: {error}"

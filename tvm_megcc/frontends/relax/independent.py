@@ -12,12 +12,12 @@ from tvm import ir, relax, tirx
 
 from ..tvm_versions import (
     Call,
-    RelaxTensor,
     RelaxTuple,
     Tuple,
     TupleGetItem,
     Var,
     add_function,
+    has_extents,
     key_of,
     name_of,
     type_of,
@@ -204,7 +204,7 @@ def _symbols(call) -> frozenset[str] | None:
         if isinstance(type_, RelaxTuple):
             types.extend(type_.fields)
             continue
-        if not isinstance(type_, RelaxTensor) or not hasattr(type_.shape, "values"):
+        if not has_extents(type_):
             return None
         for extent in type_.shape.values:
             if not isinstance(extent, (Var, tirx.IntImm)):

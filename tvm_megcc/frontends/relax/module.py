@@ -14,7 +14,7 @@ from ...errors import MegccError, MegccWarning
 from ...ir.graph import Graph
 from ...target import TARGETS
 from ..tvm_common.support import why_unsupported
-from ..tvm_versions import RelaxTensor, Var, name_of, type_of
+from ..tvm_versions import Var, has_extents, name_of, type_of
 from .importer import Importer, import_function
 from .patterns import tir_functions
 from .prepare import bind_params, prepare
@@ -28,7 +28,7 @@ def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | str | None, ...]]:
     of a symbol, or None for an expression over symbols."""
     found: dict[str, tuple[int | str | None, ...]] = {}
     for parameter in mod["main"].params:
-        if isinstance(type_of(parameter), RelaxTensor) and hasattr(type_of(parameter).shape, "values"):
+        if has_extents(type_of(parameter)):
             found[name_of(parameter)] = tuple(_extent(dim) for dim in type_of(parameter).shape.values)
     return found
 

@@ -100,6 +100,7 @@ def _zero_point(node: TvmNode, zero: str, dtype: str) -> str | None:
 
 @imports("nn.softplus")
 def softplus(node: TvmNode) -> Values:
+    """Imports log(1 + exp(x)). Above the threshold TVM returns x, which is the same in float32 from 20 on."""
     if float(node.attrs.beta) != 1 or float(node.attrs.threshold) < 20:
         raise MegccError(f"softplus with beta {node.attrs.beta} and threshold {node.attrs.threshold}")
     return node.onnx("Softplus")

@@ -86,6 +86,15 @@ def test_shapes_as_data():
     assert reference.run(graph, {"x": x, "v": v})["y"].tolist() == [8, 4]
 
 
+@pytest.mark.parametrize(("subtracted", "kinds"), [(5, ["dims", "sub"]), (1, ["dims"])])
+def test_a_shape_as_data_may_be_negative(subtracted: int, kinds: list[str]):
+    """The operator `dims` gives extents only: the shape function refuses a negative one."""
+    graph = import_onnx(model([node("Shape", "x", "s"), node("Sub", "s v", "y")],
+                              {"x": ["n"]}, ["y"], {"v": np.array([subtracted])}))
+    assert [op.kind for op in graph.ops] == kinds
+    assert reference.run(graph, {"x": np.zeros(3, np.float32)})["y"].tolist() == [3 - subtracted]
+
+
 @pytest.mark.parametrize(("number", "divisor"), [("n", -2), (2**62 + 1, 1), (-7, 2), (-7, -2), (7, -2)])
 def test_division_of_shapes_rounds_towards_zero(number: int | str, divisor: int):
     """Also of numbers that no float64 holds, beside a symbolic extent."""

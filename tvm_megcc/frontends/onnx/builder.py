@@ -13,7 +13,7 @@ import onnx
 
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import Condition, distinct, recording
-from ...ir.dims import Dim, may_be_zero, symbols
+from ...ir.dims import Dim, symbols
 from ...ir.extent_bounds import limits
 from ...ir.graph import EXTENT, Attrs, Body, Graph, Op, is_open, prune
 from ...ir.limits import MAX_BYTES
@@ -315,8 +315,7 @@ class Builder:
 
     def _replace_shape_arithmetic(self, ops: Sequence[Op]) -> tuple[Op, ...]:
         """Replaces the arithmetic that computes a shape value by one operator `dims`, if operators read the value as
-        data. The arithmetic stays where a data-dependent extent may make the value negative, which `dims` does not
-        accept."""
+        data. The arithmetic stays where the value may be negative, which `dims` does not accept."""
         with_shapes = []
         for op in ops:
             if len(op.outputs) == 1 and op.outputs[0] in self.shapes and not any(
@@ -329,7 +328,7 @@ class Builder:
 
 
 def _may_be_negative(dim: Dim) -> bool:
-    minimum = limits(dim)[0] if may_be_zero(dim) else 0
+    minimum = limits(dim)[0]
     return minimum is None or minimum < 0
 
 

@@ -218,9 +218,9 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
                                for body in bodies_of(op)]
               for op in graph.ops if bodies_of(op)}
     fitted = fit(placed, context, workers, memories, bodies)
-    if fitted.rows:
+    if fitted.split_regions:
         verified("compute_by_rows", fitted.placed.graph)
-    return Lowering(fitted.plan, fitted.rows, peak)
+    return Lowering(fitted.plan, fitted.split_regions, peak)
 
 
 def context_of(graph: Graph, target: Target, options: CompileOptions | None = None,

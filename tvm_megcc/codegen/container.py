@@ -186,13 +186,14 @@ class Image:
         self.model = model
         weights, size = _pieces(model.weights), len(model.weights)
         if model.weights_begin or is_large(model.weights):
-            # The size of the head is the same for any `begin` except 0, so that it is built twice.
+            # The head contains its own size, rounded up: `begin`. So it is built twice. The first time, `begin` may be
+            # any number but 0, the default of the field, which a flatbuffer omits.
             head = _head(_with_offsets_in_units(model), LARGE_FORMAT, begin=1)
             begin = len(head) + -len(head) % WEIGHTS_ALIGNMENT
             head = _head(_with_offsets_in_units(model), LARGE_FORMAT, begin)
             self._parts = [head, bytes(begin - len(head)), *weights]
         else:
-            self._parts = [_head(model, FORMAT, 0), *weights, bytes(-size % WEIGHTS_ALIGNMENT)]
+            self._parts = [_head(model, FORMAT, begin=0), *weights, bytes(-size % WEIGHTS_ALIGNMENT)]
 
     def pieces(self) -> Iterator[Bytes]:
         return iter(self._parts)
@@ -231,9 +232,15 @@ def with_weights_moved(head: bytes, distance: int) -> bytes:
     """
     changed = bytearray(head)
     table = Table(changed, int.from_bytes(head[:4], "little"))
-    field = table.Pos + table.Offset(4 + 2 * [name for name, _ in TABLES[ContainerModel]].index("weights"))
+    slot = [name for name, _ in TABLES[ContainerModel]].index("weights")
+    field = table.Pos + table.Offset(_vtable_offset(slot))
     struct.pack_into("<I", changed, field, int.from_bytes(head[field:field + 4], "little") + distance)
     return bytes(changed)
+
+
+def _vtable_offset(slot: int) -> int:
+    """Returns the byte offset of a field in the vtable of its flatbuffer table: two sizes come first, 2 bytes each."""
+    return 4 + 2 * slot
 
 
 def _with_offsets_in_units(model: ContainerModel) -> ContainerModel:
@@ -247,16 +254,16 @@ def _with_offsets_in_units(model: ContainerModel) -> ContainerModel:
             for row in program.tensors)) for program in model.programs))
 
 
-def _head(model: ContainerModel, form: int, begin: int) -> bytes:
+def _head(model: ContainerModel, format_number: int, begin: int) -> bytes:
     """Builds the part of the file before the weights.
 
     Args:
-        form: the format number.
+        format_number: FORMAT or LARGE_FORMAT.
         begin: the offset of weights that follow the flatbuffer; 0 if they are its last vector.
     """
     builder = flatbuffers.Builder(1 << 20)
     values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
-    values |= {"format": form, "weights_begin": begin, "weights": 0 if begin else len(model.weights),
+    values |= {"format": format_number, "weights_begin": begin, "weights": 0 if begin else len(model.weights),
                "weights_crc": reduce(lambda crc, piece: zlib.crc32(piece, crc), _pieces(model.weights), 0)}
     builder.Finish(_write_table(builder, ContainerModel, values, "model"), file_identifier=IDENTIFIER)
     placeholder = 0 if begin else _placeholder_bytes(len(model.weights))
@@ -264,8 +271,12 @@ def _head(model: ContainerModel, form: int, begin: int) -> bytes:
 
 
 def _placeholder_bytes(size: int) -> int:
-    """Returns the number of bytes that stand for weights of this size while the flatbuffer is built, which happens from
-    its end: as many as give the data before them the right alignment."""
+    """Returns the number of bytes that stand for weights of this size while the flatbuffer is built.
+
+    A flatbuffer is built from its end. So what precedes the weights is aligned by the bytes after it, of which only the
+    remainder of their number by the alignment matters: `size % WEIGHTS_ALIGNMENT` bytes (`_write_vector`), and the
+    padding that the builder adds to them.
+    """
     return WEIGHTS_ALIGNMENT if size % WEIGHTS_ALIGNMENT else 0
 
 
@@ -317,6 +328,8 @@ def _write_vector(builder: flatbuffers.Builder, element: Any, rows: Sequence[Any
 
 
 def _write_bytes(builder: flatbuffers.Builder, data: bytes, count: int, alignment: int) -> int:
+    """Writes a vector of `count` elements from their bytes; returns its offset. It sets the builder's fields itself, as
+    CreateByteVector() of flatbuffers does, which takes neither an alignment nor elements of several bytes."""
     builder.StartVector(1, len(data), alignment)
     builder.head -= len(data)
     builder.Bytes[builder.head:builder.head + len(data)] = data
@@ -364,7 +377,7 @@ def read(data: Bytes) -> ContainerModel:
 def _read_table(table: Table, kind: type) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for slot, (name, field) in enumerate(TABLES[kind]):
-        offset = table.Offset(4 + 2 * slot)
+        offset = table.Offset(_vtable_offset(slot))
         if isinstance(field, list):
             values[name] = _read_vector(table, offset, field[0]) if offset else b"" if field == ["B"] else ()
         elif field == "s":

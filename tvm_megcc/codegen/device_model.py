@@ -88,7 +88,7 @@ class _Rows:
         storage = container.Storage.unbounded if name in self.unbounded else container.Storage.arena
         if any(name == state for _, state in self.plan.graph.states) or name in self.buckets[0].updated:
             storage = container.Storage.state
-        elif name in self.plan.outside:
+        elif name in self.plan.caller_inputs:
             storage = container.Storage.caller
         return _tensor_row(type_, storage, self.first_extent(type_.shape), label, quant=self._quant(name))
 
@@ -108,7 +108,7 @@ class _Rows:
     def quants(self) -> tuple[tuple[container.Quant, ...], tuple[int, ...]]:
         """Returns a row for each quantised input and output, and the data that the rows point to: bits of scales, zero
         points."""
-        rows = tuple(container.Quant(-1, 1, 2 * index) for index in range(len(self.quantised)))
+        rows = tuple(container.Quant(axis=-1, count=1, first=2 * index) for index in range(len(self.quantised)))
         words = (struct.unpack("<2I", struct.pack("<fi", *meaning)) for meaning in self.quantised.values())
         return rows, tuple(chain.from_iterable(words))
 
@@ -178,11 +178,12 @@ class _Instructions:
             self._add_call(step, [planned.workspaces[index] for planned in buckets])
             self._add_control(index + 1)
             for name in self._releases.get(index, ()):
-                self._add(container.Opcode.release, 0, 0, 0, self._rows.tensor(name), 0)
+                self._add(container.Opcode.release, operands=self._rows.tensor(name))
 
-    def _add(self, *fields: int) -> None:
-        """Adds an instruction that calls no kernel."""
-        self.instructions.append(container.Instruction(*fields))
+    def _add(self, opcode: container.Opcode, operands: int, inputs: int = 0, first_extent: int = 0) -> None:
+        """Adds an instruction that calls no kernel. schema/megcc.fbs tells the meaning of the fields for each opcode."""
+        self.instructions.append(container.Instruction(opcode, inputs, outputs=0, extents=0, operands=operands,
+                                                       first_extent=first_extent))
         for slots in self.calls:
             slots.append(container.CallSlot(0, 0))
 
@@ -204,17 +205,19 @@ class _Instructions:
                 continue
             if isinstance(item, UnbackedSymbol):
                 symbol = self._shapes.index(item.symbol)
-                self._add(container.Opcode.extent, item.element, 0, 0, self._rows.tensor(item.value), symbol)
+                self._add(container.Opcode.extent, operands=self._rows.tensor(item.value), inputs=item.element,
+                          first_extent=symbol)
                 continue
             values = [self._rows.tensor(value) for value in item.values]
             if isinstance(item, Move):
-                self._add(container.Opcode.move, len(values), 0, 0, len(self.operands), 0)
+                self._add(container.Opcode.move, operands=len(self.operands), inputs=len(values))
             elif isinstance(item, Jump):
-                self._add(container.Opcode.branch, int(item.when), 0, 0, len(self.operands), self._marks[item.mark])
+                self._add(container.Opcode.branch, operands=len(self.operands), inputs=int(item.when),
+                          first_extent=self._marks[item.mark])
             elif isinstance(item, Iteration):
                 values = values[:3]  # the iteration, the trip count and the condition; the runtime needs no others
-                self._add(container.Opcode.loop, int(not item.first), 0, 0, len(self.operands),
-                          self._marks[item.mark])
+                self._add(container.Opcode.loop, operands=len(self.operands), inputs=int(not item.first),
+                          first_extent=self._marks[item.mark])
             self.operands.extend(values)
 
 

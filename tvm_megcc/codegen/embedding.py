@@ -104,17 +104,24 @@ def _array(name: str, part: bytes) -> str:
 
 def read_container(folder: Path, name: str, target: Target) -> bytes:
     """Returns a container with the program for a target from a generated folder: the container file, which has all
-    programs, or the embedded container for a machine that runs the target."""
+    programs, or the embedded container for a machine that runs the target.
+
+    Raises:
+        MegccError: if the folder does not have the container that its manifest names.
+    """
     path = folder / f"{name}.megcc"
     if path.exists():
         return path.read_bytes()
     model = next(m for m in read_manifest(folder)["models"] if m["name"] == name)
-    sizes = model.get("embedded_bytes", ())
-    index = min(machine_of([TARGETS[t] for t in model["targets"]], target), max(len(sizes) - 1, 0))
-    part = folder / (part_files(name, len(sizes)) or [f"{name}_data.bin"])[index]
+    sizes = model.get("embedded_bytes", ())  # of each machine's container; one if all machines have the same
+    source = folder / f"{name}_data.c"
+    if not sizes or not source.exists():
+        raise MegccError(f"{folder} is damaged: it has neither {path.name} nor {source.name}; compile it again")
+    index = min(machine_of([TARGETS[t] for t in model["targets"]], target), len(sizes) - 1)
+    part = folder / part_files(name, len(sizes))[index]
     if part.exists():
         return part.read_bytes()
-    arrays = re.findall(r"= \{\n(.*?)\};", (folder / f"{name}_data.c").read_text("ascii", "replace"), re.DOTALL)
+    arrays = re.findall(r"= \{\n(.*?)\};", source.read_text("ascii", "replace"), re.DOTALL)
     if not arrays or len(arrays) != len(sizes):
         raise MegccError(f"{folder} is damaged: {name}_data.c is not the one that was generated; compile it again")
     words = re.findall(r"\b0x[0-9a-f]+\b", arrays[index])

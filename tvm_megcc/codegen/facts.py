@@ -13,6 +13,7 @@ from ..ops.masks import input_masks
 from ..ops.ranges import input_ranges
 from ..options import CompileOptions
 from ..version import VERSION
+from .container import WEIGHTS_ALIGNMENT
 from .fit import SplitRegion
 from .memory.planner import PlannedMemory
 from .plan import KernelPlan
@@ -33,8 +34,8 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
         split_regions: for each target, the regions that are computed by strips of rows.
         traces: for each target, the trace of the safety profile (trace.py); None without the profile.
     """
-    smallest = {symbol: lower for symbol, lower, _ in plans[0][1][0].bucket.bounds}
-
+    memories = plans[0][1]  # all targets have the same buckets
+    smallest = {symbol: lower for symbol, lower, _ in memories[0].bucket.bounds}
     ranges = {**input_ranges(graph), **{name: (0, capacity) for name, capacity in graph.cache_capacities.items()}}
     masks, unbacked = input_masks(graph), {count.symbol for count in unbacked_symbols(graph)}
 
@@ -69,9 +70,9 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
         **({"counters": list(graph.cache_capacities)} if graph.cache_capacities else {}),
         **({"stream": graph.stream.facts()} if graph.stream else {}),
         **({"texts": list(graph.strings)} if graph.string_ports else {}),
-        "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
+        "alignment": max([WEIGHTS_ALIGNMENT, *(plan.target.isa.alignment for plan, _ in plans)]),
         "buckets": [{symbol: [lower, upper] for symbol, lower, upper in memory.bucket.bounds}
-                    for memory in plans[0][1]],
+                    for memory in memories],
         **({"control": True} if any(bodies_of(op) for op in graph.ops) else {}),
         "programs": [{**_program_facts(*planned, regions), **({"trace": trace} if trace is not None else {})}
                      for planned, regions, trace in zip(plans, split_regions, traces, strict=True)],
@@ -99,12 +100,11 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], split_re
 
     def count_control_flow(index: int) -> int:
         """Returns the number of instructions before a step that are no calls, and adds the unbacked symbols among them
-        to `counts`."""
-        nonlocal counts
+        to `counts`. The first of them has the number `instruction`."""
         items = plan.control_flow(index)
-        counts += [{"instruction": instruction + offset, "name": item.symbol,
-                    **({"branch": True} if item.required else {})}
-                   for offset, item in enumerate(items) if isinstance(item, UnbackedSymbol)]
+        counts.extend({"instruction": instruction + offset, "name": item.symbol,
+                       **({"branch": True} if item.required else {})}
+                      for offset, item in enumerate(items) if isinstance(item, UnbackedSymbol))
         return len(items)
 
     instruction += count_control_flow(0)

@@ -38,10 +38,8 @@ MAX_REGION_OPERATORS = 24
 MAX_PLANS = 10
 #: The most strips of a region.
 MAX_STRIPS = 64
-#: The cost of a call, in multiply-accumulates.
-CALL_MACS = 500
-#: The cost of copying a byte, in multiply-accumulates.
-COPIED_BYTE_MACS = 0.25
+#: Rough costs, in multiply-accumulates: of a call, and of copying a byte. They only rank choices that fit.
+CALL_MACS, COPIED_BYTE_MACS = 500, 0.25
 #: Assumed bytes of workspace that do not shrink with fewer rows.
 FIXED_WORKSPACE_BYTES = 4 << 10
 #: The most buffers that a message lists.
@@ -73,7 +71,7 @@ class Fitted:
 
     placed: Placed
     plan: KernelPlan
-    rows: tuple[SplitRegion, ...] = ()
+    split_regions: tuple[SplitRegion, ...] = ()
 
 
 def memory_bytes(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
@@ -229,7 +227,8 @@ class _Search:
             costs.by_strips[region.count, region.reuses_rows] = None
 
     def _lowest_limit(self, target: int) -> int:
-        """Returns the lowest limit that this search can meet, or one that is at most `target`. Bisection, to 1/256."""
+        """Returns, by bisection and up to 1/256 too high, the lowest limit that this search can meet. If it can meet
+        `target`, the lowest one is not sought below half of it: `limits` ends there."""
         low, high = 0, max(self.live)
         if self.cheapest(target) is not None:
             low, high = target // 2, target
@@ -337,7 +336,8 @@ class _RegionCosts:
         self.around = around + _padded(graph.types[graph.ops[last].outputs[0]].bytes, search.alignment)
 
     def fewest(self, limit: int, reuses_rows: bool) -> tuple[int, _StripCost] | None:
-        """Returns the fewest strips that stay below a limit, and their cost; None if no number of strips does."""
+        """Returns the fewest strips, at least two, that need at most `limit` bytes, and their cost; None if the
+        most strips need more. The search is a bisection: it assumes that more strips never need more bytes."""
         if self.around > limit:
             return None
         low, high = 1, min(self.height, MAX_STRIPS)
@@ -398,10 +398,10 @@ class _RegionCosts:
             call = search.plan.steps[step] if step is not None else None
             dying = [name for name in alive if last_use[name] == index]
             replaced = 0
+            may_work_in_place = call is not None and bool(call.takes_over or call.spec.in_place)
             if index == len(parts) - 1:
                 rows_bytes = 0  # it is computed in place in the whole result
-            elif call is not None and call.takes_over + call.spec.in_place and len(dying) == 1 \
-                    and not part.retained.count:
+            elif may_work_in_place and len(dying) == 1 and not part.retained.count:
                 replaced = min(rows_bytes, alive[dying[0]])
             workspace = self._workspace(step, part.rows.count, part.op) if step is not None else 0
             most = max(most, sum(alive.values()) + rows_bytes - replaced + workspace)

@@ -32,7 +32,7 @@ _TEXT = """\
 #: The folder of the runtime's headers in the generated folder, and the headers that applications include.
 INCLUDE = "runtime/include/"
 #: The header that all sources include first, and the line in it that settings of a folder follow.
-FIRST, _AFTER = f"{INCLUDE}megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
+FIRST, _INCLUDE_GUARD = f"{INCLUDE}megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
 _PUBLIC = ("megcc.h", "megcc_kernel.h", "megcc_realtime.h")
 #: The name of an ISA in megcc_simd.h -> headers in simd/: the one that megcc_simd.h includes for the ISA, then those
 #: that megcc_integer.h includes.
@@ -79,9 +79,9 @@ def header_for(source: str, header: str) -> str:
 
 def with_settings(header: bytes, text: str) -> bytes:
     """Returns the contents of the header `FIRST` with lines that all sources then see before any others."""
-    before, found, after = header.decode().partition(_AFTER)
+    before, found, after = header.decode().partition(_INCLUDE_GUARD)
     if not found:
-        raise InternalError(f"{FIRST} has no line {_AFTER}")
+        raise InternalError(f"{FIRST} has no line {_INCLUDE_GUARD}")
     return f"{before}{found}{text}{after}".encode()
 
 

@@ -126,7 +126,7 @@ def _loop(inliner: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
     inliner.control(*(Move(inliner.operand(source), target) for source, target in initial_values),
                  Iteration(iteration, trip_count, next_condition, first=True, mark=after.name,
                            stacks=tuple(results[carried:])), first)
-    body_outputs = inliner.body(op, plan, (iteration, next_condition, *results[:carried], *values[carried:]), 0)
+    body_outputs = inliner.body(op, plan, (iteration, next_condition, *results[:carried], *values[carried:]), number=0)
     carried_results = results[:carried] if op.attrs.counted else (next_condition, *results[:carried])
     rows = (Move(row, target, iteration)
             for row, target in zip(body_outputs[len(carried_results):], results[carried:], strict=True))
@@ -146,9 +146,9 @@ def _branch(inliner: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
     other, after = Mark(f"{op.outputs[0]} other"), Mark(f"{op.outputs[0]} after")
     yes, no = (plans[list(bodies_of(op)).index(op.attrs[name])] for name in ("yes", "no"))
     inliner.control(Jump(inliner.operand(condition), when=False, mark=other.name))
-    body_outputs = inliner.body(op, yes, values[:reads], 1)
+    body_outputs = inliner.body(op, yes, values[:reads], number=1)
     inliner.control(*map(Move, body_outputs, op.outputs), Jump(condition, when=True, mark=after.name), other)
-    body_outputs = inliner.body(op, no, values[reads:], 2)
+    body_outputs = inliner.body(op, no, values[reads:], number=2)
     inliner.control(*map(Move, body_outputs, op.outputs), after)
 
 

@@ -58,7 +58,7 @@ def join(models: Sequence[ContainerModel]) -> Joined:
 def with_shared_memory(model: ContainerModel) -> ContainerModel:
     """Returns the model with two regions of memory. The first one, the session's own, has the states. The second one
     has everything that is dead between two runs, so that sessions that run one after the other can share it. A model
-    with a KV cache, of which a run decides how many rows it has, remains as it is: its session keeps all its memory.
+    with symbolic extents, such as the rows of a KV cache, remains as it is: its session keeps all its memory.
 
     Raises:
         MegccError: if the model has regions already.

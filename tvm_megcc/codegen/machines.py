@@ -113,8 +113,10 @@ def make_commands(targets: Sequence[Target], left_out: Sequence[str]) -> list[tu
         else:
             flags = f' CFLAGS="-O2 {" ".join(target.cflags)}"' if target.cflags else ""
             row = f"make CC={target.triples[0]}gcc{flags} BUILD=build/{target.name}", f"for {target.name}"
+        # The ISA levels of one machine are in one build, so they share a command.
         key = target.name if target.bare_metal or target.clang else target.machine
         found.setdefault("x86_64" if key == "any" else key, row)
+    # Portable C alone: an example shows how to cross-compile it.
     if len(found) == 1 and any(target.isa.guard == _ANY for target in targets):
         found["other"] = "make CC=aarch64-linux-gnu-gcc BUILD=build/arm64", "for another"
     return sorted(found.values(), key=lambda row: row[0] != "make")

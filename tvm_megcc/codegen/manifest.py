@@ -150,9 +150,9 @@ def _optional_damage(model: dict) -> str:
             "text" in port for port in _ports(model))):
         return "its strings are invalid"
     digests = [model.get("digests", {}), model.get("fused_digests", {})]
-    if not all(isinstance(of, dict) for of in digests) or not all(
+    if not all(isinstance(digest_of, dict) for digest_of in digests) or not all(
             isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value, re.ASCII)
-            for of in digests for value in of.values()):
+            for digest_of in digests for value in digest_of.values()):
         return "the hash of outputs is invalid"
     return ""
 

@@ -46,7 +46,7 @@ def regions_text(plan: KernelPlan, planned: PlannedMemory) -> str:
     for (name, size), used in zip(plan.context.regions.ram, planned.plan.regions, strict=True):
         constants = [b.bytes for b in planned.buffers
                      if b.kind == "constant" and begin <= planned.plan.offsets[b.name] < begin + used]
-        session_bytes = 0 if begin or lines else own_bytes(plan)
+        session_bytes = 0 if lines else own_bytes(plan)  # the session is in the first region
         begin += used
         session = f", {session_bytes:,} the session itself" if session_bytes else ""
         lines.append(f"region {name:12} {session_bytes + used:12,} of {size:,} bytes, {sum(constants):,} of them "

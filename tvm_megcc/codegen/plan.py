@@ -73,7 +73,7 @@ class Step:
 
     @property
     def takes_over(self) -> tuple[tuple[int, int], ...]:
-        """Returns the in-place pairs (output, operand) that the kernel allows in this call."""
+        """Returns the pairs (output, operand) in which the output may take over the operand's memory in this call."""
         return () if self.bound.no_takeover else self.spec.takes_over
 
     def size(self, dim: Dim) -> Dim:
@@ -108,7 +108,7 @@ class KernelPlan:
         return self.context.target
 
     @property
-    def outside(self) -> frozenset[str]:
+    def caller_inputs(self) -> frozenset[str]:
         """Returns the inputs that are in the caller's memory."""
         states = {name for _, name in self.graph.states}
         return frozenset(self.graph.inputs) - states if self.context.caller_inputs else frozenset()
@@ -190,7 +190,7 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
         if position not in forwarding.elided and not bodies_of(op):
             calls.append(bind(Site.of(graph, op, context), placed.choices[op.outputs[0]],
                               shared=op.outputs[0] in part_of))
-        elif op.kind == EXTENT:
+        elif op.kind == EXTENT:  # its result is a view of its operand, so that it calls no kernel
             before[step] = (*before.get(step, ()), *unbacked_symbols(graph.with_(ops=(op,))))
         elif position not in forwarding.elided:
             before[step] = (*before.get(step, ()), op)

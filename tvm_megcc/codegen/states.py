@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds states that can be updated in place: the output that becomes the state is computed in the state's own memory,
-and overwrites only some elements of the last run's value. The memory planner (plan.py) uses the result.
+and overwrites only some elements of the last run's value. The memory planner (memory/planner.py) uses the
+result.
 
 A caller may repeat a run that failed halfway. An update in place is correct only if the repeated run writes the same
 elements again before anything reads them, and if no other element has changed. So only the operator that overwrites the

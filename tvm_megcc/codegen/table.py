@@ -110,8 +110,8 @@ def _hash(text: str) -> int:
 
 
 def render_sources(name: str, plans: Sequence[KernelPlan], tables: Sequence[KernelTable]) -> dict[str, str]:
-    """Returns the C files of a model: one in `kernels/` for every distinct kernel, further files of kernels, and
-    `kernels.c`."""
+    """Returns the C files of a model: one in `kernels/` for every distinct kernel, the files that kernels share
+    (`Parameters.files`), and `kernels.c`."""
     origins: dict = {}
     for plan in plans:
         for step in plan.steps:
@@ -285,7 +285,9 @@ def _operand_rows(spec: KernelSpec) -> list[str]:
     return rows
 
 
-def _operand_row(size, dtype: str, alias: int) -> str:
+def _operand_row(size: Dim, dtype: str, alias: int) -> str:
+    """Returns a row of megcc_operand: bytes, alias, dtype, reserved bytes. A size that depends on run-time extents is
+    printed as 0: the kernel's `need` function computes it."""
     bytes_ = size * DTYPES[dtype].bytes if isinstance(size, int) else 0
     return f"{{ {bytes_}u, 0x{alias:x}u, {DType[dtype].value}, {{ 0, 0, 0 }} }}"
 
@@ -299,6 +301,8 @@ def _find(rows: list[str], block: list[str]) -> int | None:
 
 
 def _kernel_row(table: KernelTable, spec: KernelSpec, start: int, need: str) -> list[str]:
+    """Returns a row of megcc_kernel; the 0 before its name is a reserved byte. start: the first row of its operands.
+    need: the C function for sizes that depend on run-time extents; they are 0 in the row."""
     shared, scratch, tasks = (v if isinstance(v, int) else 0 for v in (spec.shared, spec.scratch, spec.tasks))
     counts = f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}"
     return [f"    {{ {spec.symbol}, {need}, &{_name('operands', table)}[{start}],",

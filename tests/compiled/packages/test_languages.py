@@ -342,6 +342,14 @@ def test_paths_of_modules(address, module):
     assert go_module("kws", address) == module
 
 
+def test_a_model_all_of_whose_outputs_are_states_shows_them(tmp_path):
+    path = saved(model([node("Add", "x h", "n")], {"x": [4], "h": [4]}, {"n": [4]}), tmp_path / "sums.onnx")
+    folder = tvm_megcc.compile(path, "c", states={"n": "h"}).save(tmp_path / "out", embed=True)
+    for language in ("android", "cpp", "go", "swift"):
+        readme = base.package(folder, language)["README.md"].decode()
+        assert re.search(r"(outputs|model)\.[nN]\b", readme), readme
+
+
 def test_words_of_ports_differ():
     rows = [{"name": name, "dtype": "float32", "shape": [1]}
             for name in ("type", "Type", "a b", "a-b", "self", HOSTILE)]

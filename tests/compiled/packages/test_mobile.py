@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tvm_megcc
 from tests.compiled.packages.test_languages import DIGITS, hostile_network, needs, of_zeros, ran, written
 from tests.graphs import assert_golden
 from tvm_megcc.cli import main
@@ -209,6 +210,12 @@ def test_what_android_and_apple_have():
     check_parameters(254)
     with pytest.raises(MegccError, match="255 inputs and outputs"):
         check_parameters(255)
+
+
+def test_gradle_builds_the_abis_of_the_oldest_level(tmp_path):
+    for target, filters in (("c", '"arm64-v8a", "armeabi-v7a", "x86_64"'), ("riscv64", '"riscv64"')):
+        folder = tvm_megcc.compile(DIGITS, target).save(tmp_path / target, embed=True)
+        assert f"abiFilters {filters} }}" in base.package(folder, "android")["README.md"].decode()
 
 
 @pytest.mark.parametrize(("language", "word"), [("android", "val"), ("android", "byte"), ("swift", "func")])

@@ -13,7 +13,7 @@ from tvm_megcc.codegen import container, device_model
 from tvm_megcc.codegen.bundle import contents
 from tvm_megcc.codegen.embedding import read_container
 from tvm_megcc.codegen.machines import by_machine, machine_of, machines, make_commands, profile, refusal
-from tvm_megcc.errors import MissingTool
+from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime.build import CFLAGS, c_sources
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS, parse_targets
@@ -78,6 +78,13 @@ def test_what_is_embedded_is_read_again(artifact, tmp_path):
         code = TARGETS[name].isa.code
         assert read_container(folder, "digits", TARGETS[name]) == \
             device_model.container_part(artifact.container, {code})
+
+
+def test_a_folder_whose_container_is_gone_is_damaged(tmp_path):
+    folder = tvm_megcc.compile(DIGITS, "c").save(tmp_path / "digits_megcc", embed=True)
+    (folder / "digits_data.c").unlink()
+    with pytest.raises(MegccError, match="neither digits.megcc nor digits_data.c"):
+        read_container(folder, "digits", TARGETS["c"])
 
 
 @pytest.mark.parametrize(("names", "commands"), [

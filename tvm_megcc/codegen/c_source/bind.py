@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Binds an operator and its chosen candidate to a kernel call (`Bound`), and identifies the kernel (`KernelSpec`).
 
-The planner (plan.py) puts the calls in order; render.py prints the kernel of each distinct specification.
+plan.py puts the calls in order; render.py prints the kernel of each distinct specification.
 """
 
 from __future__ import annotations
@@ -93,8 +93,10 @@ class KernelSpec:
 
     @property
     def _extents_text(self) -> str:
-        """The extents in the name, such as `m64n32kx`; an x stands for an extent at run time. Known extents of 1 are
-        left out unless all extents are 1; extents at run time are left out if all are."""
+        """The extents in the name, such as `m64n32kx`; an x stands for an extent that is known only at run time.
+
+        Known extents of 1 are left out unless all extents are 1. If all are known only at run time, there are none.
+        """
         values = {value for _, value in self.extents}
         omitted = () if values == {1} else (None,) if values == {None} else (1,)
         return "".join(f"{name.lower()}{'x' if value is None else value}" for name, value in self.extents

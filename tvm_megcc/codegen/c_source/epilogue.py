@@ -27,7 +27,9 @@ class Epilogue:
     stores the result. Without an epilogue both leave the vector as it is.
 
     present: whether the kernel has one. params, args: the epilogue's operands as C parameters and as arguments, each
-    with a comma in front, for functions of a template that apply it.
+    with a comma in front, for functions of a template that apply it. tail: the end of an integer epilogue (a rounding
+    shift, a zero point, a clamp) that the stores of some headers compute themselves; None if it does not end so.
+    uses_head, is_int32x4: whether a printed store calls `epilogue_head`, `epilogue_of_four`.
     """
 
     def __init__(self, spec: KernelSpec):
@@ -38,8 +40,8 @@ class Epilogue:
         self.lanes = [spec.lanes, *("f" if p.dtype == "float16" else lanes.KINDS.get(p.dtype, "")
                                     for p in self.operands)]
         self.result = spec.outputs[0].dtype if spec.outputs else ""
-        self.is_opened, self.is_int32x4, self._loads = False, False, 0
-        self.closed = lanes.store_tail(self.expression, self.lanes, self.result) if self.present else None
+        self.uses_head, self.is_int32x4, self._loads = False, False, 0
+        self.tail = lanes.store_tail(self.expression, self.lanes, self.result) if self.present else None
         self.params = "".join(f", const {ElementAccess.of(p.dtype, spec.half).type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
@@ -150,16 +152,15 @@ class Epilogue:
     def _requantizing_store(self, pointer: str, offsets: list[str], values: list[str], channels: list[str],
                             preloaded: list[str]) -> list[str]:
         """Returns statements that store two or four neighbouring vectors with one function of the header. If the
-        epilogue ends in a rounding shift, a zero point and a clamp, the function does these as well, and the C function
-        `opened` does only what precedes them."""
-        self.is_opened = self.closed is not None
+        epilogue has a tail, the function computes it as well, and the C function `epilogue_head` what precedes it."""
+        self.uses_head = self.tail is not None
         loaded, declarations = self._loaded(offsets[0], len(values))
-        part = "opened" if self.is_opened else "epilogue"
+        part = "epilogue_head" if self.tail else "epilogue"
         results = [self._applied(part, value, channel, offset, "", one_channel=False, preloaded=suffix,
                                  loaded={name: f"{vectors}.v[{i}]" for name, vectors in loaded.items()})
                    for i, (value, channel, offset, suffix) in enumerate(zip(values, channels, offsets, preloaded,
                                                                             strict=True))]
-        _, shift, zero_point, minimum, maximum = self.closed or (None, 0, 0, *lanes.LIMITS[self.result])
+        _, shift, zero_point, minimum, maximum = self.tail or (None, 0, 0, *lanes.LIMITS[self.result])
         function = f"mgc_requantize_store{len(values)}_{DTYPES[self.result].short}"
         return [*declarations, f"{function}({pointer} + {offsets[0]}, {', '.join(results)}, {shift}, {zero_point}, "
                                f"{minimum}, {maximum})"]
@@ -189,8 +190,8 @@ class Epilogue:
         return f"{load}_n({address}, {n})" if n else f"{load}({address})"
 
     def function(self) -> str:
-        """Returns the definitions of the C functions that the template's stores call: `epilogue`, and `opened` and
-        `epilogue_of_four` if they are used. So the template must have been printed before."""
+        """Returns the definitions of the C functions that the template's stores call: `epilogue`, and `epilogue_head`
+        and `epilogue_of_four` if they are used. So the template must have been printed before."""
         if not self.present:
             return ""
         names = ["x", *(p.name for p in self.operands)]
@@ -201,10 +202,10 @@ class Epilogue:
         result = _VECTOR_TYPES[lanes.kind_of(self.expression, self.lanes)]
         text = self._definition("epilogue", self.expression, result, params,
                                 lanes.to_c(self.expression, names, self.lanes, floor=lanes.lower_limit(self.result)))
-        if self.is_opened and self.closed:
-            inner = self.closed.inner
-            text += self._definition("opened", inner, "mgc_i", params,
-                                     lanes.to_c(inner, names, self.lanes, floor=self.closed.floor))
+        if self.uses_head and self.tail:
+            inner = self.tail.inner
+            text += self._definition("epilogue_head", inner, "mgc_i", params,
+                                     lanes.to_c(inner, names, self.lanes, floor=self.tail.floor))
         if self.is_int32x4:
             text += self._definition("epilogue_of_four", self.expression, "mgc_int32x4",
                                      ", ".join(f"mgc_int32x4 {name}" for name in names),

@@ -18,8 +18,9 @@ _LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|/\*.*?\*/|//.*')
 
 
 def reindent(text: str) -> str:
-    """Indents lines by their nesting and breaks long ones after commas. Single blank lines are kept, only between
-    functions. Block comments over several lines keep their inner alignment. Preprocessor lines are not indented."""
+    """Indents lines by their nesting and breaks long ones after commas. A blank line between functions is kept; further
+    ones, and those inside of functions, are dropped. Block comments over several lines keep their inner alignment.
+    Preprocessor lines are not indented."""
     result: list[str] = []
     depth, parens = 0, 0    # open braces and parentheses before the line
     pending = 0             # further levels: bodies without braces, and the rest of an expression
@@ -39,7 +40,9 @@ def reindent(text: str) -> str:
             result.append(line)
             continue
         code, outdent, braces, opened = _nesting(line)
-        extra = pending + (parens > 0) if not code.startswith("{") or parens else 0
+        # The `{` of a body is as deep as the statement before it, that of an initialiser as the rest of its expression.
+        begins_body = code.startswith("{") and not parens
+        extra = 0 if begins_body else pending + (parens > 0)
         column = len(INDENT) * (depth - outdent + extra)
         if column + len(line) <= WIDTH:
             result.append(" " * column + line)

@@ -116,8 +116,8 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     """Returns the complete C file of one kernel. origins: the operators of the model that it is for, which the header
     comment names."""
     epilogue = Epilogue(spec)
-    scope = Scope(spec.isa, epilogue, KnownExtents(spec, all_unknown=spec.compact), KnownExtents(spec), spec.compact,
-                  "mgc_float16" if spec.half else "float")
+    scope = Scope(isa=spec.isa, ep=epilogue, known=KnownExtents(spec, all_unknown=spec.compact),
+                  fixed=KnownExtents(spec), compact=spec.compact, float="mgc_float16" if spec.half else "float")
     context = dict(vars(spec.params)) | vars(scope)
     context.update(microkernel=spec.params.microkernel(scope), symbol=spec.symbol,
                    stored={p.name: ElementAccess.of(p.dtype, spec.half) for p in (*spec.inputs, *spec.outputs)})

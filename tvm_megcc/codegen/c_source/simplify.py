@@ -15,8 +15,13 @@ _TOKEN = re.compile(r"""
     (?P<space>\s+) | (?P<opaque>/\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*')
   | (?P<word>[A-Za-z_]\w*) | (?P<number>\.?[0-9](?:[eEpP][+-]|[\w.])*)
   | (?P<sign>->|\+\+|--|<<=|>>=|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||.)""", re.VERBOSE | re.DOTALL)
-#: A line without a match has nothing to drop, which is true for most lines. The rarest characters are tested first.
-_HINT = re.compile(r" [01]\b(?<=[*/+-] .)(?!\.)|[01] [*+] (?<=\b....)|\(\d+\) [*+]")
+#: A line without a match has nothing to drop, which is true for most lines. Lookbehinds test what precedes a 0 or 1
+#: last, since it is more frequent than these numbers: so most positions fail at the first character or two.
+_HINT = re.compile(r"""
+    \ [01]\b (?<=[*/+-]\ .) (?!\.)  # x * 1, x / 1, x + 0, x - 0, but not x * 1.5
+  | [01]\ [*+]\  (?<=\b....)       # 1 * x, 0 * x, 0 + x
+  | \(\d+\)\ [*+]                 # (2) * x
+    """, re.VERBOSE)
 _TYPE = re.compile(r"(?:const|unsigned|signed|char|short|int|long|float|double|void|mgc_v|\w+_t|\*)$")
 #: Tokens that bind an operand as tightly as `*` or more tightly, so that the operand does not begin a product.
 _TIGHTER = ("*", "/", "%", "&", "!", "~")

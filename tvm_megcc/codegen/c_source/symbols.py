@@ -2,7 +2,8 @@
 """Names of kernels: `<operation>_<extents>_<types>[_<epilogue>]__<algorithm>_<isa>`.
 
 The part before the double underscore tells what is computed, the part after it how and for which ISA. Kernels of the
-same name are the same code. If a name would be too long, its first part ends in a digest of the rest.
+same name are the same code. The name of a kernel's file is the kernel's, shortened if it would be too long
+(`kernel_file`).
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 independently.
 
 A buffer is alive from the instruction that writes it (`first`) to the last one that accesses it (`last`), both
-included. Two buffers may share an address only if no instruction accesses both. All algorithms except the last one
-place buffers one after the other, each at the best offset that those already placed leave; they differ in the order.
-The last one, a local search, permutes the best order found. The algorithms run from the cheapest on, until one meets
-the lower bound.
+included. Two buffers may share an address only if they are not alive at the same time. All algorithms place buffers one
+after the other, each into a gap that those already placed leave (`_Problem.place`); they differ in the order. The last
+one, a local search, permutes the best order found. The algorithms run from the cheapest on, until one meets the lower
+bound. Greedy by size and by breadth are those of Y. Pisarchyk and J. Lee, "Efficient Memory Management for Deep Neural
+Net Inference" (2020), which TFLite uses, too.
 """
 
 from __future__ import annotations
@@ -99,16 +100,16 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
         raise InternalError("memory plan: a buffer takes the place of one that does not end as it begins")
     if any(b.last < b.first or b.bytes < 0 for b in buffers):
         raise InternalError("memory plan: a buffer ends before it begins, or has a negative size")
-    offsets, states = {}, 0
+    offsets, state_bytes = {}, 0
     for state in (b for b in buffers if b.kind == "state"):
-        offsets[state.name] = _round_up(states, max(alignment, state.alignment))
-        states = offsets[state.name] + _padded(state, alignment)
+        offsets[state.name] = _round_up(state_bytes, max(alignment, state.alignment))
+        state_bytes = offsets[state.name] + _padded(state, alignment)
     buffers = [b for b in buffers if b.kind != "state"]
-    states = _round_up(states, max((b.alignment for b in buffers), default=1))
-    if regions and states > regions[0]:
+    state_bytes = _round_up(state_bytes, max((b.alignment for b in buffers), default=1))
+    if regions and state_bytes > regions[0]:
         raise InternalError("memory plan: the states do not fit into the first region")
     ends = list(accumulate(regions))
-    problem = _Problem(buffers, alignment, [end - states for end in ends])
+    problem = _Problem(buffers, alignment, [end - state_bytes for end in ends])
     bound = lower_bound(buffers, alignment)
     best: _Layout | None = None
     for name, algorithm in (ALGORITHMS | BY_TRAFFIC if regions else ALGORITHMS).items():
@@ -117,17 +118,19 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
             best = _Layout(layout.arena, layout.offsets, layout.order, name)
         if best.arena <= bound and not regions:
             break
-    offsets |= {name: states + best.offsets[buffer] for name, buffer in problem.index_of.items()}
-    arena = states + best.arena
+    offsets |= {name: state_bytes + best.offsets[buffer] for name, buffer in problem.index_of.items()}
+    arena = state_bytes + best.arena
     missing = max(arena - ends[-1], 0) if regions else 0
     # Buffers that do not fit are after the last region, which is enlarged to the size that would be needed.
     regions = (*regions[:-1], regions[-1] + missing) if regions else ()
-    return MemoryPlan(arena, offsets, states + bound, best.name, alignment, regions, missing)
+    return MemoryPlan(arena, offsets, state_bytes + bound, best.name, alignment, regions, missing)
 
 
-def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan: MemoryPlan, hot: int) -> MemoryPlan:
-    """Returns the plan with the most frequently read constants in the free space of the first `hot` regions, and with
-    regions shrunk to the bytes that are used. Constants that do not fit have no offset."""
+def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan: MemoryPlan,
+                   fast_regions: int) -> MemoryPlan:
+    """Returns the plan with the most frequently read constants in the free space of the first `fast_regions` regions,
+    which are faster than flash, and with regions shrunk to the bytes that are used. Constants that do not fit have no
+    offset."""
     ends = list(accumulate(plan.regions))
     begins = [0, *ends[:-1]]
     tops = [max((plan.offsets[b.name] + b.bytes for b in buffers if begin <= plan.offsets[b.name] < end), default=begin)
@@ -135,11 +138,12 @@ def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan:
     tops = [_round_up(top, plan.alignment) for top in tops]
     offsets = dict(plan.offsets)
     for b in sorted(constants, key=lambda b: (-b.traffic, b.bytes)):
-        for index in range(hot):
+        for index in range(fast_regions):
             if b.bytes and tops[index] + _padded(b, plan.alignment) <= ends[index]:
                 offsets[b.name] = tops[index]
                 tops[index] += _padded(b, plan.alignment)
                 break
+    # Regions shrink by multiples of the largest alignment, so that what follows them in the arena stays aligned.
     step = max([plan.alignment, *(b.alignment for b in buffers)])
     used = [end - begin - (end - top) // step * step for top, begin, end in zip(tops, begins, ends, strict=True)]
     moved = dict(zip(begins, [0, *accumulate(used[:-1])], strict=True))
@@ -338,10 +342,12 @@ def _by_duration(problem: _Problem, best, bound) -> _Layout:
 
 
 def _by_traffic(problem: _Problem, best, bound) -> _Layout:
+    """Places the buffers first whose bytes are accessed most often."""
     return problem.place(problem.sorted(lambda i: (-problem.buffers[i].traffic, -problem.sizes[i])))
 
 
 def _by_all_traffic(problem: _Problem, best, bound) -> _Layout:
+    """Places the buffers first whose accesses are the most in total: those of a byte, times the bytes."""
     return problem.place(problem.sorted(lambda i: (-problem.buffers[i].traffic * problem.sizes[i],)))
 
 

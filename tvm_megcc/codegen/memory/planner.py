@@ -102,7 +102,7 @@ def _live_ranges(plan: KernelPlan, keep_inputs: bool, unbounded: Container[str])
             extend_range(ranges, plan.locations, name, end)
     for name in plan.graph.outputs:
         extend_range(ranges, plan.locations, name, end)
-    return {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.outside}
+    return {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.caller_inputs}
 
 
 def _buffers(plan: KernelPlan, bucket: Bucket, ranges: Mapping[str, Sequence[int]], merged: Mapping[str, str],
@@ -204,19 +204,21 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
     for index, step in enumerate(plan.steps):
         for output, operand in step.spec.in_place:
             target, source = step.outputs[output], step.inputs[operand]
-            if source not in plan.locations or plan.locations[source].offset or plan.locations[target].offset:
+            if _is_weight_or_part(plan, source, target):
                 continue
             target_root, source_root = plan.locations[target].root, plan.locations[source].root
             new, old = buffer(target_root), buffer(source_root)
             if new not in ranges or old not in ranges:
+                continue  # a value that is not in the arena
+            # Both buffers have to be as large as the operand: then nothing else lies in them.
+            if not graph.types[target_root].bytes == graph.types[source].bytes == graph.types[source_root].bytes:
                 continue
-            if graph.types[target_root].bytes != graph.types[source].bytes \
-                    or graph.types[source_root].bytes != graph.types[source].bytes:
-                continue
-            if new == old or ranges[old][1] != index or ranges[new][0] != index:
+            dies_here, begins_here = ranges[old][1] == index, ranges[new][0] == index
+            if new == old or not dies_here or not begins_here:
                 continue
             if (old in inputs or source_root in inputs) and target_root in outputs:
                 continue  # the caller may write the next input while it reads this output
+            # The kernel must not read the operand a second time, through another operand, after it was overwritten.
             if sum(plan.locations[name].root == source_root for name in step.inputs if name in plan.locations) > 1:
                 continue
             merged[new] = old
@@ -225,6 +227,11 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
                 outputs.add(old)
             break
     return merged
+
+
+def _is_weight_or_part(plan: KernelPlan, operand: str, result: str) -> bool:
+    """Whether the operand is a weight, or one of the two does not begin where its buffer does."""
+    return operand not in plan.locations or bool(plan.locations[operand].offset or plan.locations[result].offset)
 
 
 def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: Mapping[str, str]) -> dict[str, str]:
@@ -238,13 +245,15 @@ def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: M
     for index, step in enumerate(plan.steps):
         for output, operand in step.takes_over:
             target, source = step.outputs[output], step.inputs[operand]
-            if source not in plan.locations or plan.locations[source].offset or plan.locations[target].offset:
+            if _is_weight_or_part(plan, source, target):
                 continue
             new, old = buffer(target), buffer(source)
-            readers = sum(buffer(name) == old for name in step.inputs if name in plan.locations)
-            if new == old or new not in ranges or old not in ranges or old in found.values() or readers > 1:
+            if new == old or new not in ranges or old not in ranges or old in found.values():
                 continue
-            if ranges[old][0] < ranges[old][1] == index == ranges[new][0] and not (old in inputs and new in outputs):
+            readers = sum(buffer(name) == old for name in step.inputs if name in plan.locations)
+            dies_here, begins_here = ranges[old][0] < ranges[old][1] == index, index == ranges[new][0]
+            # As in `_merge_in_place`, the caller may write the next input while it reads this output.
+            if dies_here and begins_here and readers == 1 and not (old in inputs and new in outputs):
                 found[new] = old
                 break
     return found

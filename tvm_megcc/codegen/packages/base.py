@@ -208,8 +208,8 @@ def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
                              "needs it in the code: compile it again with --weights text")
         check_bounds(model)
         reason = SYSTEMS[system].text_only
-        if reason and f"{model['name']}_data.c" in manifest["files"] and any(
-                name.startswith(f"{model['name']}_data") and name.endswith(".bin") for name in manifest["files"]):
+        if reason and any(name.startswith(f"{model['name']}_data") and name.endswith(".bin")
+                          for name in manifest["files"]):
             raise MegccError(f"{folder} includes its model with the assembler (.incbin), which {reason}: "
                              "compile it again with --weights text")
     for name in manifest["files"]:
@@ -237,15 +237,17 @@ def model_view(row: Mapping) -> Model:
     """Returns the view of a manifest's model for the templates."""
     macro = c_name(row["name"]).upper()
     names = [port["name"] for port in row["inputs"]]
-    outputs = tuple(Tensor(index, port["dtype"], DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
-                            bool(DTYPES[port["dtype"]].carrier), _quant(port))
+    outputs = tuple(Tensor(index=index, dtype=port["dtype"], c_type=DTYPES[port["dtype"]].c_type,
+                           is_float=np.dtype(port["dtype"]).kind == "f",
+                           is_bits=bool(DTYPES[port["dtype"]].carrier), quant=_quant(port))
                     for index, port in enumerate(row["outputs"]))
     state_outputs = {state["output"] for state in row["states"]}
     # A model all of whose outputs are states shows them.
     shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in state_outputs)
-    return Model(row["name"], macro, initial_shapes(row), ranges(row), bool(row.get("counters")), shown or outputs,
-                  tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names),
-                  _quant(row["inputs"][0]) if row["inputs"] else None)
+    return Model(name=row["name"], macro=macro, shapes=initial_shapes(row), ranges=ranges(row),
+                 keeps_states=bool(row.get("counters")), outputs=shown or outputs,
+                 states=tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names),
+                 input_quant=_quant(row["inputs"][0]) if row["inputs"] else None)
 
 
 def _quant(port: Mapping) -> Quantisation | None:

@@ -14,7 +14,8 @@ from ...errors import MegccError
 from ...foreign import identifier, printable
 from ...ir.types import DTYPES
 
-#: Reserved words of any of the languages, which are avoided in all.
+#: Reserved words of any of the languages, which are avoided in all; and, from "arena" on, names that the generated code
+#: has itself.
 RESERVED_WORDS = set("""
     abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break case catch
     char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn
@@ -25,7 +26,7 @@ RESERVED_WORDS = set("""
     typedef typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while
     xor xor_eq yield arena model outputs reset run ok status block main std core""".split())
 #: Further reserved words by language, for names of packages and ports. Java's include Kotlin's, and existing names of
-#: packages and modules.
+#: packages and modules; C++'s is a function of the generated class.
 MORE_RESERVED_WORDS = {
     "cpp": {"reshape"},
     "go": set("chan defer fallthrough func go init interface internal map package range select var vendor".split()),
@@ -182,6 +183,7 @@ def words(language: str) -> set[str]:
 
 def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
     """Returns the inputs and outputs of a manifest's model, with distinct identifiers that are not reserved.
+    Outputs that become states are not `kept` if there are no others: as in C packages, programs see them.
 
     Raises:
         MegccError: for shapes without an upper bound, and for a state with a dynamic shape.
@@ -190,19 +192,22 @@ def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
     taken = words(language)
     found: tuple[list[Port], list[Port]] = ([], [])
     for ports_found, direction in zip(found, ("input", "output"), strict=True):
+        states = {state[direction] for state in row["states"]}
+        are_hidden = direction == "input" or not states.issuperset(port["name"] for port in row["outputs"])
         for index, port in enumerate(row[f"{direction}s"]):
             name, shape = port["name"], tuple(port["shape"])
-            kept = name in {state[direction] for state in row["states"]}
+            is_state = name in states
             least = tuple(port.get("least", (extent if isinstance(extent, int) else 1 for extent in shape)))
-            if kept and any(isinstance(extent, str) for extent in shape):
+            if is_state and any(isinstance(extent, str) for extent in shape):
                 raise MegccError(f"the shape of the state '{printable(name)}' changes from run to run, which packages "
                                  "leave out: compile it again with --input-shapes")
             word = identifier(name)
             while word in taken:
                 word = f"{word}_{direction.removesuffix('put')}{index}"
             taken.add(word)
-            ports_found.append(Port(index, name, word, port["dtype"], shape, least, kept, port.get("quant"),
-                           port.get("text") is True))
+            ports_found.append(Port(index=index, name=name, word=word, dtype=port["dtype"], shape=shape, least=least,
+                                    kept=is_state and are_hidden, quant=port.get("quant"),
+                                    is_string=port.get("text") is True))
     return found
 
 

@@ -27,7 +27,7 @@ class Abi:
 
 
 #: See https://developer.android.com/ndk/guides/abis. API 21 is the oldest with 64 bits; getauxval(), by which the
-#: runtime detects the CPU, exists since API 18.
+#: runtime detects the CPU, exists since API 18. The NDK has riscv64 from API 35 on.
 _ABIS = (Abi("arm64-v8a", "aarch64"), Abi("armeabi-v7a", "arm"), Abi("x86_64", "x86_64"),
          Abi("riscv64", "riscv64", 35))
 
@@ -77,7 +77,7 @@ def abis(targets: Sequence[Target]) -> list[Abi]:
 
 def check_parameters(count: int) -> None:
     """Raises MegccError for more inputs and outputs, including shapes of inputs, than a Java method can have
-    parameters.
+    parameters: 255 words (Java Virtual Machine Specification, 4.3.3), one of them for the model's address.
     """
     if count > 254:
         raise MegccError(f"{count} inputs and outputs: methods of Java have no more than 254 parameters; take the "

@@ -181,7 +181,7 @@ class _Instructions:
                 self._add(container.Opcode.release, operands=self._rows.tensor(name))
 
     def _add(self, opcode: container.Opcode, operands: int, inputs: int = 0, first_extent: int = 0) -> None:
-        """Adds an instruction that calls no kernel. schema/megcc.fbs tells the meaning of the fields for each opcode."""
+        """Adds an instruction that calls no kernel. schema/megcc.fbs tells what its fields mean."""
         self.instructions.append(container.Instruction(opcode, inputs, outputs=0, extents=0, operands=operands,
                                                        first_extent=first_extent))
         for slots in self.calls:

@@ -83,7 +83,7 @@ def test_what_is_embedded_is_read_again(artifact, tmp_path):
 def test_a_folder_whose_container_is_gone_is_damaged(tmp_path):
     folder = tvm_megcc.compile(DIGITS, "c").save(tmp_path / "digits_megcc", embed=True)
     (folder / "digits_data.c").unlink()
-    with pytest.raises(MegccError, match="neither digits.megcc nor digits_data.c"):
+    with pytest.raises(MegccError, match=r"neither digits\.megcc nor digits_data\.c"):
         read_container(folder, "digits", TARGETS["c"])
 
 

@@ -70,13 +70,8 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
     """
     options = CompileOptions.of(options, changes, "compile_graph")
     graph = store_caches(checked(graph, buckets, options.states), options.cache)
-    if options.caller_inputs and not all(graph.types[name].is_static for name in graph.inputs):
-        raise ShapeError(f"{graph.name}: inputs in memory of the caller's need known shapes; give --input-shapes, or "
-                         "leave out --caller-inputs")
-    if options.profile == SAFETY:
-        require_safe(graph, targets, options)
+    _require_possible(graph, targets, options)
     if options.regions is not None:
-        _require_regions(graph, targets, options)
         options = replace(options, flash=options.regions.flash)
     contexts = [context_of(graph, target, options) for target in targets]
     name = identifier(name or graph.name)
@@ -164,6 +159,17 @@ def _deduplicated(weights: Mapping[str, Weight], unique: dict[tuple[bytes, np.dt
     """Returns the weights of a plan; weights that other plans pack equally share their memory."""
     return {name: replace(weight, data=unique.setdefault((weight.digest, weight.data.dtype), weight.data))
             for name, weight in weights.items()}
+
+
+def _require_possible(graph: Graph, targets: Sequence[Target], options: CompileOptions) -> None:
+    """Raises MegccError for options that this graph or these targets do not allow."""
+    if options.caller_inputs and not all(graph.types[name].is_static for name in graph.inputs):
+        raise ShapeError(f"{graph.name}: inputs in memory of the caller's need known shapes; give --input-shapes, or "
+                         "leave out --caller-inputs")
+    if options.profile == SAFETY:
+        require_safe(graph, targets, options)
+    if options.regions is not None:
+        _require_regions(graph, targets, options)
 
 
 def _require_regions(graph: Graph, targets: Sequence[Target], options: CompileOptions) -> None:

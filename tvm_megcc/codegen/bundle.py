@@ -154,15 +154,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
         "several": len(models) > 1, "targets": targets, "makes": make_commands(targets, left_out),
         "profile": left_out, "hosted": not all(target.bare_metal for target in targets)}
     for model in models:
-        written[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
-        if known := model.manifest.get("texts"):
-            written[f"{model.name}_strings.h"] = _render("strings.h", strings_context(model.name, known))
-        if embed == INCBIN:
-            written[f"{model.name}_data.c"] = including_source(model.name, model.artifact.targets, model.parts,
-                                                             model.regions)
-        elif embed:
-            written[f"{model.name}_data.c"] = data_source(
-                model.name, model.artifact.targets, model.parts, declared=True, regions=model.regions)
+        written |= _model_sources(model, context)
     for name in ("main.c", "README.md", "CMakeLists.txt", "config.cmake.in", "Makefile"):
         written[name] = _render(name, context)
     for artifact in artifacts:
@@ -191,6 +183,20 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
                 **({"others": sorted(others)} if others else {}),
                 "files": {name: sha256(files[name]) for name in sorted(files)}}
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
+
+
+def _model_sources(model: _ModelView, context: FolderVariables) -> dict[str, str]:
+    """Returns the header of a model and, if its container is part of the program, the file that has its bytes."""
+    written = {f"{model.name}.h": _render("name.h", {**context, "model": model})}
+    if known := model.manifest.get("texts"):
+        written[f"{model.name}_strings.h"] = _render("strings.h", strings_context(model.name, known))
+    if context["incbin"]:
+        written[f"{model.name}_data.c"] = including_source(model.name, model.artifact.targets, model.parts,
+                                                         model.regions)
+    elif context["embed"]:
+        written[f"{model.name}_data.c"] = data_source(
+            model.name, model.artifact.targets, model.parts, declared=True, regions=model.regions)
+    return written
 
 
 def port_macros(artifact: Compiled) -> tuple[list[str], list[str]]:

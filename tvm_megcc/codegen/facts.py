@@ -63,10 +63,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
                     **({"log": tuning_logs} if tuning_logs else {}), **options.recorded()},
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
-        "states": [{"output": graph.label(source), "input": target,
-                    **({"begins": compact_initial_value(graph.initial_states[target]).tolist()}
-                       if target in graph.initial_states else {})}
-                   for source, target in graph.states],
+        "states": [_state_facts(graph, output, name) for output, name in graph.states],
         **({"counters": list(graph.cache_capacities)} if graph.cache_capacities else {}),
         **({"stream": graph.stream.facts()} if graph.stream else {}),
         **({"texts": list(graph.strings)} if graph.string_ports else {}),
@@ -83,6 +80,14 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
 #: The most characters of an extent in the manifest; longer expressions are replaced by "?". Extents of inputs may be
 #: longer, since they are mostly names that a caller uses.
 _MAX_EXTENT_CHARACTERS, _MAX_INPUT_EXTENT_CHARACTERS = 24, 96
+
+
+def _state_facts(graph: Graph, output: str, name: str) -> dict:
+    """Returns the facts about a state: the output that the session keeps, and the input that it is in the next run."""
+    facts = {"output": graph.label(output), "input": name}
+    if name in graph.initial_states:
+        facts["begins"] = compact_initial_value(graph.initial_states[name]).tolist()
+    return facts
 
 
 def _extent(dim: Dim, is_of_input: bool) -> int | str:

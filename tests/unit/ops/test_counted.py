@@ -105,6 +105,14 @@ def test_ranges_that_the_run_computes(ends, dtype: str):
     np.testing.assert_allclose(run(graph, feeds)["y"], np.arange(*ends, dtype=np.dtype(dtype)))
 
 
+def test_a_range_whose_declared_shape_has_no_rank_of_one():
+    """The declaration is wrong, so the run finds the number of elements."""
+    graph = import_onnx(model([node("Range", "b e s", "y")], {name: ("int64", []) for name in "bes"},
+                              {"y": ("int64", [4, 2])}))
+    feeds = {name: np.array(end) for name, end in zip("bes", (2, 9, 3), strict=True)}
+    np.testing.assert_array_equal(run(graph, feeds)["y"], [2, 5, 8])
+
+
 @pytest.mark.parametrize("odd", [None, 0.0, np.inf, np.nan])
 def test_boxes_by_their_centres(odd):
     """ONNX Runtime takes a box of negative width for one without an area."""

@@ -24,7 +24,8 @@ Dispatcher = Callable[[Mapping[str, Shape]], Intervals]
 
 #: The largest number of buckets in the container's format.
 MAX_BUCKETS = 4096
-#: The number of intervals of a dispatcher without an upper limit; the last is open.
+#: The number of intervals of a dispatcher without an upper limit. The last is open; that of `log_dispatcher()` begins at
+#: 256.
 OPEN_INTERVALS = 9
 
 
@@ -114,6 +115,7 @@ def parse_rule(rule: str) -> list[Interval] | None:
             return None
         step, first, last = numbers
         dispatcher = log_dispatcher if call["name"] == "log" else uniform_dispatcher
+        # The intervals that the dispatcher gives axis 0, which is open, of an input "".
         return list(dispatcher(step, first, last + 1)({"": (None,)})[""][0])
     items = rule.split(",")
     ranges = [found for item in items if (found := _RANGE.fullmatch(item.strip()))]
@@ -168,10 +170,11 @@ def parse_run_shapes(text: str) -> dict[str, tuple[int, ...] | int]:
         name, _, size = (word.strip() for word in part.rpartition("="))
         if name and size.isdecimal():
             found[name] = int(size)
-        elif None in (shape := next(iter(_parse_shapes(part).items())))[1]:
-            raise MegccError(f"shape '{part}': a run has extents that are known")
-        else:
-            found[shape[0]] = shape[1]  # type: ignore[assignment]
+            continue
+        for name, shape in _parse_shapes(part).items():
+            if None in shape:
+                raise MegccError(f"shape '{part}': a run has extents that are known")
+            found[name] = shape  # type: ignore[assignment]
     return found
 
 
@@ -301,7 +304,10 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
         for axis, ranges in rules.items():
             if not 0 <= axis < len(inputs[name]):
                 raise MegccError(f"--dispatch names axis {axis} of input '{name}', which has {len(inputs[name])} axes")
-            if isinstance(shapes.get(name, [None] * (axis + 1))[axis], int):
+            if name in shapes and len(shapes[name]) != len(inputs[name]):
+                raise MegccError(f"--input-shapes gives input '{name}' {len(shapes[name])} axes, and it has "
+                                 f"{len(inputs[name])}")
+            if name in shapes and isinstance(shapes[name][axis], int):
                 raise MegccError(f"axis {axis} of input '{name}' is fixed by --input-shapes or --dim, and named by "
                                  "--dispatch")
             symbol = axis_name(inputs, name, axis)
@@ -312,8 +318,8 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
                                  "intervals elsewhere")
             imported.setdefault(name, [None] * len(inputs[name]))[axis] = symbol
     # A range of one value is a constant: when the model is imported, shapes may be compared with it.
-    single = {symbol: ranges[0][0] for symbol, ranges in axes.items()
-              if constants and ranges == ((ranges[0][0], ranges[0][0] + 1),)}
+    single = {symbol: start for symbol, [(start, stop), *others] in axes.items()
+              if constants and not others and stop == start + 1}
     axes = {symbol: ranges for symbol, ranges in axes.items() if symbol not in single}
     count = math.prod(map(len, axes.values()))
     if count > MAX_BUCKETS:

@@ -115,6 +115,7 @@ def test_a_symbol_is_one_axis_of_the_grid_wherever_it_stands():
     ([], {"image": {0: [(1, 2)]}}, "names 'image', but the inputs are: data"),
     ([], {"data": {4: [(1, 2)]}}, "axis 4 of input 'data', which has 4 axes"),
     ([{"data": (1, 3, 8, 8)}], {"data": {0: [(1, 2)]}}, "fixed by input_shapes or dims"),
+    ([{"data": (1, 3)}], {"data": {3: [(1, 2)]}}, "gives input 'data' 2 axes, and it has 4"),
     ([], {"data": {0: [(2, 2)]}}, "is no range of sizes"),
     ([], {"data": {axis: [(n, n + 1) for n in range(1, 30)] for axis in (0, 2, 3)}}, "24,389 buckets"),
     ([{"data": (1, 3, 8, 8)}, {"data": (2, 3, 8)}], None, "set 2"),

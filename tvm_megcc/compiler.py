@@ -94,13 +94,14 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
     image = assemble(name, plans, tables, quantised)
     require_memory(name, image, targets, options.ram, options.flash)
     dump(f"{next(stages):02}_container", container_text(image))
-    picture = plan_picture(name, plans[0][0], plans[0][1][-1])
+    first_plan, its_memories = plans[0]
+    picture = plan_picture(name, first_plan, its_memories[-1])  # of the last bucket
     dump("memory.svg", picture)
     return Artifact(
         name=name, targets=tuple(targets), image=image,
         sources=render_sources(name, [plan for plan, _ in plans], tables),
-        manifest=manifest(graph, plans, model or {}, options, quantised, [program.rows for program in programs],
-                          [program.trace for program in programs]),
+        manifest=manifest(graph, plans, model or {}, options, quantised,
+                          [program.split_regions for program in programs], [program.trace for program in programs]),
         report="\n".join(program.memory_report for program in programs), memory=picture)
 
 
@@ -109,14 +110,14 @@ class _Program:
     """The kernel calls of a model for one target.
 
     memories: the memory plan of each bucket.
-    rows: the operators that are computed in strips of rows.
+    split_regions: the operators that are computed in strips of rows.
     memory_report: the text of the memory plans.
     trace: the trace of the safety profile, as the manifest has it.
     """
 
     plan: KernelPlan
     memories: list[PlannedMemory]
-    rows: tuple[SplitRegion, ...]
+    split_regions: tuple[SplitRegion, ...]
     memory_report: str
     trace: dict[str, Any] | None = None
 
@@ -148,11 +149,12 @@ def _program(name: str, graph: Graph, context: Context, options: CompileOptions,
                          f"bound: {', '.join(unbounded_symbols(ranges))}; give bounds with --bound NAME=1000, or "
                          "ranges of inputs that have an end")
     memories = memories_of(plan)
-    memory_report = plans_text(plan, memories, lowering.peak) + split_regions_text(lowering.rows) \
+    memory_report = plans_text(plan, memories, lowering.peak) + split_regions_text(lowering.split_regions) \
         + (graph.stream.text() if graph.stream else "")
     dump("plan", plan_text(plan, memories[-1]))
     dump("memory", memory_report)
-    return _Program(plan, memories, lowering.rows, memory_report, trace.facts(plan) if trace is not None else None)
+    return _Program(plan, memories, lowering.split_regions, memory_report,
+                    trace.facts(plan) if trace is not None else None)
 
 
 def _deduplicated(weights: Mapping[str, Weight], unique: dict[tuple[bytes, np.dtype], np.ndarray]) -> dict[str, Weight]:
@@ -187,12 +189,12 @@ def _require_regions(graph: Graph, targets: Sequence[Target], options: CompileOp
 class Lowering:
     """A graph lowered to kernel calls.
 
-    rows: the operators that are computed in strips of rows.
+    split_regions: the operators that are computed in strips of rows.
     peak: the largest number of live bytes in the order of the model, before operators are scheduled.
     """
 
     plan: KernelPlan
-    rows: tuple[SplitRegion, ...]
+    split_regions: tuple[SplitRegion, ...]
     peak: int
 
 
@@ -220,6 +222,7 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
     peak = peak_bytes(placed.graph)
     placed = replace(placed, graph=reorder(placed.graph))
     verified("schedule", placed.graph)
+    # Limits of memory concern the whole plan, so `fit` checks them after it has inlined the bodies.
     bodies = {op.outputs[0]: [lower(body.graph, replace(context, ram=None, regions=None), workers).plan
                                for body in bodies_of(op)]
               for op in graph.ops if bodies_of(op)}

@@ -13,7 +13,7 @@ from typing import Any
 MAX_FINDINGS = 50
 #: The largest number of characters of a name, and of a line, that a message shows.
 _MAX_NAME, _MAX_LINE = 120, 2000
-# Patterns are compiled when they are first used, since this module is part of `import tvm`.
+# Patterns are compiled when they are first used, since TVM imports this module with `import tvm`, which must be quick.
 
 #: Characters that a terminal would interpret (controls, text direction), surrogates, and line ends.
 _CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"

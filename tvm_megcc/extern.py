@@ -106,7 +106,7 @@ def load(externs: Externs | None) -> dict[tuple[str, str], list[Function]]:
         return {}
     given = [externs] if isinstance(externs, (str, Path, Operator)) else list(externs)
     operators = [pair for item in given
-             for pair in ([(item, Path())] if isinstance(item, Operator) else _declared(Path(item)))]
+                 for pair in ([(item, Path())] if isinstance(item, Operator) else _declared(Path(item)))]
     functions = [(operator, _function(operator, folder)) for operator, folder in operators]
     # A C file with several functions is compiled once, with the prototypes of all of them first.
     prototypes: dict[str, list[str]] = {}
@@ -134,6 +134,7 @@ def _declared(path: Path) -> list[tuple[Operator, Path]]:
     except Exception as error:
         raise MegccError(f"{path}: it raised {type(error).__name__}: {error}") from error
     values = (item for value in names.values() for item in (value if isinstance(value, (list, tuple)) else [value]))
+    # By id, so that an operator with several names is declared once.
     operators = list({id(value): value for value in values if isinstance(value, Operator)}.values())
     if not operators:
         raise MegccError(f"{path}: it declares no tvm_megcc.extern.Operator (docs/extern.md)")

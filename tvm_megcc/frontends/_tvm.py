@@ -26,14 +26,11 @@ if TYPE_CHECKING:
 
 #: The functions of `tvm_megcc` that need TVM. Importing the front end that defines one registers with TVM.
 NEED_TVM = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build")
-#: Kinds of files that TVM's importers read -> their name in messages, and the package to install.
-_IMPORTED_BY_TVM = {"tflite": ("TFLite files", "'tvm_megcc[tflite]'"),
-                    "program": ("programs of torch.export", "'tvm_megcc[tvm]' torch")}
 #: The oldest and the newest release of TVM with Relax that are tested.
 _OLDEST_RELAX, _NEWEST_RELAX = (0, 25), (0, 27)
 #: The tested releases in messages: those with Relax, and those with Relay.
 SUPPORTED = "0.25 to 0.27, or 0.9 to 0.19"
-#: The reason in messages.
+#: The reason that messages give for a TVM before `_OLDEST_RELAX`.
 TOO_OLD = "it is older"
 #: The TVM module that registration was tried with, successfully or not; empty before.
 _REGISTERED: list = []
@@ -71,9 +68,9 @@ def to_module(model):
     try:
         load = attribute("load", "files")
     except ImportError as error:
-        format_name, package = _IMPORTED_BY_TVM[kind_of(model) or "program"]
-        raise MegccError(f"{model if isinstance(model, (str, Path)) else 'the program'}: {format_name} come in through "
-                         f"TVM's importers: pip install {package}") from error
+        subject = model if isinstance(model, (str, Path)) else "the program"
+        raise MegccError(f"{subject}: programs of torch.export come in through TVM's importers: "
+                         "pip install 'tvm_megcc[tvm]' torch") from error
     return load(model)
 
 

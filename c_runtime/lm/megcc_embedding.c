@@ -24,7 +24,7 @@ static uint32_t tokens_around(const megcc_embedding_model *model)
     return (uint32_t)(model->first != UINT32_MAX) + (uint32_t)(model->last != UINT32_MAX);
 }
 
-uint32_t megcc_embedding_room(const megcc_embedding_model *model)
+uint32_t megcc_embedding_capacity(const megcc_embedding_model *model)
 {
     return model->context - tokens_around(model);
 }
@@ -114,7 +114,7 @@ int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_mode
                             megcc_shape *shapes, uint32_t *tokens, uint32_t count, float *vector, megcc_error *error)
 {
     megcc_tensor tensor;
-    count = count < megcc_embedding_room(model) ? count : megcc_embedding_room(model);
+    count = count < megcc_embedding_capacity(model) ? count : megcc_embedding_capacity(model);
     if (model->first != UINT32_MAX) {
         tokens[0] = model->first;
         count++;

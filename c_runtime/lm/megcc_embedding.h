@@ -36,7 +36,7 @@ int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_mode
                             megcc_shape *shapes, uint32_t *tokens, uint32_t count, float *vector, megcc_error *error);
 
 /* The most tokens of a text beside those around it. */
-uint32_t megcc_embedding_room(const megcc_embedding_model *model);
+uint32_t megcc_embedding_capacity(const megcc_embedding_model *model);
 
 #ifdef __cplusplus
 }

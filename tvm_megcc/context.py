@@ -68,8 +68,8 @@ class Regions:
             if name in sizes:
                 raise MegccError(f"region {name} is there twice")
             sizes[name] = count
-            if not 0 < sizes[name] < 1 << 31:
-                raise MegccError(f"region {name} has {sizes[name]:,} bytes: it has at least one, and fewer than 2 GB")
+            if not 0 < count < 1 << 31:
+                raise MegccError(f"region {name} has {count:,} bytes: it has at least one, and fewer than 2 GB")
         names = list(sizes)
         faster_than_flash = names.index(FLASH) if FLASH in sizes else len(names)
         flash = sizes.pop(FLASH, None)

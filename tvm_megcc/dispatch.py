@@ -24,8 +24,7 @@ Dispatcher = Callable[[Mapping[str, Shape]], Intervals]
 
 #: The largest number of buckets in the container's format.
 MAX_BUCKETS = 4096
-#: The number of intervals of a dispatcher without an upper limit. The last is open; that of `log_dispatcher()` begins at
-#: 256.
+#: The number of intervals of a dispatcher without an upper limit. The last is open: from 256 for `log_dispatcher()`.
 OPEN_INTERVALS = 9
 
 

@@ -461,6 +461,9 @@ def test_functions_are_checked(function, inputs, settings, message):
     ({"file": "no such file"}, "no such file cannot be read"),
     ({"file": "no such file", "property": "character"}, "no such file is no model of ONNX"),
     ({"labels": ["a"], "most": 0}, "'most' is a number from 1 to"),
+    ({"labels": ["a"], "space": 3}, "'space' is a string"),
+    ({"file": "no such file", "property": 3}, "'property' is a string"),
+    ({"file": 3}, "'file' is a string"),
 ])
 def test_labels_are_checked(settings, message):
     with pytest.raises(MegccError) as refused:
@@ -477,6 +480,7 @@ def test_labels_are_read_from_files_of_several_kinds(tmp_path):
 
     (tmp_path / "lines").write_bytes("a\r\nb c\r\nö".encode())
     (tmp_path / "numbered").write_bytes("▁the 0\n▁ 1\ns 2\n".encode())
+    assert bytes_of(labels=["0", "1", "2"]) == b"012"  # digits are labels, not the numbers of labels
     assert bytes_of(file=str(tmp_path / "lines")) == "ab cö".encode()
     assert bytes_of(file=str(tmp_path / "numbered"), space="▁", after=["!"]) == b" the s!"
     model = _identity(tmp_path)

@@ -49,22 +49,23 @@ def _read(settings: Settings) -> list[str]:
     Raises:
         MegccError: if both are there, or none; if the file has no text, or no such property.
     """
-    path = settings.name("file")
+    path = settings.string("file")
     if (path is None) == ("labels" not in settings):
         raise MegccError("it has one of the keys 'labels', a list of strings, and 'file', a path")
     if path is None:
         found = list(settings.strings("labels"))
-    elif (key := settings.name("property")) is not None:
+    elif (key := settings.string("property")) is not None:
         found = _property(Path(path), key)
     else:
         try:
             found = Path(path).read_text("utf-8").removesuffix("\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise MegccError(f"{path} cannot be read: {error}") from None
-    space = settings.name("space")
+    space = settings.string("space")
     found = [label.removesuffix("\r") for label in found]
-    if found and all(label.rpartition(" ")[2] == str(index) for index, label in enumerate(found)):
-        found = [label.rpartition(" ")[0] for label in found]  # "label number", as NeMo's vocabularies are
+    # Lines of "label number", as NeMo's vocabularies are. A label "0" without a space is no such line.
+    if found and all(label.endswith(f" {index}") for index, label in enumerate(found)):
+        found = [label.rpartition(" ")[0] for label in found]
     found = [label.replace(space, " ") if space else label for label in found]
     if not found or len(found) > _MOST_LABELS or sum(map(len, found)) * 4 > MAX_TEXT_BYTES:
         raise MegccError(f"there are {len(found)} labels, none or too many")
@@ -72,6 +73,7 @@ def _read(settings: Settings) -> list[str]:
 
 
 def _property(path: Path, key: str) -> list[str]:
+    """Returns the lines of a property of an ONNX model's metadata."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -85,7 +87,6 @@ def _property(path: Path, key: str) -> list[str]:
     return properties[key].removesuffix("\n").split("\n")
 
 
-#: The functions: their keys, inputs, outputs, and what makes them.
 FUNCTIONS = {"labels": Function(
-    ("labels", "file", "property", "before", "after", "space", "strip", "most"), ("tokens", "count"),
-    ("text", "bytes"), _labels, ("tokens", "count"), ("count",), ("file",))}
+    keys=("labels", "file", "property", "before", "after", "space", "strip", "most"), inputs=("tokens", "count"),
+    outputs=("text", "bytes"), make=_labels, integers=("tokens", "count"), optional=("count",), paths=("file",))}

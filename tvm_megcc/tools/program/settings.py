@@ -115,8 +115,15 @@ class Settings:
             raise MegccError(f"'{key}' is a list of strings")
         return tuple(found)
 
+    def string(self, key: str) -> str | None:
+        """Returns a string, None without the key."""
+        value = self._values.get(key)
+        if value is not None and not isinstance(value, str):
+            raise MegccError(f"'{key}' is a string")
+        return value
+
     def name(self, key: str) -> str | None:
-        """Returns the name of a value; None if the setting is not a string."""
+        """Returns the name of a value; None for a setting that is not a string, which may have numbers instead."""
         value = self._values.get(key)
         return value if isinstance(value, str) else None
 

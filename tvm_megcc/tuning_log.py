@@ -86,7 +86,8 @@ class Row:
 def call_text(op: Op, inputs: Iterable[TensorType | None], outputs: Iterable[TensorType],
               constants: Container[int] = ()) -> str:
     """Returns the text of a call, such as
-    `conv2d(float32[1,3,8,8], const float32[16,3,3,3]) -> float32[1,16,8,8] {…} then max(x, 0)`.
+    `conv2d(float32[1,3,8,8], const float32[16,3,3,3]) -> float32[1,16,8,8] {…} then max(x, 0) from 2`: the attributes
+    are in braces; the epilogue follows, with the number of operands before those that only it reads.
 
     Args:
         constants: the positions of constant operands.
@@ -189,8 +190,8 @@ def _row(values: object) -> Row:
                 raise MegccError(f"field '{name}' is no number of bytes: {value!r}")
             continue
         is_number = name in ("ns", "cost")
-        if is_number and not (isinstance(value, (int, float)) and 0 <= value < _MAX_NUMBER) \
-                and not (name == "ns" and value is None and values.get("error")):
+        is_failed = name == "ns" and value is None and values.get("error")
+        if is_number and not is_failed and not (isinstance(value, (int, float)) and 0 <= value < _MAX_NUMBER):
             raise MegccError(f"field '{name}' is no time or cost: {value!r}")
         if not is_number and not isinstance(value, str):
             raise MegccError(f"field '{name}' is no string: {value!r}")

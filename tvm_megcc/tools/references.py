@@ -15,7 +15,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], optimised: bool) -> Arrays:
-    """Returns values of these names by ONNX Runtime on one thread, by default without optimisation.
+    """Returns values of these names by ONNX Runtime on one thread. optimised: with its optimisations of the graph.
 
     Instead of a ZipMap's result, which is dictionaries in the order of their keys, the scores before it are returned.
     """
@@ -36,7 +36,7 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], optimis
     try:
         session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return dict(zip(wanted, session.run(list(wanted.values()), feeds), strict=True))
-    except Exception as error:  # its own classes, which have no base but this
+    except Exception as error:  # ONNX Runtime's exceptions have no other common base
         raise Refused(str(error), f"ONNX Runtime {onnxruntime.__version__}") from None
 
 
@@ -44,7 +44,8 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], ports: Mappi
                   signature: str) -> Arrays:
     """Returns values of these names by LiteRT's reference kernels; with a signature only its outputs.
 
-    ports: names of tensors that are inputs or outputs."""
+    ports: index of each tensor that is an input or output -> its name. signature: its name, "" for the whole graph.
+    """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     try:

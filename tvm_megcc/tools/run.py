@@ -218,6 +218,7 @@ def shapes_of(ports: Sequence[Port], given: Mapping[str, Sequence[int] | int]) -
     unknown = list(dict.fromkeys(dim for shape in found for dim in shape if isinstance(dim, str)))
     if unknown:
         first = next(port for port, shape in zip(ports, found, strict=True) if unknown[0] in shape)
+        # Extents such as "2*n" follow from the others.
         names = [dim for dim in unknown if parse_dim(dim, unknown) in (None, Symbol(dim))]
         least = {dim: low for port in ports for dim, low in zip(port.shape, port.least or (), strict=False)}
         sizes = ";".join(f"{name}={least.get(name, 1)}" for name in names)
@@ -227,7 +228,8 @@ def shapes_of(ports: Sequence[Port], given: Mapping[str, Sequence[int] | int]) -
 
 
 def _extent(dim: int | str, sizes: Mapping[str, int]) -> int | str:
-    """Returns the known value of an extent of a run."""
+    """Returns the value of an extent of a run: a number, a dimension, or an expression of dimensions; if it is not
+    known, the extent itself."""
     if isinstance(dim, int) or dim in sizes:
         return dim if isinstance(dim, int) else sizes[dim]
     value = parse_dim(dim, sizes)

@@ -36,8 +36,9 @@ def mixed(index: np.ndarray) -> np.ndarray:
 
 
 def test_input(port: Port, input_index: int, run: int) -> np.ndarray:
-    """Returns an input: floats are multiples of 2^-7 in [-1, 1), bool is the lowest bit, integers are in the range that
-    is known to be valid, else over the whole range for 8 bits, and from 0 to 9 for wider ones.
+    """Returns an input, computed from 32 hashed bits for each element: floats are multiples of 2^-7 in [-1, 1), from
+    the upper 8 bits; bool is the lowest bit; integers are in the range that is known to be valid, else the upper 8 bits
+    for 8-bit integers, and from 0 to 9 for wider ones.
 
     Raises:
         MegccError: if its shape changes from run to run.
@@ -138,9 +139,12 @@ def text(report: dict) -> str:
     lines = [f"{report['model']}: SHA-256 of its outputs"]
     width = max(len(row["target"]) for row in report["targets"])
     for row in report["targets"]:
-        verdict = {True: "as recorded" if row["target"] in report["recorded"] else "the same", False: "OTHER BITS"}
         cell = row["sha256"] if "sha256" in row else f"left out: {row['missing']}"
-        lines.append(f"  {row['target']:{width}}  {cell}" + (f"  {verdict[row['equal']]}" if "equal" in row else ""))
+        verdict = ""
+        if "equal" in row:
+            same = "as recorded" if row["target"] in report["recorded"] else "the same"
+            verdict = f"  {same if row['equal'] else 'OTHER BITS'}"
+        lines.append(f"  {row['target']:{width}}  {cell}{verdict}")
     different = len({row["sha256"] for row in report["targets"] if "sha256" in row})
     if report["floats"] and different > 1:
         lines.append(f"  {different} results: floats may differ in their last digits from target to target "

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ... import folders, paths
 from ...codegen import bundle
@@ -21,8 +21,9 @@ from .wordpiece import WordPieces
 
 #: Inputs in the order of MEGCC_INPUT_IDS and so on in megcc_embedding.h.
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-#: The capacity of the example's text buffer in bytes, for each token of the context.
-_BYTES = 16
+#: The default capacity of the buffer for a normalized text: bytes for each token of the context. An estimate, since
+#: most tokens are shorter; who compiles the C may define another capacity.
+_TEXT_BYTES_PER_TOKEN = 16
 
 
 class EmbeddingVariables(TypedDict):
@@ -83,14 +84,12 @@ def write(path: str | Path, output: str | Path, target: str = "native", options:
     if not isinstance(tokenizer, WordPieces | Unigram):
         raise MegccError(f"{path}: the tokenizer uses byte pairs; for embeddings in C, WordPiece and Unigram are "
                          "supported")
+    # The C code writes zeros into the input token_type_ids (megcc_embedding.c).
     if any(tokenizer_of_folder(path, description.context).encode("a").type_ids):
         raise MegccError(f"{path}: the tokenizer gives tokens another type than 0, which is not supported in C")
     name = identifier(Path(output).resolve().name)
     artifact = description.compile(target, options or CompileOptions(), name)
-    outputs, inputs = artifact.manifest["outputs"], artifact.manifest["inputs"]
-    shape, width = outputs[0]["shape"], outputs[0]["shape"][-1] if outputs[0]["shape"] else None
-    if outputs[0]["dtype"] != "float32" or len(shape) not in (2, 3) or shape[0] != 1 or not isinstance(width, int):
-        raise MegccError(f"{path}: the output {outputs[0]['name']} is no float32 [1, tokens, width] or [1, width]")
+    width = _width_of(artifact.manifest["outputs"][0], path)
     macro = c_name(name).upper()
     if isinstance(tokenizer, Unigram):
         kind, unit, work = "unigram", "uint32_t", f"MEGCC_UNIGRAM_WORK({macro}_EMBED_TEXT)"
@@ -98,21 +97,31 @@ def write(path: str | Path, output: str | Path, target: str = "native", options:
         kind, unit, work = "wordpiece", "uint8_t", f"MEGCC_WORDPIECE_WORK({tokenizer.longest_word})"
     context: EmbeddingVariables = {
         "version": VERSION, "name": name, "macro": macro, "width": width, "context": description.context,
-        "kind": kind, "unit": unit, "work": work, "text": _BYTES * description.context,
+        "kind": kind, "unit": unit, "work": work, "text": _TEXT_BYTES_PER_TOKEN * description.context,
         "begin": int(tokenizer.first >= 0), "first": _token(tokenizer.first), "last": _token(tokenizer.last),
-        "inputs": [_INPUTS.index(row["name"]) for row in inputs], "pooling": POOLINGS.index(description.pooling),
-        "normalize": int(description.normalize)}
+        "inputs": [_INPUTS.index(row["name"]) for row in artifact.manifest["inputs"]],
+        "pooling": POOLINGS.index(description.pooling), "normalize": int(description.normalize)}
     sources = {file: environment().get_template(f"language_model/{template}.j2").render(context)
                for file, template in ((f"{name}_embed.h", "embed.h"), (f"{name}_embed.c", "embed.c"),
                                       ("main.c", "embed_main.c"))}
     sources[f"{name}_tokenizer.c"] = tokenizer.text(name)
-    stems = ["embedding", kind, *(["normalizer"] if kind == "unigram" else [])]
-    runtime = [paths.c_runtime() / "lm" / f"megcc_{stem}{end}" for stem in stems for end in (".h", ".c")]
+    modules = ["embedding", kind, *(["normalizer"] if kind == "unigram" else [])]
+    runtime = [paths.c_runtime() / "lm" / f"megcc_{module}{suffix}" for module in modules for suffix in (".h", ".c")]
     runtime.append(paths.c_runtime() / "lm" / "megcc_strings.h")
     files = {file: text.encode() for file, text in sources.items()} | {
         f"runtime/{'include' if each.suffix == '.h' else 'src'}/{each.name}": each.read_bytes() for each in runtime}
     return bundle.write([artifact], output, force=force, program=bundle.Program(f"{name}_embed", files))
 
 
+def _width_of(output: Mapping[str, Any], path: Path) -> int:
+    """Returns the elements of an embedding. output: the manifest's row of the network's first output."""
+    shape = output["shape"]
+    width = shape[-1] if shape else None
+    if output["dtype"] != "float32" or len(shape) not in (2, 3) or shape[0] != 1 or not isinstance(width, int):
+        raise MegccError(f"{path}: the output {output['name']} is no float32 [1, tokens, width] or [1, width]")
+    return width
+
+
 def _token(token: int) -> str:
+    """Returns a token as C; UINT32_MAX, the C code's value for no token, if it is negative."""
     return "UINT32_MAX" if token < 0 else f"{token}u"

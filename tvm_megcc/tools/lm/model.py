@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 TOKENIZER, SETTINGS = "language_model/tokenizer.json", "language_model/settings.json"
 #: The character that the decoder shows if some bytes of a character are still missing.
 _INCOMPLETE = "\ufffd"
-#: The name of the tokens among saved states.
-_TOKENS = "read tokens"
+#: The name of the array of tokens that were read, among the arrays of `LanguageModel.save`.
+_SAVED_TOKENS = "read tokens"
 
 
 @dataclass
@@ -111,7 +111,7 @@ class LanguageModel:
         states, written = self.session.states, io.BytesIO()
         parts = {port.name: states[port.name][self._read_part(port, len(self.tokens))]
                  for port in self.session.state_ports}
-        np.savez(written, **{_TOKENS: np.array(self.tokens, np.int64)}, **parts)
+        np.savez(written, **{_SAVED_TOKENS: np.array(self.tokens, np.int64)}, **parts)
         return written.getvalue()
 
     def load(self, saved: bytes) -> None:
@@ -124,17 +124,18 @@ class LanguageModel:
         try:
             with np.load(io.BytesIO(saved), allow_pickle=False) as found:
                 given = {name: found[name] for name in found.files}
-        except Exception as error:  # of zip, of zlib, of numpy and of Python
+        except Exception as error:  # numpy lets the errors of zipfile, zlib and its own parser through
             raise MegccError(f"the saved state is damaged: {error}") from None
-        tokens, states = given.pop(_TOKENS, None), {}
+        tokens, states = given.pop(_SAVED_TOKENS, None), {}
         if tokens is None or tokens.dtype != np.int64 or tokens.ndim != 1 or len(tokens) > self.settings.context \
                 or not ((tokens >= 0) & (tokens < self.tokenizer.get_vocab_size())).all():
             raise MegccError("the saved state has no tokens, or tokens that this model does not have")
         for port in self.session.state_ports:
             padded, index = np.zeros(port.shape, np.dtype(port.dtype)), self._read_part(port, len(tokens))
             value = given.pop(port.name, None)
-            if value is None or value.dtype != padded.dtype or value.shape != padded[index].shape or (
-                    port.name in self.session.counters and (value != len(tokens)).any()):
+            fits = value is not None and value.dtype == padded.dtype and value.shape == padded[index].shape
+            # A counter is the number of rows of a KV cache that are valid, one for each token.
+            if not fits or (port.name in self.session.counters and (value != len(tokens)).any()):
                 raise MegccError("the saved state is one of another model: "
                                  f"{quoted(port.name)} is missing or has another shape or dtype")
             padded[index] = value
@@ -143,7 +144,8 @@ class LanguageModel:
         self.tokens = tokens.tolist()
 
     def _read_part(self, port: Port, count: int) -> tuple[slice, ...]:
-        """Returns where a state has something of `count` tokens: keys and values are [1, heads, context, elements]."""
+        """Returns the index of the part of a state that `count` tokens have filled: the first rows of keys and values,
+        [1, heads, context, elements]; all of any other state."""
         is_cache = port.name not in self.session.counters and len(port.shape) == 4 \
             and port.shape[2] == self.settings.context
         return (slice(None), slice(None), slice(count)) if is_cache else ()
@@ -152,9 +154,9 @@ class LanguageModel:
         """Returns the tokens of a text, after the model's first token (bos) if nothing was read before. Lone
         surrogates, which Python has for bytes of the command line or of stdin that are no UTF-8, are read as U+FFFD."""
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        first = [self.settings.bos] if self.settings.bos >= 0 and not self.tokens else []
+        bos = [self.settings.bos] if self.settings.bos >= 0 and not self.tokens else []
         found = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return found if found[:1] == first else first + found
+        return found if found[:1] == bos else bos + found  # a chat template may have put it into the text
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Formats a conversation by the model's chat template, ready for the model's answer.
@@ -185,36 +187,37 @@ class LanguageModel:
             MegccError: if the prompt does not fit in the context, or the grammar is refused.
         """
         sampling = sampling or Sampling()
-        generator, found, given, text = sampling.generator(), [], "", ""
-        begin, read = time.perf_counter(), self.encode(prompt)
-        logits = self.read(read)
-        self.figures = Figures(len(read), time.perf_counter() - begin)
+        generator, generated, yielded, text = sampling.generator(), [], "", ""
+        begin, prompt_tokens = time.perf_counter(), self.encode(prompt)
+        logits = self.read(prompt_tokens)
+        self.figures = Figures(prompt_tokens=len(prompt_tokens), prompt_seconds=time.perf_counter() - begin)
         matcher = Matcher(self._trie(len(logits)), grammar) if grammar else None
         for _ in range(max_tokens):
-            token = self._chosen(logits, sampling, generator, matcher)
+            token = self._next_token(logits, sampling, generator, matcher)
             if token in self.settings.ends:
                 break
-            found.append(token)
+            generated.append(token)
             if log_probabilities is not None:
                 log_probabilities.append((token, log_probability(logits, token)))
-            text = self.tokenizer.decode(found, skip_special_tokens=False)
-            ends = [start for ending in stop if ending and (start := text.find(ending)) >= 0]
-            text = text[:min(ends)] if ends else text
-            sure = text[:len(text) - _begun(text, stop)]
-            if not text.endswith(_INCOMPLETE) and len(sure) > len(given):
-                yield sure[len(given):]
-                given = sure
-            if ends or len(self.tokens) == self.settings.context or (matcher and matcher.is_complete):
+            text = self.tokenizer.decode(generated, skip_special_tokens=False)
+            stops = [start for ending in stop if ending and (start := text.find(ending)) >= 0]
+            text = text[:min(stops)] if stops else text
+            # Text that further tokens can still turn into a string of `stop` waits for them.
+            final = text[:len(text) - _stop_prefix_length(text, stop)]
+            if not text.endswith(_INCOMPLETE) and len(final) > len(yielded):
+                yield final[len(yielded):]
+                yielded = final
+            if stops or len(self.tokens) == self.settings.context or (matcher and matcher.is_complete):
                 break
             begin = time.perf_counter()
             logits = self.read([token])
             self.figures.tokens += 1
             self.figures.seconds += time.perf_counter() - begin
-        if len(text) > len(given):
-            yield text[len(given):]
+        if len(text) > len(yielded):
+            yield text[len(yielded):]
 
-    def _chosen(self, logits: np.ndarray, sampling: Sampling, generator: Draws, matcher: Matcher | None) -> int:
-        """Returns the next token, one that the grammar allows."""
+    def _next_token(self, logits: np.ndarray, sampling: Sampling, generator: Draws, matcher: Matcher | None) -> int:
+        """Returns the next token: one that the grammar allows, if there is one (`matcher`)."""
         if matcher is None:
             return choose(logits, self.tokens, sampling, generator)
         mask = matcher.mask(len(logits))
@@ -252,14 +255,7 @@ class LanguageModel:
         return np.asarray(logits).reshape(-1)
 
 
-def _read_part(port: Port, count: int) -> tuple[slice, ...]:
-    """Returns the index of the part of a state that `count` tokens have filled; all of it, if it is no KV cache."""
-    if port.cache_input is None:
-        return ()
-    return (slice(None),) * port.cache_input.axis + (slice(count),)
-
-
-def _begun(text: str, stop: Sequence[str]) -> int:
+def _stop_prefix_length(text: str, stop: Sequence[str]) -> int:
     """Returns the number of characters at the end of a text that may be the beginning of one of `stop`."""
     return max((count for ending in stop for count in range(1, len(ending)) if text.endswith(ending[:count])),
                default=0)
@@ -280,12 +276,13 @@ def _read(folder: Path) -> Settings:
         raise MegccError(f"{folder} is no language model: 'megcc lm compile MODEL.gguf -o {folder}' makes one")
     try:
         given = json.loads((folder / SETTINGS).read_text("utf-8"))
-        settings = Settings(int(given["context"]), int(given["prompt"]), int(given["bos"]),
-                            tuple(map(int, given["ends"])), str(given["chat_template"]))
+        settings = Settings(context=int(given["context"]), prompt=int(given["prompt"]), bos=int(given["bos"]),
+                            ends=tuple(map(int, given["ends"])), chat_template=str(given["chat_template"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MegccError(f"{folder}: {SETTINGS} is damaged: {error}") from None
     if min(settings.context, settings.prompt) < 1:
-        raise MegccError(f"{folder}: {SETTINGS} is damaged: a context of {settings.context} tokens")
+        raise MegccError(f"{folder}: {SETTINGS} is damaged: a context of {settings.context} tokens, of which a run "
+                         f"reads {settings.prompt}")
     if not (folder / TOKENIZER).is_file():
         raise MegccError(f"{folder}: {TOKENIZER} is missing")
     return settings

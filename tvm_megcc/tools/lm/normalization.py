@@ -18,21 +18,25 @@ from .arrays import array
 from .sentencepiece import charsmap
 from .tokenizer import required
 
-#: Normalizers that change each character by itself.
-_OF_CHARACTERS = ("Lowercase", "Nmt", "StripAccents")
+#: Normalizers that change each character by itself. Nmt is SentencePiece's rule for control characters and spaces.
+_PER_CHARACTER = ("Lowercase", "Nmt", "StripAccents")
 #: Unicode's normalization forms.
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+#: The most normalizers of a tokenizer.json, in all sequences.
 _MOST_STEPS = 64
 
 
 @dataclass(frozen=True)
 class Characters:
-    """Characters become others. name: as the package has it, also of Unicode's forms."""
+    """Characters become others. name: a normalizer of the package tokenizers, one of Unicode's forms or of
+    `_PER_CHARACTER`."""
 
     name: str
 
     def fields(self) -> dict[str, Any]:
-        name = self.name.replace("C", "D") if self.name in FORMS else self.name  # composed after all are decomposed
+        # The C code decomposes all characters of a text before it composes them, so NFC and NFKC take the table of the
+        # decomposition, NFD and NFKD, and a table of pairs that compose.
+        name = self.name.replace("C", "D") if self.name in FORMS else self.name
         normalizer = getattr(required().normalizers, name)()
         mapped = {code: text for code, text in code_points.normalized(normalizer.normalize_str)
                   if text != chr(code) and code not in code_points.HANGUL}
@@ -147,7 +151,7 @@ def of_json(given: object) -> tuple[Step, ...]:
 
 
 def _step(kind: object, given: Any) -> Step:
-    if kind in (*FORMS, *_OF_CHARACTERS):
+    if kind in (*FORMS, *_PER_CHARACTER):
         return Characters(str(kind))
     if kind == "Strip":
         ends = given.get("strip_left"), given.get("strip_right")

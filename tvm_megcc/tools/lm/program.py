@@ -18,9 +18,11 @@ from .model import Settings, rendered
 from .tables import tables
 from .tokenizer import Vocabulary
 
-#: The size of the longest word that the tokenizer splits a text into, in bytes. The capacity of a text buffer, in bytes
-#: for each token of the context.
-_WORD, _BYTES = 512, 4
+#: The default capacity of the tokenizer's work memory, in bytes of the longest word that a text is split into.
+_WORD_BYTES = 512
+#: The default capacity of the buffer for a text: bytes for each token of the context, about as many as a token of
+#: English text has, and bytes for the strings of the chat template around it.
+_BYTES_PER_TOKEN, _TEMPLATE_BYTES = 4, 1024
 
 
 @dataclass(frozen=True)
@@ -102,30 +104,33 @@ def chat_of(template: str) -> Chat | None:
     if not template or (plain := parts([question], ["user"])) is None:
         return None
     with_system = parts([system, question], ["system", "user"])
-    if with_system and with_system[2] != plain[1]:
+    if with_system and with_system[2] != plain[1]:  # `Chat` has one string after a question
         with_system = None
     several = parts([question, answer, again], ["user", "assistant", "user"])
-    # A conversation must begin as with one question, and every answer must follow the same string.
+    # `Chat` has one string before the first question, and one after each question: the templates may not print others
+    # in a longer conversation, and the same ones after a system message.
     if several and ([several[0], several[1], several[3]] != [plain[0], plain[1], plain[1]]):
         several = None
     if with_system and several:
         roles = ["system", "user", "assistant", "user"]
         if parts([system, question, answer, again], roles) != [*with_system[:2], *several[1:]]:
             several = None
-    return Chat(plain[0], with_system and with_system[0], with_system and with_system[1], plain[1],
-                several and several[2])
+    return Chat(first=plain[0], system=with_system[0] if with_system else None,
+                after_system=with_system[1] if with_system else None, answer=plain[1],
+                next=several[2] if several else None)
 
 
 def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> dict[str, bytes]:
     """Returns the files of the folder: NAME_lm.h, NAME_lm.c, NAME_tokenizer.c, main.c, and those of the runtime."""
     name, chat = artifact.name, chat_of(settings.chat_template)
     ports = {direction: [row["name"] for row in artifact.manifest[direction]] for direction in ("inputs", "outputs")}
-    text = _BYTES * settings.context + 1024
+    text_bytes = _BYTES_PER_TOKEN * settings.context + _TEMPLATE_BYTES
+    longest_token = max(len(token.encode()) for token in vocabulary.tokens)
     context: LanguageModelVariables = {
         "version": VERSION, "name": name, "macro": c_name(name).upper(), "vocabulary": len(vocabulary.tokens),
         "context": settings.context, "prompt": settings.prompt, "pieces": vocabulary.pieces,
-        "word": text if vocabulary.pieces else _WORD,
-        "text": max(text, 4 * max(len(token.encode()) for token in vocabulary.tokens)), "ends": settings.ends,
+        "word": text_bytes if vocabulary.pieces else _WORD_BYTES, "text": max(text_bytes, 4 * longest_token),
+        "ends": settings.ends,
         "begin": "MEGCC_NO_TOKEN" if settings.bos < 0 else settings.bos,
         "chat": chat and ["NULL" if part is None else _literal(part) for part in astuple(chat)],
         "keeps_conversation": bool(chat and chat.next), "input_ids": ports["inputs"].index(TOKENS),
@@ -143,7 +148,9 @@ def _runtime() -> Mapping[str, bytes]:
 
 
 def _literal(text: str) -> str:
-    """Returns a string in C, in ASCII, without trigraphs."""
-    shown = ["\\n" if byte == 10 else chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+    """Returns a string in C. Bytes that are not printable in ASCII are octal, and so are quotation marks, backslashes,
+    and question marks, which could begin a trigraph."""
+    shown = ["\\n" if byte == ord("\n") else
+             chr(byte) if ord(" ") <= byte <= ord("~") and chr(byte) not in '"\\?' else f"\\{byte:03o}"
              for byte in text.encode()]
     return '"' + "".join(shown) + '"'

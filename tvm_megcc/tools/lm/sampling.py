@@ -48,6 +48,9 @@ class Sampling:
         return Draws(self.seed)
 
 
+_MASK = 0xffffffff
+
+
 class Draws:
     """Counter-based random numbers of a seed: the first 64 bits of each block of Philox 4x32-10 (Salmon et al.,
     "Parallel random numbers: as easy as 1, 2, 3", 2011)."""
@@ -56,17 +59,15 @@ class Draws:
         self.seed, self.count = seed, 0
 
     def below(self, limit: int) -> int:
-        """Returns the next number from 0 to limit - 1."""
+        """Returns the next number from 0 to limit - 1: the upper half of the product of `limit` and 64 random bits."""
         block = philox((self.count & _MASK, self.count >> 32, 0, 0), (self.seed & _MASK, self.seed >> 32))
         self.count += 1
         return (block[1] << 32 | block[0]) * limit >> 64
 
 
-_MASK = 0xffffffff
-
-
 def philox(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:
-    """Returns a block of 4 numbers of 32 bits."""
+    """Returns a block of 4 numbers of 32 bits. Its constants are the multipliers and key increments of Philox 4x32-10
+    in the paper (`Draws`)."""
     x0, x1, x2, x3 = counter
     for round_ in range(10):
         a, b = 0xd2511f53 * x0, 0xcd9e8d57 * x2
@@ -86,6 +87,7 @@ def choose(logits: np.ndarray, before: Sequence[int], sampling: Sampling, genera
         logits: float32 [vocabulary].
         before: earlier tokens, for the repetition penalty.
     """
+    # float32 settings that are too large become infinite, as in C.
     logits = logits.astype(np.float32)
     with np.errstate(over="ignore"):
         penalty, temperature = np.float32(sampling.repetition_penalty), np.float32(sampling.temperature)
@@ -99,19 +101,22 @@ def choose(logits: np.ndarray, before: Sequence[int], sampling: Sampling, genera
     found = weights(logits, temperature)
     order = np.argsort(-found, kind="stable")
     ordered = found[order]
+    # The highest weight is 2^31, so `min_p` of it is this number.
     candidates = (ordered > 0) & (ordered >= int(np.float32(sampling.min_p) * np.float32(1 << 31)))
     if sampling.top_k:
         candidates[sampling.top_k:] = False
     if 0 < np.float32(sampling.top_p) < 1:
         sums = np.cumsum(ordered)
-        part = int(np.float32(sampling.top_p) * np.float32(1 << 24))
+        part = int(np.float32(sampling.top_p) * np.float32(1 << 24))  # top_p in units of 2^-24
+        # A token is kept if the tokens before it have less than this part of the sum.
         candidates &= sums - ordered < max(1, int(sums[-1]) * part >> 24)
+    # As in C, which does not sort: the token at which the sum of weights, by token number, exceeds a random number.
     tokens = np.sort(order[candidates])
     reached = np.cumsum(found[tokens])
     return int(tokens[np.searchsorted(reached, generator.below(int(reached[-1])), side="right")])
 
 
-#: 2^(-i / 16) and 2^(-i / 256) in units of 2^-31; ln(2) in the same units.
+#: Tables of 2^(-i / 16) and 2^(-i / 256), for i from 0 to 15, and ln(2): in units of 2^-31.
 _COARSE = np.array([
     0x80000000, 0x7a92be8b, 0x75606374, 0x70666f76, 0x6ba27e65, 0x6712460b, 0x62b39509, 0x5e8451d0,
     0x5a82799a, 0x56ac1f75, 0x52ff6b55, 0x4f7a9930, 0x4c1bf829, 0x48e1e9ba, 0x45cae0f2, 0x42d561b4], np.int64)
@@ -128,12 +133,16 @@ def log_probability(logits: np.ndarray, token: int) -> float:
         logits: float32 [vocabulary]; the error is below 2^-21 + vocabulary * 2^-31.
     """
     fixed, total = _fixed(logits), int(weights(logits, np.float32(1)).sum())
-    found, x = total.bit_length() - 1, total >> total.bit_length() - 32
-    for _ in range(24):  # bits of log2 after the point: squaring x in [1, 2) doubles its logarithm
+    # log2(total): first its whole part, and x = total / 2^whole in [1, 2), in units of 2^-31. Squaring x doubles its
+    # logarithm: a square of 2 or more gives a further bit of 1, and is halved.
+    log2, x = total.bit_length() - 1, total >> total.bit_length() - 32
+    for _ in range(24):
         x = x * x >> 31
-        found = 2 * found + (x >> 32)
+        log2 = 2 * log2 + (x >> 32)
         x >>= x >> 32
-    return float(np.float32((int(fixed[token] - fixed.max()) - ((found - (31 << 24)) * _LN2 >> 31)) / (1 << 24)))
+    # Now log2 is in units of 2^-24, of a sum in units of 2^-31.
+    log_of_sum = (log2 - (31 << 24)) * _LN2 >> 31
+    return float(np.float32((int(fixed[token] - fixed.max()) - log_of_sum) / (1 << 24)))
 
 
 def _fixed(logits: np.ndarray) -> np.ndarray:
@@ -149,13 +158,14 @@ def weights(logits: np.ndarray, temperature: float | np.float32) -> np.ndarray:
     2^-23 of the highest one. NaN is the lowest logit."""
     fixed = _fixed(logits)
     with np.errstate(over="ignore"):
-        # log2(e) in units of 2^-24; so x below is the binary logarithm of the weight in units of 2^-48.
+        # 24204406 is log2(e) in units of 2^-24; so x below is the negative binary logarithm of the weight, in units of
+        # 2^-48.
         slope = int(min(np.float32(24204406) / np.float32(temperature), np.float32(1 << 40)))
     below = fixed.max() - fixed
-    in_range = below <= (33 << 48) // max(slope, 1)
+    in_range = below <= (33 << 48) // max(slope, 1)  # weights below 2^-33 are 0 in units of 2^-31
     x = below[in_range] * slope
-    # 2^-x: its whole part is a shift, the next 4 bits are in _COARSE, 4 more in _FINE, and 2^-r = 1 - s + s^2 / 2 with
-    # s = r * ln(2) for the rest.
+    # 2^-x is a product. The whole part of x is a shift, its first 4 bits after the point index _COARSE, the next 4
+    # _FINE. For the rest r, 2^-r = e^-s, about 1 - s + s^2 / 2, with s = r * ln(2).
     rest = (x >> 8 & _MASK) * _LN2 >> 40
     table = _COARSE[x >> 44 & 15] * _FINE[x >> 40 & 15] >> 31
     integers = np.zeros(len(logits), np.int64)

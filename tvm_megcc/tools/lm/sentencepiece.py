@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a tokenizer.model of SentencePiece, and prints its tables as C for c_runtime/lm/megcc_sentencepiece.c.
 
-Source: sentencepiece_model.proto of SentencePiece. The file is not trusted: every length, number and string is checked
-here, and nowhere else.
+Source: sentencepiece_model.proto of SentencePiece, whose names of fields the numbers below have. The file is not
+trusted: every length, number and string is checked here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -18,8 +18,18 @@ import numpy as np
 from ...errors import MegccError, quoted
 from .arrays import NO_TOKEN, array, heading
 
-NORMAL, UNKNOWN, CONTROL, DEFINED, UNUSED, BYTE = range(1, 7)
-UNIGRAM, PAIRS = 1, 2
+#: ModelProto.SentencePiece.Type
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+#: TrainerSpec.ModelType
+UNIGRAM, BPE = 1, 2
+#: Numbers of fields: of ModelProto, of its SentencePiece, of TrainerSpec and of NormalizerSpec.
+_PIECES, _TRAINER_SPEC, _NORMALIZER_SPEC = 1, 2, 3
+_PIECE, _SCORE, _TYPE = 1, 2, 3
+_MODEL_TYPE, _TREAT_WHITESPACE_AS_SUFFIX, _BYTE_FALLBACK = 3, 24, 35
+_PRECOMPILED_CHARSMAP, _ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES, _ESCAPE_WHITESPACES = 2, 3, 4, 5
+#: The difference between the scores of the least likely token and an unknown character: kUnkPenalty in
+#: unigram_model.cc of SentencePiece.
+_UNKNOWN_PENALTY = 10
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,8 @@ class SentencePiece:
     prefix, suffix: whether a space is added before or after a text.
     single_spaces: whether several spaces are one, and none where a text begins and ends.
     escape: whether spaces are U+2581 in tokens.
-    trie, replaced: a double array of what normalization replaces, and strings that end with 0; empty for none.
+    trie, replaced: a double-array trie of what normalization replaces, and the replacements, strings that end with 0
+        (`charsmap`); empty for none.
     """
 
     tokens: tuple[str, ...]
@@ -52,19 +63,21 @@ class SentencePiece:
     def text(self, name: str) -> str:
         """Returns a C source that defines `const megcc_sentencepiece NAME_tokenizer`."""
         encoded = [token.encode() for token in self.tokens]
-        found = {NORMAL, DEFINED}
-        words = sorted((index for index, kind in enumerate(self.types) if kind in found), key=encoded.__getitem__)
-        defined = sorted(encoded[index] for index, kind in enumerate(self.types) if kind == DEFINED)
+        words = sorted((index for index, kind in enumerate(self.types) if kind in (NORMAL, USER_DEFINED)),
+                       key=encoded.__getitem__)
+        defined = sorted(encoded[index] for index, kind in enumerate(self.types) if kind == USER_DEFINED)
         strings = [*encoded, *defined]
+        # Tokens of bytes are "<0x00>" to "<0xFF>" (`_check`).
         byte = {int(self.tokens[index][3:5], 16): index for index, kind in enumerate(self.types) if kind == BYTE}
         normal = [score for score, kind in zip(self.scores, self.types, strict=True) if kind == NORMAL]
-        unknown = struct.unpack("<f", struct.pack("<f", min(normal) - 10))[0]
+        unknown = struct.unpack("<f", struct.pack("<f", min(normal) - _UNKNOWN_PENALTY))[0]
+        # The fields of the struct in megcc_sentencepiece.h, in its order: numbers first, then arrays.
         arrays = {
             "bytes": ("uint8_t", b"".join(strings)),
             "text": ("uint32_t", [0, *accumulate(map(len, strings))]),
             "word": ("uint32_t", words),
             "score": ("float", [f"{score.hex()}f" for score in self.scores]),
-            "is_defined": ("uint8_t", [int(kind == DEFINED) for kind in self.types] if defined else []),
+            "is_defined": ("uint8_t", [int(kind == USER_DEFINED) for kind in self.types] if defined else []),
             "byte": ("uint32_t", [byte.get(value, NO_TOKEN) for value in range(256)] if self.bytes_known else []),
             "trie": ("uint32_t", self.trie),
             "replaced": ("uint8_t", self.replaced),
@@ -88,27 +101,29 @@ def of(data: bytes) -> SentencePiece:
     """
     pieces, trainer, normalizer = [], b"", b""
     for field, value in _fields(data):
-        if field == 1:
+        if field == _PIECES:
             pieces.append(_piece(_bytes(value)))
-        elif field in (2, 3):  # a message that comes twice is merged
-            if field == 2:
-                trainer += _bytes(value)
-            else:
-                normalizer += _bytes(value)
+        elif field == _TRAINER_SPEC:  # a message that comes twice is merged, as Protocol Buffers require
+            trainer += _bytes(value)
+        elif field == _NORMALIZER_SPEC:
+            normalizer += _bytes(value)
     if not pieces:
         raise MegccError("no tokenizer.model: it has no pieces")
     tokens, scores, types = (tuple(column) for column in zip(*pieces, strict=True))
     training, rules = dict(_fields(trainer)), dict(_fields(normalizer))
-    kind, bytes_known = _number(training, 3, UNIGRAM), bool(_number(training, 35, 0))
-    if kind not in (UNIGRAM, PAIRS):
+    kind, bytes_known = _number(training, _MODEL_TYPE, UNIGRAM), bool(_number(training, _BYTE_FALLBACK, 0))
+    if kind not in (UNIGRAM, BPE):
         raise MegccError(f"the tokenizer.model is of type {quoted(kind)}; unigram (1) and BPE (2) are supported")
     _check(tokens, types, bytes_known)
-    if kind == PAIRS and UNUSED in types:
+    if kind == BPE and UNUSED in types:
         raise MegccError("the tokenizer.model has unused pieces, which are not supported for BPE")
-    trie, replaced = charsmap(_bytes(rules.get(2, b"")))
-    prefix, suffix = bool(_number(rules, 3, 1)), bool(_number(training, 24, 0))
-    return SentencePiece(tokens, scores, types, kind == UNIGRAM, bytes_known, prefix and not suffix, prefix and suffix,
-                         bool(_number(rules, 4, 1)), bool(_number(rules, 5, 1)), trie, replaced)
+    trie, replaced = charsmap(_bytes(rules.get(_PRECOMPILED_CHARSMAP, b"")))
+    adds_space = bool(_number(rules, _ADD_DUMMY_PREFIX, 1))
+    after_text = bool(_number(training, _TREAT_WHITESPACE_AS_SUFFIX, 0))
+    return SentencePiece(tokens, scores, types, unigram=kind == UNIGRAM, bytes_known=bytes_known,
+                         prefix=adds_space and not after_text, suffix=adds_space and after_text,
+                         single_spaces=bool(_number(rules, _REMOVE_EXTRA_WHITESPACES, 1)),
+                         escape=bool(_number(rules, _ESCAPE_WHITESPACES, 1)), trie=trie, replaced=replaced)
 
 
 def of_gguf(metadata: Mapping[str, object], tokens: Sequence[str], types: Sequence[int], scores: Sequence[float]
@@ -135,10 +150,12 @@ def of_gguf(metadata: Mapping[str, object], tokens: Sequence[str], types: Sequen
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields the fields of a message in the wire format of Protocol Buffers: a number, or bytes."""
+    """Yields (number of the field, value) of a message in the wire format of Protocol Buffers. A value is a number
+    (wire type 0, varint) or bytes (1: 8 bytes, 2: a length and as many bytes, 5: 4 bytes)."""
     position = 0
 
     def number() -> int:
+        """Reads a varint: 7 bits in each byte, the lowest first, and bit 7 set in all bytes but the last."""
         nonlocal position
         value = 0
         for shift in range(0, 70, 7):
@@ -171,6 +188,7 @@ def _bytes(value: int | bytes) -> bytes:
 
 
 def _number(fields: dict[int, int | bytes], field: int, otherwise: int) -> int:
+    """Returns the number in a field; `otherwise` if the message does not have it."""
     value = fields.get(field, otherwise)
     if not isinstance(value, int):
         raise MegccError("the tokenizer.model has bytes where there is a number")
@@ -178,10 +196,11 @@ def _number(fields: dict[int, int | bytes], field: int, otherwise: int) -> int:
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:
+    """Returns token, score and type of a message SentencePiece."""
     fields = dict(_fields(data))
-    score, kind = _bytes(fields.get(2, bytes(4))), _number(fields, 3, NORMAL)
+    score, kind = _bytes(fields.get(_SCORE, bytes(4))), _number(fields, _TYPE, NORMAL)
     try:
-        token = _bytes(fields.get(1, b"")).decode()
+        token = _bytes(fields.get(_PIECE, b"")).decode()
     except UnicodeDecodeError:
         raise MegccError("the tokenizer.model has a piece that is not UTF-8") from None
     if not token or len(score) != 4 or not math.isfinite(struct.unpack("<f", score)[0]) or not 1 <= kind <= BYTE:
@@ -192,7 +211,9 @@ def _piece(data: bytes) -> tuple[str, float, int]:
 
 
 def _check(tokens: Sequence[str], types: Sequence[int], bytes_known: bool) -> None:
-    for group in ((NORMAL, DEFINED, UNUSED), (UNKNOWN, CONTROL, BYTE)):
+    """Raises MegccError for tokens that are equal or contradict their types. A control token may be equal to a token of
+    text, since it is not looked up by its text."""
+    for group in ((NORMAL, USER_DEFINED, UNUSED), (UNKNOWN, CONTROL, BYTE)):
         found = [token for token, kind in zip(tokens, types, strict=True) if kind in group]
         if len(set(found)) < len(found):
             raise MegccError("two pieces of the tokenizer.model are equal")
@@ -205,21 +226,26 @@ def _check(tokens: Sequence[str], types: Sequence[int], bytes_known: bool) -> No
 
 def charsmap(data: bytes) -> tuple[tuple[int, ...], bytes]:
     """Reads a normalization (precompiled_charsmap): a double-array trie and the replacement strings. Checks that no
-    walk of the C code leaves them.
+    walk of the C code leaves them, by walking all paths of the trie at once, level by level.
+
+    Source: darts.h of Darts-clone. A node has a child for each byte that may follow: the child by byte b is at the
+    node's begin ^ b, if the label there is b. A leaf, the child by byte 0, has the offset of a replacement as its
+    value. The bits of a unit: 0 to 7 the label, with bit 31, which leaves have set; 8 whether there is a leaf; 9 to 30
+    the offset to the children's begin (`_offsets`); or, in a leaf, 0 to 30 the value.
 
     Raises:
         MegccError: if it is damaged.
     """
     if not data:
         return (), b""
-    size = int.from_bytes(data[:4], "little")
+    size = int.from_bytes(data[:4], "little")  # of the trie in bytes
     if len(data) < 4 or size > len(data) - 4 or size % 4 or not size:
         raise MegccError("the normalization of the tokenizer.model is damaged")
     trie, replaced = np.frombuffer(data, "<u4", size // 4, 4), data[4 + size:] + b"\0"
     labels, begins = np.arange(256, dtype=np.uint32), _offsets(trie[:1])
     reached = np.zeros(len(trie), bool)
     while len(begins):
-        if (begins | 0xff).max() >= len(trie):
+        if (begins | 0xff).max() >= len(trie):  # begin ^ b for the largest of all bytes b
             raise MegccError("the normalization of the tokenizer.model is damaged: it leads beyond its end")
         reached[begins] = True
         nodes = begins[:, None] ^ labels
@@ -231,12 +257,13 @@ def charsmap(data: bytes) -> tuple[tuple[int, ...], bytes]:
                 value < len(replaced) and _is_text(replaced[value:replaced.index(b"\0", value)]) for value in
                 values.tolist()):
             raise MegccError("the normalization of the tokenizer.model is damaged: a replacement is not UTF-8")
+        # Go on with begins that are new, and with those beyond the end, which the next round refuses.
         begins = np.unique(begins[(begins >= len(trie)) | ~reached[np.minimum(begins, len(trie) - 1)]])
     return tuple(trie.tolist()), replaced
 
 
 def _offsets(units: np.ndarray) -> np.ndarray:
-    """Returns the offsets of units of the double array (Darts-clone)."""
+    """Returns the offsets of units: bits 10 to 30, in units of 256 if bit 9 is set."""
     return units >> 10 << (units >> 6 & 8)
 
 

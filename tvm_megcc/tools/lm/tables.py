@@ -11,8 +11,9 @@ from . import normalization
 from .arrays import NO_TOKEN, array, heading
 from .tokenizer import SINGLE_DIGITS, SPLITS, WHOLE_WORDS, Vocabulary, required
 
+#: Bits of the classes of characters, as in megcc_tokenizer.c.
 _LETTER, _NUMBER, _SPACE, _NUMERIC = 1, 2, 4, 8
-#: Code points from here on are neither letters nor numbers nor spaces.
+#: Code points from here on are neither letters nor numbers nor spaces in Unicode.
 _LAST = 0x33500
 _SURROGATES = range(0xd800, 0xe000)
 
@@ -32,6 +33,7 @@ def tables(name: str, vocabulary: Vocabulary) -> str:
     for (left, _), _ in rows:
         first[left] += 1
     special = sorted({token.encode(): number[token] for token, _ in vocabulary.special}.items())
+    # Tokens and ranks of merges are uint16_t where they fit, which halves the largest tables.
     wide = len(encoded) > 1 << 16 or len(vocabulary.pairs) > 1 << 16
     unit = "uint32_t" if wide else "uint16_t"
     arrays = {
@@ -49,6 +51,7 @@ def tables(name: str, vocabulary: Vocabulary) -> str:
     form, normalizer = normalization.tables(
         name, [normalization.Characters(vocabulary.form)] if vocabulary.form else [])
     unknown = number[vocabulary.tokens[vocabulary.unknown]] if vocabulary.pieces else NO_TOKEN
+    # The fields of the struct in megcc_tokenizer.h before its arrays, in its order.
     numbers = [len(encoded), max(map(len, encoded)), len(arrays["word"][1]), len(special), len(arrays["class_"][1]),
                f"{unknown}u", _split(vocabulary), int(wide), int(vocabulary.prefix)]
     return "\n".join([
@@ -63,6 +66,7 @@ def tables(name: str, vocabulary: Vocabulary) -> str:
 
 
 def _split(vocabulary: Vocabulary) -> str:
+    """Returns the enumerator of megcc_tokenizer.h for how the vocabulary splits a text into words."""
     if vocabulary.pieces:
         return "MEGCC_SPLIT_NONE"
     if vocabulary.split in SINGLE_DIGITS:
@@ -88,6 +92,7 @@ def _alphabet_bytes(tokens: Iterable[str]) -> list[bytes]:
 
 
 def _byte_of_piece(token: str) -> int | None:
+    """Returns the byte of a token such as "<0x0A>" of SentencePiece; None for any other token."""
     if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
         try:
             return int(token[3:5], 16)
@@ -97,6 +102,7 @@ def _byte_of_piece(token: str) -> int | None:
 
 
 def _piece_bytes(tokens: Iterable[str]) -> list[bytes]:
+    """Returns the bytes of SentencePiece's tokens, in which U+2581 is a space."""
     return [token.replace("▁", " ").encode() if (byte := _byte_of_piece(token)) is None else bytes([byte])
             for token in tokens]
 
@@ -125,7 +131,9 @@ def classes() -> list[int]:
     first code point << 4 | bits."""
     tokenizers = required()
     text = "".join(chr(code) for code in range(_LAST) if code not in _SURROGATES)
-    borders: dict[int, int] = {0: 0}  # U+0000 has no class, so that each border of a piece begins or ends one
+    # The bits that change at each code point. U+0000 is in no class; so the splitters begin outside of their class, and
+    # each further piece begins where the class begins or ends.
+    borders: dict[int, int] = {0: 0}
     for bit, splitter in ((_LETTER, _split_by(r"\p{L}+")), (_NUMBER, _split_by(r"\p{N}+")), (_SPACE, _split_by(r"\s+")),
                           (_NUMERIC, tokenizers.pre_tokenizers.Digits(individual_digits=False))):
         for _, (begin, _) in splitter.pre_tokenize_str(text)[1:]:

@@ -15,6 +15,8 @@ from ...errors import MegccError, MissingTool, quoted
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+#: Parts of the expressions of Llama 3 and Qwen 2, as the tokenizer.json files of these models have them: English
+#: contractions; words with one character before them; what follows a group of digits.
 _APOSTROPHES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -28,7 +30,9 @@ SPLITS = {
 SINGLE_DIGITS = ("smollm", "refact", "starcoder", "command-r")
 #: Pre-tokenizers after which a word that is a token needs no merges.
 WHOLE_WORDS = ("llama-bpe",)
+#: Values of tokenizer.ggml.token_type, those of SentencePiece.
 _CONTROL, _USER_DEFINED = 3, 4
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -80,19 +84,20 @@ class Vocabulary:
         if split not in SPLITS and split not in SINGLE_DIGITS:
             raise MegccError(f"the pre-tokenizer {quoted(split)} is not supported; "
                              f"{', '.join([*SPLITS, *SINGLE_DIGITS])} are supported")
-        return cls(False, str(split), tuple(tokens), tuple(pairs), ())
+        return cls(pieces=False, split=str(split), tokens=tuple(tokens), pairs=tuple(pairs), special=())
 
     @classmethod
     def _of_pieces(cls, tokens: Sequence[str], metadata: Mapping[str, object]) -> Vocabulary:
         """Among all pairs that form a token, the one with the best score is merged first."""
         number = {token: index for index, token in enumerate(tokens)}
+        # Sorted: by descending score of the whole, then by the numbers of the parts.
         pairs = [(-score, number[token[:length]], number[token[length:]], token[:length], token[length:])
                  for token, score in zip(tokens, metadata_list(metadata, "scores", float), strict=False)
                  for length in range(1, len(token)) if token[:length] in number and token[length:] in number]
         unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
-        return cls(True, "", tuple(tokens), tuple(pair[3:] for pair in sorted(pairs)), (),
-                   unknown if isinstance(unknown, int) and 0 <= unknown < len(tokens) else 0,
-                   bool(metadata.get("tokenizer.ggml.add_space_prefix", True)))
+        return cls(pieces=True, split="", tokens=tuple(tokens), pairs=tuple(pair[3:] for pair in sorted(pairs)),
+                   special=(), unknown=unknown if isinstance(unknown, int) and 0 <= unknown < len(tokens) else 0,
+                   prefix=bool(metadata.get("tokenizer.ggml.add_space_prefix", True)))
 
 
 def tokenizer_of(vocabulary: Vocabulary) -> Tokenizer:
@@ -127,12 +132,14 @@ def metadata_list(metadata: Mapping[str, object], name: str, kind: type) -> list
     items = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(items, list) or not items or not all(isinstance(item, kind) for item in items):
         raise MegccError(f"the file has no tokenizer: tokenizer.ggml.{name} is missing, or of another kind")
-    return [item.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for item in items] if kind is str \
-        else items
+    if kind is not str:
+        return items
+    # The GGUF reader keeps bytes that are no UTF-8 as surrogates; tokenizers takes strings of Unicode only.
+    return [item.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for item in items]
 
 
 def _of_bytes(vocabulary: Vocabulary) -> Tokenizer:
-    """Byte-level BPE, as GPT-2's."""
+    """Returns a tokenizer of byte-level BPE, as GPT-2's."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     split = vocabulary.split
@@ -155,7 +162,7 @@ def _of_bytes(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def _of_pieces(vocabulary: Vocabulary) -> Tokenizer:
-    """SentencePiece's BPE. Characters without a token become bytes."""
+    """Returns a tokenizer of SentencePiece's BPE. Characters without a token become bytes."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     tokens, prefix = vocabulary.tokens, vocabulary.prefix

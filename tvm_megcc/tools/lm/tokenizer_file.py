@@ -45,6 +45,7 @@ def read(path: str | Path) -> Vocabulary | WordPieces | SentencePiece | Unigram:
         if is_gguf(path):
             return _of_gguf(path)
         data = folders.read(path)
+        # A tokenizer.model begins with its field 1 of bytes, whose key in Protocol Buffers is 0x0A.
         return sentencepiece.of(data) if data[:1] == b"\n" and path.suffix != ".json" else _of_json(data)
     except OSError as error:
         raise refused_by_system(error, f"{path} cannot be read") from None
@@ -84,9 +85,9 @@ def _of_json(data: bytes) -> Vocabulary | WordPieces | Unigram:
         return _pairs(model, normalizer, splitter, tokens, special)
     ends = _ends(given.get("post_processor"), tokens)
     if kind == "Unigram":
-        taking = {each["content"] for each in added if each.get("lstrip") is True}
+        taking_space = {each["content"] for each in added if each.get("lstrip") is True}
         return unigram.of_json(model, normalizer, splitter, tokens, scores,
-                               tuple((token, token in taking) for token, _ in special), ends)
+                               tuple((token, token in taking_space) for token, _ in special), ends)
     return wordpiece.of_json(model, normalizer, splitter, tokens, tuple(token for token, _ in special), ends)
 
 
@@ -180,7 +181,7 @@ def _tokens(vocabulary: object, added: object, normalizer: object, spaces: bool 
 
 
 def _ends(given: Any, tokens: tuple[str, ...]) -> tuple[int, int]:
-    """Returns the tokens before and after a text, -1 for none."""
+    """Returns the tokens before and after a text, -1 for none. given: the post-processor."""
     if given is None:
         return -1, -1
     kind = given.get("type") if isinstance(given, Mapping) else None
@@ -198,14 +199,15 @@ def _ends(given: Any, tokens: tuple[str, ...]) -> tuple[int, int]:
 
 
 def _template(single: Any) -> list[str | None]:
-    """Returns the tokens before and after the text A."""
+    """Returns the strings of the tokens before and after a text, None for none. single: the template for one text: a
+    list of {"SpecialToken": {"id": token}} and, for the text, {"Sequence": {"id": "A"}}."""
     try:
         parts = [next(iter(part.items())) for part in single]
-        texts = [index for index, (kind, _) in enumerate(parts) if kind == "Sequence"]
+        (text,) = (index for index, (kind, _) in enumerate(parts) if kind == "Sequence")
         names = [part["id"] for _, part in parts]
-        assert len(texts) == 1 and texts[0] <= 1 and len(parts) - texts[0] <= 2
-        assert all(isinstance(name, str) for name in names)
-    except (AssertionError, AttributeError, KeyError, StopIteration, TypeError):
+        before, after = names[:text], names[text + 1:]
+        assert len(before) <= 1 and len(after) <= 1 and all(isinstance(name, str) for name in names)
+    except (AssertionError, AttributeError, KeyError, StopIteration, TypeError, ValueError):
         raise MegccError("the post-processor of the tokenizer.json adds more than one token before and one after "
                          "the text") from None
-    return [names[0] if texts[0] else None, names[-1] if len(parts) - texts[0] == 2 else None]
+    return [before[0] if before else None, after[0] if after else None]

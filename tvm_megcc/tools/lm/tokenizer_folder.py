@@ -24,12 +24,13 @@ CFLAGS ?= -O2
 \t$(CC) -std=c99 $(CFLAGS) $(LDFLAGS) $(wildcard *.c) -o $@
 """
 
-
-#: Class of a tokenizer -> its name in C, the type and size of its work memory, and other sources that it needs.
-_C = {Vocabulary: ("tokenizer", "uint32_t", "MEGCC_TOKENIZER_NORMAL_WORK(4 * MAX_TOKENS)", ("normalizer",)),
-      WordPieces: ("wordpiece", "uint8_t", "MEGCC_WORDPIECE_WORK({found.longest_word})", ()),
-      SentencePiece: ("sentencepiece", "uint32_t", "MEGCC_SENTENCEPIECE_WORK(8 * MAX_TOKENS)", ()),
-      Unigram: ("unigram", "uint32_t", "MEGCC_UNIGRAM_WORK(16 * MAX_TOKENS)", ("normalizer",))}
+#: Class of a tokenizer -> its name in C, the type and size of its work memory, and other sources that it needs. The
+#: program reads lines of up to MAX_TOKENS bytes. The factors before it are estimates of how much longer normalization
+#: makes a line; a line that becomes longer ends the program.
+_IN_C = {Vocabulary: ("tokenizer", "uint32_t", "MEGCC_TOKENIZER_NORMAL_WORK(4 * MAX_TOKENS)", ("normalizer",)),
+         WordPieces: ("wordpiece", "uint8_t", "MEGCC_WORDPIECE_WORK({found.longest_word})", ()),
+         SentencePiece: ("sentencepiece", "uint32_t", "MEGCC_SENTENCEPIECE_WORK(8 * MAX_TOKENS)", ()),
+         Unigram: ("unigram", "uint32_t", "MEGCC_UNIGRAM_WORK(16 * MAX_TOKENS)", ("normalizer",))}
 
 
 class TokensVariables(TypedDict):
@@ -82,6 +83,7 @@ def write(path: str | Path, output: str | Path | None = None, name: str | None =
 
 
 def _kind(found) -> str:
+    """Returns the algorithm of a tokenizer, for people."""
     if isinstance(found, SentencePiece):
         return f"SentencePiece {'unigram' if found.unigram else 'BPE'}"
     if isinstance(found, Unigram):
@@ -90,8 +92,8 @@ def _kind(found) -> str:
 
 
 def contents(name: str, found) -> dict[str, bytes]:
-    """Returns the files of the folder."""
-    kind, unit, work, more = _C[type(found)]
+    """Returns the files of the folder of a tokenizer, `found`, by name."""
+    kind, unit, work, more = _IN_C[type(found)]
     if isinstance(found, Vocabulary) and not found.form:
         more = ()
     names = [f"megcc_{part}{end}" for part in (kind, *more) for end in (".h", ".c")]
@@ -105,6 +107,7 @@ def contents(name: str, found) -> dict[str, bytes]:
 
 
 def text(report: dict) -> str:
+    """Returns the report of `write` as a line."""
     ends = [f"{report[end]} {where}" for end, where in (("first", "before"), ("last", "after")) if report[end] >= 0]
     return (f"{report['folder']}: {report['kind']} with {report['tokens']:,} tokens"
             + (f"; the network expects {' and '.join(ends)} a text" if ends else "") + "\n")

@@ -20,8 +20,11 @@ from .tokenizer import required
 #: Where U+2581 is inserted before a word that has none: nowhere, before the first word of the text, or also before the
 #: first word after each special token.
 PREFIXES = ("never", "first", "always")
-#: The difference between the log-probabilities of the least likely token and an unknown character.
-_UNKNOWN = 10.0
+#: The difference between the log-probabilities of the least likely token and an unknown character: K_UNK_PENALTY in
+#: the package tokenizers.
+_UNKNOWN_PENALTY = 10.0
+#: Absolute values of log-probabilities have this limit, so that sums over a text stay finite.
+_MAX_SCORE = 1e30
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,9 @@ class Unigram:
         }
         steps, normalizer = normalization.tables(name, self.steps)
         ends = [f"{NO_TOKEN if token < 0 else token}u" for token in (self.first, self.last)]
+        # The fields of the struct in megcc_unigram.h before its arrays, in its order.
         numbers = [len(encoded), len(words), len(special), self.unknown, *ends, PREFIXES.index(self.prefix),
-                   int(self.white_space_splits), int(self.split), (min(values) - _UNKNOWN).hex(), normalizer]
+                   int(self.white_space_splits), int(self.split), (min(values) - _UNKNOWN_PENALTY).hex(), normalizer]
         return "\n".join([
             heading(name, "megcc_unigram.h"), *steps,
             *(array(f"{name}_{key}", unit, values) for key, (unit, values) in arrays.items() if values),
@@ -107,7 +111,7 @@ def scores_of(model: Mapping[str, object]) -> dict[str, float]:
     found: dict[str, float] = {}
     for entry in given:
         if not isinstance(entry, list) or len(entry) != 2 or not normalization.is_text(entry[0]) or not entry[0] \
-                or type(entry[1]) not in (int, float) or not math.isfinite(entry[1]) or abs(entry[1]) > 1e30:
+                or type(entry[1]) not in (int, float) or not math.isfinite(entry[1]) or abs(entry[1]) > _MAX_SCORE:
             raise MegccError(f"the tokenizer.json has a token {quoted(entry)} that is not a pair of text and "
                              "log-probability")
         if entry[0] in found:
@@ -133,17 +137,23 @@ def of_json(model: Mapping[str, object], normalizer: object, splitter: object, t
         raise MegccError("the tokenizer.json has no token for unknown characters")
     if tokens[:len(scores)] != tuple(scores):
         raise MegccError("the tokenizer.json has an added token with the number of another one")
-    # without all of them, each text would have to be looked at
+    # The package takes bytes for a character only if there are tokens of all its bytes. With tokens of all 256 bytes it
+    # always does, and with none it never does; between, it would depend on the text.
     names = {f"<0x{value:02X}>" for value in range(256)}
-    if bytes_known not in (False, True) or (bytes_known and not names <= set(scores) and names & set(scores)):
+    has_all, has_some = names <= set(scores), bool(names & set(scores))
+    if bytes_known not in (False, True) or (bytes_known and has_some and not has_all):
         raise MegccError("the tokenizer.json has tokens of some bytes only")
     white_space_splits, prefix, split = _splits(splitter)
-    return Unigram(tokens, tuple(scores.values()), special, unknown, bool(bytes_known) and names <= set(scores), *ends,
-                   normalization.of_json(normalizer), white_space_splits, prefix, split)
+    first, last = ends
+    return Unigram(tokens=tokens, scores=tuple(scores.values()), special=special, unknown=unknown,
+                   bytes_known=bool(bytes_known) and has_all, first=first, last=last,
+                   steps=normalization.of_json(normalizer), white_space_splits=white_space_splits, prefix=prefix,
+                   split=split)
 
 
 def _splits(given: Any) -> tuple[bool, str, bool]:
-    """Returns these fields of a pre-tokenizer, in their order: Metaspace, and WhitespaceSplit before it."""
+    """Returns the fields `white_space_splits`, `prefix` and `split` of `Unigram` for a pre-tokenizer: Metaspace, alone
+    or after WhitespaceSplit."""
     parts = [given]
     if isinstance(given, dict) and given.get("type") == "Sequence" and isinstance(given.get("pretokenizers"), list):
         parts = given["pretokenizers"]

@@ -18,8 +18,15 @@ from .tokenizer import required
 INSIDE = "##"
 #: Classes of characters, as in megcc_wordpiece.c.
 LETTER, REMOVED, BARRIER, SPACE, PUNCTUATION, IDEOGRAPH, MARK = range(7)
-#: The most characters of a word that is looked up.
+#: The most characters that the longest word may have (`WordPieces.longest_word`); the C code has work memory for them.
 _LONGEST_WORD = 1000
+#: The longest word where a file does not tell: max_input_chars_per_word of BERT's own tokenizer.
+_BERT_LONGEST_WORD = 100
+#: The number of classes that the 4 bits of a row of classes hold.
+_MOST_CLASSES = 16
+#: The value of a control token in tokenizer.ggml.token_type.
+_CONTROL = 3
+
 
 @dataclass(frozen=True)
 class Normalization:
@@ -45,7 +52,7 @@ class WordPieces:
     special: tokens that are found in a text before anything else.
     unknown: the token of words that tokens do not make up.
     first, last: tokens that the network expects around a text, -1 for none.
-    longest_word: characters of the longest word that is not unknown.
+    longest_word: the most characters of a word that is looked up; a longer one is unknown.
     """
 
     tokens: tuple[str, ...]
@@ -67,14 +74,15 @@ class WordPieces:
         Raises:
             MegccError: if there is no token for unknown words.
         """
-        control, found, special = 3, [], []     # control: the value of a special token in tokenizer.ggml.token_type
+        found, special = [], []
         for token, kind in zip(tokens, types, strict=False):
-            plain = kind == control or (token.startswith("[") and token.endswith("]"))
-            found.append(token if plain else token[1:] if token.startswith("\u2581") else INSIDE + token)
-            if kind == control:
+            is_marker = kind == _CONTROL or (token.startswith("[") and token.endswith("]"))  # such as "[CLS]"
+            found.append(token if is_marker else token[1:] if token.startswith("\u2581") else INSIDE + token)
+            if kind == _CONTROL:
                 special.append(token)
 
         def number(name: str, otherwise: str) -> int:
+            """Returns the token of a key, else the one with the usual text, else -1."""
             value = metadata.get(f"tokenizer.ggml.{name}_token_id")
             if isinstance(value, int) and 0 <= value < len(found):
                 return value
@@ -84,8 +92,8 @@ class WordPieces:
         if unknown < 0:
             raise MegccError("the vocabulary has no token for unknown words: tokenizer.ggml.unknown_token_id")
         # "seperator" is the spelling of GGUF's key.
-        return cls(tuple(found), tuple(special), unknown, number("cls", "[CLS]"), number("seperator", "[SEP]"), 100,
-                   Normalization())
+        return cls(tokens=tuple(found), special=tuple(special), unknown=unknown, first=number("cls", "[CLS]"),
+                   last=number("seperator", "[SEP]"), longest_word=_BERT_LONGEST_WORD, normalization=Normalization())
 
     def text(self, name: str) -> str:
         """Returns a C source that defines `const megcc_wordpiece NAME_tokenizer`.
@@ -112,6 +120,7 @@ class WordPieces:
             "letters": ("uint8_t", b"".join(letters)),
         }
         ends = [f"{NO_TOKEN if token < 0 else token}u" for token in (self.first, self.last)]
+        # The fields of the struct in megcc_wordpiece.h before its arrays, in its order.
         numbers = [len(encoded), len(words), len(special), len(rows), len(mapped), min(continuations, default=0),
                    max(continuations, default=-1) + 1, self.unknown, *ends, self.longest_word, int(hangul)]
         return "\n".join([
@@ -143,11 +152,12 @@ def characters(normalization: Normalization) -> tuple[list[int], dict[int, str],
         elif split[code] == SPACE or not text.strip(" "):
             kinds[code] = SPACE
         else:
+            # The normalizer puts spaces around each ideograph, so that it becomes a word.
             bare = text[1:-1] if len(text) > 2 and text[0] == text[-1] == " " else text
             kinds[code] = split[code] if bare is text else IDEOGRAPH
             if bare != chr(code):
                 mapped[code] = bare
-    hangul = len(mapped.get(HANGUL.start, "")) > 1
+    hangul = len(mapped.get(HANGUL.start, "")) > 1  # the first syllable becomes its letters
     if normalization.strip:
         kinds.update(_order(bert.normalize_str, kinds))
     rows, last = [], -1
@@ -187,7 +197,7 @@ def _order(normalize, kinds: Mapping[int, int]) -> dict[int, int]:
                  normalize(pair) == pair[::-1] for probe in (class_216, class_224)
                  for pair in (probe + chr(code), chr(code) + probe))}
     classes = sorted(set(marks.values()))
-    assert len(classes) <= 16 - MARK
+    assert MARK + len(classes) <= _MOST_CLASSES
     barriers = {code: BARRIER for code in CODES if kinds[code] == REMOVED and unicodedata.category(chr(code)) == "Mn"
                 and normalize(class_224 + chr(code) + class_216) == class_224 + class_216}
     return barriers | {code: MARK + classes.index(combining) for code, combining in marks.items()}
@@ -209,12 +219,15 @@ def of_json(model: Mapping[str, object], normalizer: object, splitter: object, t
     if model.get("continuing_subword_prefix", INSIDE) != INSIDE:
         raise MegccError(f"tokens inside words begin with {quoted(model.get('continuing_subword_prefix'))}; {INSIDE} "
                          "is supported")
-    unknown, longest = model.get("unk_token", "[UNK]"), model.get("max_input_chars_per_word", 100)
+    unknown, longest = model.get("unk_token", "[UNK]"), model.get("max_input_chars_per_word",
+                                                                             _BERT_LONGEST_WORD)
     if not isinstance(unknown, str) or not unknown or unknown not in tokens:
         raise MegccError(f"the vocabulary has no token {quoted(unknown)} for unknown words")
     if type(longest) is not int:
         raise MegccError(f"max_input_chars_per_word is {quoted(longest)}; expected a number of characters")
-    return WordPieces(tokens, special, tokens.index(unknown), *ends, longest, _normalization(normalizer))
+    first, last = ends
+    return WordPieces(tokens=tokens, special=special, unknown=tokens.index(unknown), first=first, last=last,
+                      longest_word=longest, normalization=_normalization(normalizer))
 
 
 def _normalization(given: object) -> Normalization:
@@ -222,9 +235,10 @@ def _normalization(given: object) -> Normalization:
         return Normalization(clean=False, ideographs=False, strip=False, lower=False)
     if not isinstance(given, dict) or given.get("type") != "BertNormalizer":
         raise MegccError("the normalizer of a tokenizer.json with WordPiece has to be BertNormalizer")
-    flags = [given.get(name, True) for name in ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")]
-    if given.get("strip_accents") is None:
-        flags[2] = flags[3]
-    if any(type(flag) is not bool for flag in flags):
+    clean, ideographs, lower = (given.get(name, True) for name in ("clean_text", "handle_chinese_chars", "lowercase"))
+    strip = given.get("strip_accents")
+    if strip is None:  # then the package strips accents if it lowers letters
+        strip = lower
+    if any(type(flag) is not bool for flag in (clean, ideographs, strip, lower)):
         raise MegccError("the BertNormalizer of the tokenizer.json has values that are neither true nor false")
-    return Normalization(*flags)
+    return Normalization(clean=clean, ideographs=ideographs, strip=strip, lower=lower)

@@ -123,8 +123,8 @@ class _Compiler:
         if isinstance(step, NamedFunction):
             model = functions.model(step, KINDS[step.kind][1], {name: types[value]
                                                                 for name, value in step.inputs.items()})
-            return model, CompileOptions(), dict(step.inputs), {f"out_{name}": value
-                                                                for name, value in step.outputs.items()}
+            outputs = {f"out_{name}": value for name, value in step.outputs.items()}
+            return model, CompileOptions(), dict(step.inputs), outputs
         if isinstance(step, Operator):
             options = CompileOptions(extern=step.extern) if step.extern else CompileOptions()
             taken = {f"in_{index}": source for index, source in enumerate(step.inputs) if isinstance(source, str)}
@@ -164,7 +164,11 @@ class _Compiler:
 
     def _matched(self, artifact: Compiled, where: str, direction: str, values: Mapping[str, str]
                  ) -> Iterator[tuple[str, int, str]]:
-        """Checks values against the inputs or outputs of a network, and adds types of outputs."""
+        """Checks values against the inputs or outputs of a network, and adds types of outputs. Yields `ports` of
+        `CompiledStep`.
+
+        where: the step, for messages. direction: "input" or "output". values: port of the network -> value.
+        """
         rows = artifact.manifest[f"{direction}s"]
         states = {row[direction] for row in artifact.manifest["states"]}
         offered = [row["name"] for row in rows if row["name"] not in states]
@@ -195,5 +199,6 @@ class _Compiler:
 
 
 def _sharing(artifact: Compiled) -> Compiled:
-    """Returns the network with its states apart from the memory that it needs during a run only."""
+    """Returns the network with its states apart from the memory that it needs during a run only, so that other networks
+    can use that memory between its runs."""
     return replace(artifact, image=Container(joined.with_shared_memory(artifact.image.model)))

@@ -91,7 +91,8 @@ class _Scope:
         self.steps, self.defined = steps, dict(defined)
 
     def check(self, steps: Sequence[Named], visible: set[str]) -> set[str]:
-        """Checks steps that take visible values and those of steps before them. Returns the values that they make."""
+        """Checks steps that take visible values and those of steps before them. Adds the values that they make to
+        `visible`, and returns them."""
         before = set(visible)
         for row in steps:
             if isinstance(row.step, Loop):

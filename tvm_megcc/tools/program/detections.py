@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ...errors import MegccError
 from .functions import Function
 from .images import letterboxed
-from .nodes import Nodes
+from .nodes import FLOAT, INT64, Nodes
 from .settings import Settings
 from .steps import ValueType
 
@@ -25,6 +25,12 @@ from .steps import ValueType
 _MAX_SIDE = 1 << 15
 #: The largest number of boxes of a detector, and of scores that non-maximum suppression reads.
 _MAX_BOXES = 1 << 20
+#: The largest number of boxes that non-maximum suppression keeps, and the default.
+_MAX_KEPT, _DEFAULT_KEPT = 4096, 100
+#: The most rows or columns of a map of anchors.
+_MAX_MAP_SIDE = 4096
+#: The most numbers in a row of points.
+_MAX_COORDINATES = 64
 #: Both eyes, nose and both corners of the mouth, [x, y] in pixels, in the aligned face of 112 by 112 pixels that
 #: ArcFace was trained on (Deng et al., "ArcFace: Additive Angular Margin Loss for Deep Face Recognition", 2019).
 FACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
@@ -50,17 +56,17 @@ def _cells(settings: Settings, count: int) -> tuple[npt.NDArray[np.float32], npt
     """
     height, width = settings.sides("size", _MAX_SIDE)
     strides = settings.integers("strides", _MAX_SIDE, (8, 16, 32))
-    places = [np.stack(np.meshgrid(np.arange(width // stride), np.arange(height // stride)), -1).reshape(-1, 2)
+    positions = [np.stack(np.meshgrid(np.arange(width // stride), np.arange(height // stride)), -1).reshape(-1, 2)
               for stride in strides]
-    if sum(map(len, places)) != count:
-        raise MegccError(f"'size' {height}, {width} has {sum(map(len, places))} cells of 'strides' "
+    if sum(map(len, positions)) != count:
+        raise MegccError(f"'size' {height}, {width} has {sum(map(len, positions))} cells of 'strides' "
                          f"{', '.join(map(str, strides))}, and there are {count} results")
-    lengths = np.repeat(np.array(strides, np.float32), [len(points) for points in places])
-    return np.concatenate(places).astype(np.float32), lengths[:, None]
+    lengths = np.repeat(np.array(strides, np.float32), [len(points) for points in positions])
+    return np.concatenate(positions).astype(np.float32), lengths[:, None]
 
 
 def _corners(graph: Nodes, centres: str, sizes: str, output: str) -> None:
-    """Adds boxes from their centres and sizes, each [count, 2]."""
+    """Adds boxes, left, top, right and bottom, from their centres and sizes, each [count, 2]."""
     half = graph.add("Mul", [sizes, 0.5])
     graph.add("Concat", [graph.add("Sub", [centres, half]), graph.add("Add", [centres, half])], output, axis=1)
 
@@ -75,7 +81,8 @@ def _boxes(count: int) -> ValueType:
 
 
 def _yolox(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """Decodes offsets to the cell's corner and logarithms of sizes, both in strides.
+    """Decodes rows of x, y, width, height, objectness and the scores of classes: x and y are offsets to the cell's
+    corner, width and height logarithms, all in strides. A score is class * objectness.
 
     Source: Ge et al., "YOLOX: Exceeding YOLO Series in 2021".
     """
@@ -92,21 +99,22 @@ def _yolox(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> 
 
 
 def _yolo(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """Decodes rows of centre, size, objectness and scores, as YOLOv5 to YOLOv7 have them, or columns without
-    objectness, as YOLOv8 has them."""
+    """Decodes rows of centre, size, objectness and scores, as YOLOv5 to YOLOv7 have them, or columns of centre, size
+    and scores, as YOLOv8 has them. A score is class * objectness, if there is one."""
     by_columns = settings.one_of("layout", ("rows", "columns"), "rows") == "columns"
     shape = given["results"].shape
-    first = 5 if settings.flag("objectness", not by_columns) else 4
+    has_objectness = settings.flag("objectness", not by_columns)
+    first = 5 if has_objectness else 4  # the index of the first class
     if len(shape) < 2 or prod(shape[:-2]) != 1 or min(shape[-2:]) < 1 or shape[-2 if by_columns else -1] <= first:
         raise MegccError(f"its input 'results' has {'columns' if by_columns else 'rows'} of more than {first} numbers, "
                          f"and is {given['results']}")
     rows = graph.add("Reshape", ["results", list(shape[-2:])])
     if by_columns:
         rows = graph.add("Transpose", [rows], perm=[1, 0])
-    count, columns = shape[-2:] if not by_columns else shape[:-3:-1]
+    count, columns = (shape[-1], shape[-2]) if by_columns else shape[-2:]
     _corners(graph, _columns(graph, rows, 0, 2), _columns(graph, rows, 2, 4), "out_boxes")
     scores = _columns(graph, rows, first, columns)
-    graph.add("Mul", [scores, _columns(graph, rows, 4, 5) if first == 5 else 1.0], "out_scores")
+    graph.add("Mul", [scores, _columns(graph, rows, 4, 5) if has_objectness else 1.0], "out_scores")
     return {"boxes": _boxes(count), "scores": ValueType("float32", (count, columns - first))}
 
 
@@ -118,7 +126,8 @@ def _ssd(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
     """
     count = _rows(given, "offsets", 4)
     maps, anchors = settings.table("maps", 2), settings.tables("anchors", 2)
-    if len(maps) != len(anchors) or any(side != int(side) or not 1 <= side <= 4096 for sides in maps for side in sides):
+    if len(maps) != len(anchors) or any(side != int(side) or not 1 <= side <= _MAX_MAP_SIDE
+                                        for sides in maps for side in sides):
         raise MegccError("'maps' has [rows, columns] of each map, and 'anchors' a list of [width, height] for each")
     priors = sum(int(sides[0]) * int(sides[1]) * len(shapes) for sides, shapes in zip(maps, anchors, strict=True))
     if priors != count:
@@ -140,7 +149,8 @@ def _ssd(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
 
 
 def _yunet(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """Decodes faces with five points each, [count, 10]. A score is sqrt(class * objectness), as in OpenCV.
+    """Decodes faces with five points each, [count, 10], x and y of each point in turn. Boxes and points are as those of
+    YOLOX. A score is sqrt(class * objectness), as in OpenCV's FaceDetectorYN.
 
     Source: Wu et al., "YuNet: A Tiny Millisecond-level Face Detector".
     """
@@ -168,7 +178,7 @@ def _nms(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
     classes = given["scores"].shape[-1] if prod(given["scores"].shape) != count else 1
     if prod(given["scores"].shape) != count * classes or count * classes > _MAX_BOXES:
         raise MegccError(f"its input 'scores' is float32[{count},classes], not {given['scores']}")
-    most = settings.integer("most", 1, min(count * classes, 4096), min(count * classes, 100))
+    most = settings.integer("most", 1, min(count * classes, _MAX_KEPT), min(count * classes, _DEFAULT_KEPT))
     overlap, least = settings.number("overlap", 0.5), settings.number("least", 0.25)
     if not 0 < overlap <= 1 or not 0 < least:
         raise MegccError("'overlap' is above 0 and at most 1, 'least' positive")
@@ -180,16 +190,16 @@ def _nms(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
     none = np.array(-1)
     graph.add("Reshape", [best, [most, 4]], "out_boxes")
     graph.add("Reshape", [values, [most]], "out_scores")
-    graph.add("Cast", [number], "out_count", to=7)
-    column = graph.add("Reshape", [graph.add("Cast", [columns], to=7), [most]])
+    graph.add("Cast", [number], "out_count", to=INT64)
+    column = graph.add("Reshape", [graph.add("Cast", [columns], to=INT64), [most]])
     graph.add("Where", [found, column, none], "out_classes")
     # The operator returns no indices: the index is the first row that has this box and this score.
     equal = graph.add("Equal", [graph.add("Reshape", [best, [most, 1, 4]]),
                                 graph.add("Reshape", [boxes, [1, count, 4]])])
-    same_box = graph.add("ReduceMin", [graph.add("Cast", [equal], to=1), [2]], keepdims=0)
+    same_box = graph.add("ReduceMin", [graph.add("Cast", [equal], to=FLOAT), [2]], keepdims=0)
     class_scores = graph.add("Gather", [graph.add("Transpose", [scores], perm=[1, 0]), column], axis=0)
     equal = graph.add("Equal", [class_scores, graph.add("Reshape", [values, [most, 1]])])
-    same_score = graph.add("Cast", [equal], to=1)
+    same_score = graph.add("Cast", [equal], to=FLOAT)
     row = graph.add("ArgMax", [graph.add("Mul", [same_box, same_score])], axis=1, keepdims=0)
     graph.add("Where", [found, row, none], "out_indices")
     return {"boxes": _boxes(most), "scores": ValueType("float32", (most,)),
@@ -200,7 +210,7 @@ def _nms(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
 def _unletterbox(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
     """Converts points in a letterbox, rows of x and y, to points of the image before it, clipped to that image."""
     shape = given["places"].shape
-    if not shape or shape[-1] % 2 or not 2 <= shape[-1] <= 64:
+    if not shape or shape[-1] % 2 or not 2 <= shape[-1] <= _MAX_COORDINATES:
         raise MegccError(f"its input 'places' has pairs of x and y, and is {given['places']}")
     count = _rows(given, "places", shape[-1])
     (rows, columns), (height, width) = settings.sides("size", _MAX_SIDE), settings.sides("picture", _MAX_SIDE)
@@ -224,13 +234,15 @@ def _five_points(graph: Nodes, settings: Settings, given: Mapping[str, ValueType
         raise MegccError(f"its input 'points' has five pairs of x and y, and is {given['points']}")
     height, width = settings.sides("size", _MAX_SIDE)
     side = min(height, width)
+    # `FACE` is in an image of 112 by 112 pixels; here it is in the largest square in the middle of the result.
     target = FACE * side / 112 + np.array([width - side, height - side]) / 2
     centre = target.mean(0)
     centred = (target - centre).astype(np.float32)
     points = graph.add("Reshape", ["points", [5, 2]])
     mean = graph.add("ReduceMean", [points, [0]], keepdims=1)
     own = graph.add("Sub", [points, mean])
-    # With points (x, y) and the target (u, v) without their means: the sums of x u + y v and of x v - y u.
+    # With points (x, y) and targets (u, v), both without their means, `pairs` are the sums of x u + y v and x v - y u.
+    # The transform from points to targets is their ratio to the sum of x^2 + y^2; its inverse divides by their squares.
     pairs = [graph.add("ReduceSum", [graph.add("Mul", [own, other]), [0, 1]], keepdims=1)
              for other in (centred, np.stack([centred[:, 1], -centred[:, 0]], 1))]
     square = graph.add("ReduceSum", [graph.add("Mul", [own, own]), [0, 1]], keepdims=1)
@@ -247,12 +259,13 @@ def _five_points(graph: Nodes, settings: Settings, given: Mapping[str, ValueType
 
 
 FUNCTIONS: dict[str, Function] = {
-    "yolox": Function(("size", "strides"), ("results",), ("boxes", "scores"), _yolox),
-    "yolo": Function(("layout", "objectness"), ("results",), ("boxes", "scores"), _yolo),
-    "ssd": Function(("maps", "anchors", "variances", "order"), ("offsets",), ("boxes",), _ssd),
-    "yunet": Function(("size", "strides"), ("classes", "objects", "boxes", "points"),
-                      ("boxes", "scores", "points"), _yunet),
-    "nms": Function(("most", "overlap", "least"), ("boxes", "scores"),
-                    ("boxes", "scores", "classes", "indices", "count"), _nms),
-    "unletterbox": Function(("size", "picture", "align"), ("places",), ("places",), _unletterbox),
-    "five_points": Function(("size",), ("points",), ("matrix",), _five_points)}
+    "yolox": Function(keys=("size", "strides"), inputs=("results",), outputs=("boxes", "scores"), make=_yolox),
+    "yolo": Function(keys=("layout", "objectness"), inputs=("results",), outputs=("boxes", "scores"), make=_yolo),
+    "ssd": Function(keys=("maps", "anchors", "variances", "order"), inputs=("offsets",), outputs=("boxes",), make=_ssd),
+    "yunet": Function(keys=("size", "strides"), inputs=("classes", "objects", "boxes", "points"),
+                      outputs=("boxes", "scores", "points"), make=_yunet),
+    "nms": Function(keys=("most", "overlap", "least"), inputs=("boxes", "scores"),
+                    outputs=("boxes", "scores", "classes", "indices", "count"), make=_nms),
+    "unletterbox": Function(keys=("size", "picture", "align"), inputs=("places",), outputs=("places",),
+                            make=_unletterbox),
+    "five_points": Function(keys=("size",), inputs=("points",), outputs=("matrix",), make=_five_points)}

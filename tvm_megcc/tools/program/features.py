@@ -21,7 +21,9 @@ _LOG_MEL = ("preset", "sample_rate", "fft", "window", "hop", "taper", "periodic"
 SETTINGS: dict[str, tuple[str, ...]] = {
     "log_mel": _LOG_MEL, "mfcc": (*_LOG_MEL, "coefficients", "lifter", "energy"),
     "resample": ("sample_rate", "to", "stream")}
-#: Settings where a step gives none; those of `mfcc` go over those of its preset.
+#: Settings of a preset, for keys that a step does not give. Sources: the defaults of Kaldi's compute-fbank-feats
+#: (`floor` is the epsilon of float32); whisper/audio.py of OpenAI's Whisper; AudioToMelSpectrogramPreprocessor of NeMo;
+#: the model melspectrogram.onnx of openWakeWord and the x / 10 + 2 after it in openwakeword/utils.py.
 PRESETS: dict[str, dict[str, Any]] = {
     "kaldi": {"sample_rate": 16000, "fft": 512, "window": 400, "hop": 160, "taper": "povey", "periodic": False,
               "frame": "window", "gain": 32768.0, "dc": "remove", "preemphasis": 0.97, "preemphasis_of": "frames",
@@ -32,7 +34,9 @@ PRESETS: dict[str, dict[str, Any]] = {
              "pad": "zeros", "mels": 80, "offset": 2.0**-24, "normalize": "mels", "layout": "mels"},
     "openwakeword": {"sample_rate": 16000, "fft": 512, "window": 400, "hop": 160, "mels": 32, "low": 60.0,
                      "high": 3800.0, "log": "decibel", "range": 80.0, "mean": -20.0, "std": 10.0}}
-_OF_MFCC: dict[str, dict[str, Any]] = {"kaldi": {"mels": 23, "coefficients": 13, "lifter": 22.0, "energy": True}}
+#: The settings of a preset that differ for `mfcc`: the defaults of Kaldi's compute-mfcc-feats.
+_PRESETS_OF_MFCC: dict[str, dict[str, Any]] = {
+    "kaldi": {"mels": 23, "coefficients": 13, "lifter": 22.0, "energy": True}}
 
 
 def model(step: Feature, given: ValueType) -> onnx.ModelProto:
@@ -58,7 +62,7 @@ def model(step: Feature, given: ValueType) -> onnx.ModelProto:
         return resample(settings, given.shape[0])
     if "preset" in settings:
         preset = settings.one_of("preset", tuple(PRESETS))
-        of_mfcc = _OF_MFCC.get(preset, {}) if step.function == "mfcc" else {}
+        of_mfcc = _PRESETS_OF_MFCC.get(preset, {}) if step.function == "mfcc" else {}
         settings = settings.with_defaults(PRESETS[preset] | of_mfcc)
     return LogMel(settings, given.shape[0], step.function == "mfcc").model()
 

@@ -115,7 +115,8 @@ class Folder:
         self.alignment = max([16, *(artifact.manifest["alignment"] for artifact in self.artifacts)])
         self.plan = self._plan()
         if self.plan.arena_bytes >= 1 << 31:
-            raise MegccError(f"{program.name}: its steps need {self.plan.arena_bytes:,} bytes of memory, too many")
+            raise MegccError(f"{program.name}: its steps need {self.plan.arena_bytes:,} bytes of memory, and 2 GiB are "
+                             "too many")
 
     def _plan(self) -> MemoryPlan:
         """Plans the memory of all steps: values from the step that makes them to the last one that takes them, what
@@ -149,7 +150,7 @@ class Folder:
                  "block_bytes": self.plan.arena_bytes, "lower_bound": self.plan.lower_bound,
                  "weight_bytes": self.joined.weight_bytes, "container_bytes": len(self.joined.data),
                  # as they would be if nothing were shared
-                 "unshared": {"weight_bytes": sum(len(a.image.model.weights) for a in self.artifacts),
+                 "unshared": {"weight_bytes": sum(len(artifact.image.model.weights) for artifact in self.artifacts),
                               "block_bytes": sum(step.work for step in self.flat) + sum(
                                   type_.bytes for value, type_ in self.types.items()
                                   if value not in self.description.inputs and value not in self.description.outputs)},
@@ -215,9 +216,10 @@ class Folder:
                 for direction, index, value in step.ports if (self._data(value) == value) == of_caller]
 
     def _step(self, step: CompiledStep) -> StepCode:
+        """Returns a step for the templates."""
         taken = ", ".join(f"{name} {self.types[name]}" for name in dict.fromkeys(step.step.taken)) or "nothing"
         values = ", ".join(f"{name} {self.types[name]}" for name in step.step.produced)
-        found = StepCode(step.name, c_string(step.name), f"{step.name}: {values} of {taken}")
+        found = StepCode(name=step.name, error_name=c_string(step.name), comment=f"{step.name}: {values} of {taken}")
         if isinstance(step.step, Loop):
             return replace(found, loop_code=self._loop(step, step.step))
         if step.image:
@@ -233,7 +235,8 @@ class Folder:
             loop.count, loop.until, loop.index, loop.trip_count))
         zeroed = (*loop.outputs, *(name for name, carried in loop.carried.items() if not carried.initial))
         return LoopCode(
-            step.row.depth + 1, loop.max_trip_count, count, until, index, trip_count,
+            depth=step.row.depth + 1, max_trip_count=loop.max_trip_count, count=count, until=until, index=index,
+            trip_count=trip_count,
             before=[Copy(self._data(name), "", self.types[name].bytes) for name in zeroed] + [
                 copied(name, carried.initial, name) for name, carried in loop.carried.items() if carried.initial],
             resets=[inner.name for inner in flattened(step.body)
@@ -247,7 +250,8 @@ class Folder:
             after=[copied(name, source, name) for name, source in loop.final.items()])
 
     def _bytes(self, name: str) -> str:
-        """Returns a pointer to the bytes of a value in C, to which offsets are added."""
+        """Returns a pointer to the bytes of a value in C, to which offsets are added. Inputs and outputs are parameters
+        of other pointer types; values in the block are bytes already."""
         if name in self.description.inputs:
             return f"(const unsigned char *){name}"
         return f"(unsigned char *){name}" if name in self.description.outputs else self._data(name)
@@ -257,7 +261,7 @@ class Folder:
         given, result = self.types[step.step.input], call.result
         source = self._data(step.step.input)
         if step.step.input in self.description.inputs:
-            source = f"(void *)(uintptr_t){source}"
+            source = f"(void *)(uintptr_t){source}"  # it is const, and the field of megcc_image is not
         size = DTYPES[result.dtype].bytes
         height, width, channels = given.shape
         x, y, across, down = call.rectangle

@@ -26,8 +26,12 @@ _BORDERS = ("constant", "replicate")
 _CHANNELS = {"RGB": 3, "BGR": 3, "RGBA": 4, "GRAY": 1, "YUV": 3, "NV12": 1, "NV21": 1}
 _CODES = ("RGB_BGR", "RGB_RGBA", "RGBA_RGB", "RGBA_BGR", "RGB_GRAY", "BGR_GRAY", "RGBA_GRAY", "GRAY_RGB", "GRAY_RGBA",
           "RGB_YUV", "BGR_YUV", "YUV_RGB", "YUV_BGR", "NV12_RGB", "NV12_BGR", "NV21_RGB", "NV21_BGR")
-#: The largest side of an image.
-_MOST = 1 << 15
+#: The largest side of an image in pixels.
+_MAX_SIDE = 1 << 15
+#: The largest side of the kernel of a blur, as in megcc_cv.h.
+_MAX_KERNEL = 63
+#: The bytes of a float.
+_FLOAT = 4
 
 
 class Call(NamedTuple):
@@ -59,15 +63,15 @@ def call(step: Image, given: ValueType, matrix: ValueType | None) -> Call:
         MegccError: for what is no image, and a setting that is missing, of another kind, or impossible for the image.
     """
     if len(given.shape) != 3 or given.dtype not in ("uint8", "float32") or not 1 <= given.shape[2] <= 4 \
-            or max(given.shape) > _MOST:
+            or max(given.shape) > _MAX_SIDE:
         raise MegccError(f"it requires an image, uint8 or float32 of [height, width, 1 to 4 channels], not {given}")
     settings = Settings(step, SETTINGS)
     height, width, channels = given.shape
     if step.function in ("resize", "letterbox"):
         return _resized(step.function, settings, given)
     if step.function == "crop":
-        size = settings.sides("size", _MOST)
-        x, y = (settings.integer(key, 0, _MOST) for key in ("x", "y"))
+        size = settings.sides("size", _MAX_SIDE)
+        x, y = (settings.integer(key, 0, _MAX_SIDE) for key in ("x", "y"))
         if x + size[1] > width or y + size[0] > height:
             raise MegccError(f"the crop of {size[0]} by {size[1]} at x = {x}, y = {y} reaches beyond the image, "
                              f"{given}")
@@ -88,19 +92,22 @@ def call(step: Image, given: ValueType, matrix: ValueType | None) -> Call:
 
 def _whole(function: str, arguments: tuple[str, ...], dtype: str, height: int, width: int, channels: int,
            **others: Any) -> Call:
+    """Returns a call that writes the whole result. others: further fields of `Call`."""
     return Call(function, arguments, ValueType(dtype, (height, width, channels)), (0, 0, width, height), **others)
 
 
 def _resized(function: str, settings: Settings, given: ValueType) -> Call:
-    (rows, columns), (height, width, channels) = settings.sides("size", _MOST), given.shape
+    (rows, columns), (height, width, channels) = settings.sides("size", _MAX_SIDE), given.shape
     method = settings.one_of("method", _METHODS, "linear")
     x, y, across, down = 0, 0, columns, rows
     fill: tuple[float, ...] = ()
     if function == "letterbox":
         x, y, across, down = letterboxed(rows, columns, height, width, settings)
         fill = settings.numbers("value", channels, [0] * channels)
-    work = 0 if method == "nearest" else \
-        4 * (2 * across + 2 * across * channels) if method == "linear" else 4 * width * channels
+    # As megcc_cv_resize_bytes. linear: a weight and a position for each column, and two interpolated rows. area: a row
+    # of the source.
+    floats = {"nearest": 0, "linear": 2 * across + 2 * across * channels, "area": width * channels}[method]
+    work = _FLOAT * floats
     return Call("resize", (f"MEGCC_CV_{method.upper()}", "work" if work else "NULL"),
                 ValueType(given.dtype, (rows, columns, channels)), (x, y, across, down), fill=fill, work=work)
 
@@ -116,27 +123,33 @@ def letterboxed(rows: int, columns: int, height: int, width: int, settings: Sett
 def _coloured(code: str, given: ValueType) -> Call:
     source, result = code.split("_")
     height, width, channels = given.shape
-    frame = source.startswith("NV")
-    if channels != _CHANNELS[source] or (frame and (given.dtype != "uint8" or width % 2 or height % 3
-                                                    or height // 3 * 2 % 2)):
-        wanted = "one channel of uint8, an even width and height, in 3 / 2 of the rows" if frame else \
+    is_nv = source.startswith("NV")
+    # NV12 and NV21 have a row of luminance for each row of the picture, and then a row of chrominance for each two.
+    rows = height // 3 * 2 if is_nv else height
+    fits = channels == _CHANNELS[source]
+    if is_nv:
+        fits &= given.dtype == "uint8" and width % 2 == 0 and height % 3 == 0 and rows % 2 == 0
+    if not fits:
+        wanted = "one channel of uint8, an even width and height, in 3 / 2 of the rows" if is_nv else \
             f"{_CHANNELS[source]} channels"
         raise MegccError(f"'code' {code} requires an image of {wanted}, not {given}")
-    return _whole("color", (f"MEGCC_CV_{code}",), given.dtype, height // 3 * 2 if frame else height, width,
-                  _CHANNELS[result])
+    return _whole("color", (f"MEGCC_CV_{code}",), given.dtype, rows, width, _CHANNELS[result])
 
 
 def _blurred(settings: Settings, given: ValueType) -> Call:
-    rows, columns = settings.sides("size", _MOST)
-    if not all(side % 2 and side <= 63 for side in (rows, columns)):
-        raise MegccError(f"'size' {rows}, {columns} of a blur: both are odd and at most 63")
-    sigma = settings.numbers("sigma", 2, (0, 0))
-    return _whole("gaussian_blur", (str(columns), str(rows), literal(sigma[1]), literal(sigma[0]), "work"), given.dtype,
-                  *given.shape, work=4 * (given.shape[1] + columns) * given.shape[2])
+    rows, columns = settings.sides("size", _MAX_SIDE)
+    if not all(side % 2 and side <= _MAX_KERNEL for side in (rows, columns)):
+        raise MegccError(f"'size' {rows}, {columns} of a blur: both are odd and at most {_MAX_KERNEL}")
+    sigma_rows, sigma_columns = settings.numbers("sigma", 2, (0, 0))  # 0: as the size says
+    width, channels = given.shape[1:]
+    work = _FLOAT * (width + columns) * channels  # as megcc_cv_gaussian_blur_bytes
+    return _whole("gaussian_blur", (str(columns), str(rows), literal(sigma_columns), literal(sigma_rows), "work"),
+                  given.dtype, *given.shape, work=work)
 
 
 def _warped(step: Image, settings: Settings, given: ValueType, matrix: ValueType | None) -> Call:
-    count, size, channels = 6 if step.function == "warp_affine" else 9, settings.sides("size", _MOST), given.shape[2]
+    count = 6 if step.function == "warp_affine" else 9  # elements of a matrix [2, 3] or [3, 3]
+    size, channels = settings.sides("size", _MAX_SIDE), given.shape[2]
     named = settings.name("matrix")
     if named is not None:
         if matrix is None or matrix.dtype != "float32" or math.prod(matrix.shape) != count:

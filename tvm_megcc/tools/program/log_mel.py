@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _FACTORS = {"natural": 1.0, "log10": 1 / np.log(10), "decibel": 10 / np.log(10)}
 #: The most samples of a frame, samples between frames, and filters.
 _MOST = 1 << 16
+#: The smallest argument of a logarithm, and the smallest divisor: normal float32 numbers, with some distance to 2^-126.
+_LEAST = 1e-30
+#: The number that is added to a standard deviation before the division by it, as in NeMo's normalize_batch.
+_EPSILON = 1e-5
 
 
 class LogMel:
@@ -69,10 +73,11 @@ class LogMel:
 
     def _check(self) -> None:
         """Checks settings that depend on each other."""
-        if not 0 <= self.low < self.high <= self.rate / 2 or not self.floor + self.offset >= 1e-30 \
-                or min(self.floor, self.offset) < 0 or self.std < 1e-30:
+        are_ordered = 0 <= self.low < self.high <= self.rate / 2
+        has_logarithms = min(self.floor, self.offset) >= 0 and self.floor + self.offset >= _LEAST
+        if not are_ordered or not has_logarithms or self.std < _LEAST:
             raise MegccError("'low' is less than 'high', that at most half of 'sample_rate'; 'floor' or 'offset' is at "
-                             "least 1e-30, neither negative; 'std' is positive")
+                             f"least {_LEAST:g}, neither negative; 'std' is positive")
         if self.fft * self.mels > MAX_WEIGHTS:
             raise MegccError(f"'fft' {self.fft} times 'mels' {self.mels} is more than {MAX_WEIGHTS}")
         if self.stream and (self.pad != "none" or self.emphasizes_sound or self.range is not None
@@ -83,6 +88,7 @@ class LogMel:
             raise MegccError(f"'stream': a run takes {self.samples} samples, which is no multiple of 'hop' {self.hop}")
 
     def model(self) -> onnx.ModelProto:
+        """Returns the model of all stages."""
         graph = self.graph
         power, loudness = self._power(self._signal())
         value = self._logarithms(power)
@@ -124,13 +130,15 @@ class LogMel:
         taper = taper_of(self.settings.one_of("taper", ("hann", "hamming", "povey", "none"), "hann"), self.window,
                          self.settings.flag("periodic", True))
         loudness, hop, shape = "", self.hop, [1, self.length, 1]
+        # The operator STFT cuts sound into frames itself, unless something is done to each frame before its taper. Then
+        # the frames are cut first, and STFT gets them one after the other, without overlap.
         by_frames = self.is_short or self.removes_dc or self.emphasizes_frames or self.energy
         if by_frames:
             signal, loudness = self._separate_frames(signal)
             hop, shape = fft, [self.frames, fft, 1]
             if self.is_short:
                 taper = np.pad(taper, (0, fft - self.window))
-        around = fft - len(taper)
+        around = fft - len(taper)  # a shorter taper is in the middle of the `fft` samples
         taper = np.pad(taper, (around // 2, around - around // 2)).astype(np.float32)
         spectrum = graph.add("STFT", [graph.add("Reshape", [signal, shape]), np.array(hop, np.int64), taper,
                                       np.array(fft, np.int64)], onesided=1)
@@ -150,7 +158,7 @@ class LogMel:
             rows = graph.add("Sub", [rows, graph.add("ReduceMean", [rows, [1]], keepdims=1)])
         if self.energy:
             squares = graph.add("ReduceSum", [graph.add("Mul", [rows, rows]), [1]], keepdims=1)
-            loudness = graph.add("Log", [graph.add("Max", [squares, max(self.floor, 1e-30)])])
+            loudness = graph.add("Log", [graph.add("Max", [squares, max(self.floor, _LEAST)])])
         if self.emphasizes_frames:
             rows = _emphasized(graph, rows, self.preemphasis, frame, 1)
         if frame < self.fft:
@@ -172,7 +180,7 @@ class LogMel:
         value = graph.add("Log", [value])
         if log != "natural":
             value = graph.add("Mul", [value, _FACTORS[log]])
-        if self.range is not None:
+        if self.range is not None:  # values further below the highest one than this are raised
             highest = graph.add("ReduceMax", [value], keepdims=1)
             value = graph.add("Max", [value, graph.add("Sub", [highest, self.range])])
         return value
@@ -196,7 +204,7 @@ class LogMel:
         if self.normalize == "mels":
             squares = graph.add("ReduceSum", [graph.add("Mul", [value, value]), [0]], keepdims=1)
             spread = graph.add("Sqrt", [graph.add("Mul", [squares, 1 / max(1, self.frames - 1)])])
-            value = graph.add("Div", [value, graph.add("Add", [spread, 1e-5])])
+            value = graph.add("Div", [value, graph.add("Add", [spread, _EPSILON])])
         if self.mean:
             value = graph.add("Sub", [value, self.mean])
         if self.std != 1.0:
@@ -207,7 +215,7 @@ class LogMel:
 def _emphasized(graph: Nodes, value: str, factor: float, length: int, axis: int) -> str:
     """Returns x[n] - factor * x[n - 1] along `axis`: 0 for sound, [length], in which x[-1] is 0, and 1 for frames,
     [frames, length], in which x[-1] is x[0]."""
-    if length == 1:
+    if length == 1:  # x[n - 1] is x[0] or 0; slices of no elements are left out
         return graph.add("Mul", [value, 1 - factor]) if axis else value
     earlier = graph.add("Slice", [value, [0], [length - 1], [axis]])
     first = graph.add("Slice", [value, [0], [1], [axis]])

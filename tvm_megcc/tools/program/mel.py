@@ -11,8 +11,9 @@ def mel_weights(sample_rate: int, fft: int, mels: int, lowest_hz: float, highest
                 area: bool) -> npt.NDArray[np.float32]:
     """Returns the weights of triangles, [fft / 2 + 1][mels], whose corners are equally far apart in a mel scale.
 
-    Source: the formulas of Slaney's Auditory Toolbox ("slaney") or of HTK ("htk", "kaldi"). Triangles of "kaldi" are
-    linear in mel, others in Hz. They have the height 1, or with `area` equal areas.
+    Source: the formulas of Slaney's Auditory Toolbox ("slaney") or of HTK ("htk", "kaldi"). Slaney's scale is linear up
+    to 1000 Hz, which is 15 mel, and then logarithmic: 27 mel are a factor of 6.4. HTK's is 2595 log10(1 + Hz / 700).
+    Triangles of "kaldi" are linear in mel, others in Hz. They have the height 1, or with `area` equal areas.
     """
     if scale == "slaney":
         ends = np.array([lowest_hz, highest_hz])
@@ -34,7 +35,11 @@ def mel_weights(sample_rate: int, fft: int, mels: int, lowest_hz: float, highest
 
 
 def taper_of(kind: str, window: int, periodic: bool) -> npt.NDArray[np.float64]:
-    """Returns the taper of `window` samples. povey: Hann's to the power of 0.85, as Kaldi has it."""
+    """Returns the taper of `window` samples.
+
+    kind: "hann", "hamming", "none" (ones), or "povey", Hann's to the power of 0.85, as Kaldi has it. periodic: the
+    period is `window` samples, so that the first value comes again after the last one; else `window - 1`.
+    """
     angles = 2 * np.pi * np.arange(window) / max(1, window if periodic else window - 1)
     if kind == "hamming":
         return 0.54 - 0.46 * np.cos(angles)

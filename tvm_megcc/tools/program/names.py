@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...errors import MegccError, quoted
 from .steps import Function, Loop, NamedFunction, Network, Operator, Step
 
-#: Names of C, and those that the generated function has itself.
+#: Words of C and C++, and names that the generated functions use themselves (templates/program/program.c.j2).
 _RESERVED = frozenset(
     "auto break case catch char class const continue default delete do double else enum explicit extern float for "
     "friend goto if inline int long mutable namespace new operator private protected public register restrict return "
@@ -18,7 +18,7 @@ _RESERVED = frozenset(
     "void volatile while bool true false and or not xor asm main error from to program status matrix value fill "
     "pixels i failed open_network memcpy memset data size memory bytes at container block models "
     "read_trip_count".split())
-#: Counters of loops in the generated function: i1, n1, ….
+#: Counters of loops in the generated function, with the depth of the loop: i1, n1, ….
 _COUNTER = re.compile(r"[in]\d+")
 #: How macros of inputs and outputs begin.
 MACROS = ("in_", "out_")

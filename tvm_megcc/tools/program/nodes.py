@@ -11,8 +11,10 @@ import numpy as np
 if TYPE_CHECKING:
     import onnx
 
-#: The operator set that they are of.
+#: The operator set of ONNX that the nodes are of.
 OPSET = 18
+#: Element types (onnx.TensorProto.DataType), for the attribute `to` of Cast.
+FLOAT, INT64 = 1, 7
 
 
 class Nodes:
@@ -33,7 +35,8 @@ class Nodes:
     def add(self, operator: str, inputs: Sequence[Any], output: str = "", **attributes: Any) -> str:
         """Adds a node of one output, and returns the output's name.
 
-        inputs: names, or numbers: integers become int64, others float32, arrays remain what they are.
+        inputs: names of values, or numbers and lists of numbers, which become constants: int64 for integers, else
+        float32. Arrays keep their dtype.
         """
         return self.several(operator, inputs, [output or f"{operator.lower()}_{len(self._nodes)}"], **attributes)[0]
 

@@ -50,24 +50,29 @@ def model(step: Operator, types: Mapping[str, ValueType]) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
+#: The most numbers of an input.
+_MOST_NUMBERS = 1 << 20
+
+
 def _numbers(value: Any, where: str) -> np.ndarray:
-    """Returns numbers of a description as an array: int64 if all are whole numbers, float32 if not."""
+    """Returns numbers of a description as an array: bool, int64 if all are whole numbers, float32 if not."""
     try:
         found = np.array(value)
-    except ValueError:
+    except ValueError:  # lists of different lengths
         found = np.array(None)
     if found.dtype == bool:
         return found
-    if found.dtype.kind not in "iuf" or not np.isfinite(found).all() or found.size > 1 << 20:
+    if found.dtype.kind not in "iuf" or not np.isfinite(found).all() or found.size > _MOST_NUMBERS:
         raise MegccError(f"{where} is the name of a value, a number, or a list of numbers")
     return found.astype(np.int64 if found.dtype.kind in "iu" else np.float32)
 
 
 def _is_attribute(value: object) -> bool:
+    """Returns whether ONNX has such attributes: an int64, a float, a string, or a list of one of these types."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return bool(value) and len({type(element) for element in value}) == 1 and all(map(_is_one, value))
-    return _is_one(value)
+        return bool(value) and len({type(element) for element in value}) == 1 and all(map(_is_element, value))
+    return _is_element(value)
 
 
-def _is_one(value: object) -> bool:
+def _is_element(value: object) -> bool:
     return type(value) in (float, str) or (type(value) is int and -(1 << 63) <= value < 1 << 63)

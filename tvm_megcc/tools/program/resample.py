@@ -23,25 +23,28 @@ def resample(settings: Settings, samples: int) -> onnx.ModelProto:
     between two input samples.
 
     Source: the low-pass filter of scipy.signal.resample_poly, a sinc of 20 zero crossings with a Kaiser window of
-    beta 5.
+    beta 5. In the sound at the sample rate `up` times as high, where all but each `up`th sample are 0, it has
+    2 * half + 1 elements. Output sample m is at m * down there, and input sample n at n * up.
     """
     before, after = settings.integer("sample_rate", 1, MOST_RATE), settings.integer("to", 1, MOST_RATE)
     shared = gcd(before, after)
     up, down = after // shared, before // shared
     half = 10 * max(up, down)
+    # The inputs that the outputs 0 to up - 1 read: those at most `half` from 0 to (up - 1) * down.
     first, last = -(half // up), ((up - 1) * down + half) // up
     taps = last - first + 1
     if up * taps > MAX_WEIGHTS:
         raise MegccError(f"from 'sample_rate' {before} 'to' {after}, a filter has {up * taps} weights, too many")
     response = up * np.sinc(np.arange(-half, half + 1) / max(up, down)) * np.kaiser(2 * half + 1, 5.0)
     response *= up / response.sum()
-    at = np.arange(up)[:, None] * down + half - np.arange(first, last + 1) * up
-    weights = np.where((at >= 0) & (at <= 2 * half), response[np.clip(at, 0, 2 * half)], 0).astype(np.float32)
+    # [phase, tap]: the element of the filter by which output `phase` multiplies input `first + tap`; 0 beyond its ends.
+    index = np.arange(up)[:, None] * down + half - np.arange(first, last + 1) * up
+    weights = np.where((index >= 0) & (index <= 2 * half), response[np.clip(index, 0, 2 * half)], 0).astype(np.float32)
     graph, signal = Nodes(), "sound"
     if settings.flag("stream"):
         if samples % down:
             raise MegccError(f"'stream': a run takes {samples} samples, which is no multiple of {down}")
-        state_length, steps, result = taps - down, samples // down, samples // down * up
+        state_length, steps, result = taps - down, samples // down, samples // down * up  # a step has `up` outputs
         graph.input("before", [state_length])
         signal = graph.add("Concat", ["before", "sound"], axis=0)
         graph.add("Slice", [signal, [samples], [samples + state_length], [0]], "after")

@@ -16,17 +16,22 @@ import numpy as np
 from ...errors import MegccError
 from ...ops.search.ctc import MAX_BEAMS
 from .functions import Function
-from .nodes import Nodes
+from .nodes import INT64, Nodes
 from .settings import Settings
 from .steps import ValueType
 
 #: The largest number of frames of a transducer, and of tokens of a frame.
 _MOST_FRAMES = 1 << 20
+#: The default number of sequences that prefix beam search keeps.
+_BEAM = 10
+#: The default of the most tokens of a frame of a transducer.
+_SYMBOLS = 10
 
 
 def _scores(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> tuple[str, list[str], tuple[int, ...]]:
     """Returns the scores as [batch, frames, classes], the operand of lengths if there is one, and their shape."""
     shape = given["scores"].shape
+    # [frames, 1, classes] is most likely a batch of one that is not in front.
     if len(shape) < 2 or (prod(shape[:-2]) > 1 and shape[-2] == 1):
         raise MegccError(f"its input 'scores' is float32[frames,classes], or [batch,frames,classes], not "
                          f"{given['scores']}: an operator Transpose or Reshape makes frames the last but one")
@@ -41,20 +46,25 @@ def _scores(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) ->
 
 
 def _logarithms(graph: Nodes, settings: Settings, scores: str) -> str:
-    """Returns logarithms of probabilities. Those of the softmax are the scores, if these are logarithms already."""
+    """Returns logarithms of probabilities. Scores that are logarithms of probabilities already stay as they are, since
+    LogSoftmax does not change them."""
     if settings.flag("probabilities"):
         return graph.add("Log", [scores])
     return graph.add("LogSoftmax", [scores], axis=-1)
 
 
 def _blank(settings: Settings, classes: int) -> int:
+    """Returns the class of the blank; a negative setting counts from the last class."""
     blank = settings.integer("blank", -classes, classes - 1, 0)
     return blank + classes if blank < 0 else blank
 
 
 def _results(graph: Nodes, names: Mapping[str, str], batch: int, shapes: Mapping[str, tuple[str, tuple[int, ...]]]
              ) -> dict[str, ValueType]:
-    """Names results, without the batch if it is 1, and returns their types."""
+    """Makes outputs of results, without the batch if it is 1, and returns their types.
+
+    names: output -> value. shapes: output -> dtype, and shape for one element of the batch.
+    """
     types = {}
     for name, (dtype, shape) in shapes.items():
         types[name] = ValueType(dtype, ((batch, *shape) if batch > 1 else shape) or (1,))
@@ -76,7 +86,7 @@ def _ctc_greedy(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
 def _ctc_beam(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
     """The best sequences by prefix beam search, and when their tokens begin in the likeliest alignment."""
     scores, lengths, (batch, frames, classes) = _scores(graph, settings, given)
-    beam = settings.integer("beam", 1, MAX_BEAMS, 10)
+    beam = settings.integer("beam", 1, MAX_BEAMS, _BEAM)
     results, most = settings.integer("results", 1, beam, 1), settings.integer("most", 1, frames, frames)
     blank, likely = _blank(settings, classes), _logarithms(graph, settings, scores)
     tokens, counts, values = graph.several(
@@ -125,15 +135,15 @@ def _transducer(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
         raise MegccError("it gets an input 'length' or a key 'frames', the number of frames")
     length = graph.add("Reshape", ["length", [1]]) if "length" in given else \
         np.array([settings.integer("frames", 1, _MOST_FRAMES)])
-    most = settings.integer("max_symbols", 1, _MOST_FRAMES, 10)
+    most = settings.integer("max_symbols", 1, _MOST_FRAMES, _SYMBOLS)
     scores = graph.add("Reshape", ["scores", [1, classes + len(durations)]])
     best = graph.add("ArgMax", [graph.add("Slice", [scores, [0], [classes], [1]])], axis=1, keepdims=0)
     is_blank = graph.add("Equal", [best, [_blank(settings, classes)]])
-    is_token = graph.add("Cast", [graph.add("Not", [is_blank])], to=7)
+    is_token = graph.add("Cast", [graph.add("Not", [is_blank])], to=INT64)
     emitted = graph.add("Add", [graph.add("Reshape", ["symbols", [1]]), is_token])
-    # a frame is left after a blank, or after too many tokens
+    # The search goes on to the next frame after a blank, or after `max_symbols` tokens of one frame.
     leaves = graph.add("Or", [is_blank, graph.add("GreaterOrEqual", [emitted, [most]])])
-    step = graph.add("Cast", [leaves], to=7)
+    step = graph.add("Cast", [leaves], to=INT64)
     if durations:
         likely = graph.add("ArgMax", [graph.add("Slice", [scores, [classes], [classes + len(durations)], [1]])], axis=1,
                            keepdims=0)
@@ -147,14 +157,17 @@ def _transducer(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
             "ends": ValueType("bool", (1,))}
 
 
-#: The functions: their keys, inputs, outputs, and what makes them.
 FUNCTIONS = {
-    "ctc_greedy": Function(("blank", "most"), ("scores", "length"), ("tokens", "count", "frames", "scores"),
-                           _ctc_greedy, ("length",), ("length",)),
-    "ctc_beam": Function(("blank", "beam", "results", "most", "probabilities"), ("scores", "length"),
-                         ("tokens", "count", "scores", "frames"), _ctc_beam, ("length",), ("length",)),
-    "ctc_align": Function(("blank", "probabilities"), ("scores", "tokens", "count", "length"), ("frames", "score"),
-                          _ctc_align, ("tokens", "count", "length"), ("count", "length")),
-    "transducer": Function(("blank", "durations", "max_symbols", "frames"), ("scores", "frame", "symbols", "length"),
-                           ("token", "frame", "symbols", "is_token", "ends"), _transducer,
-                           ("frame", "symbols", "length"), ("length",))}
+    "ctc_greedy": Function(
+        keys=("blank", "most"), inputs=("scores", "length"), outputs=("tokens", "count", "frames", "scores"),
+        make=_ctc_greedy, integers=("length",), optional=("length",)),
+    "ctc_beam": Function(
+        keys=("blank", "beam", "results", "most", "probabilities"), inputs=("scores", "length"),
+        outputs=("tokens", "count", "scores", "frames"), make=_ctc_beam, integers=("length",), optional=("length",)),
+    "ctc_align": Function(
+        keys=("blank", "probabilities"), inputs=("scores", "tokens", "count", "length"), outputs=("frames", "score"),
+        make=_ctc_align, integers=("tokens", "count", "length"), optional=("count", "length")),
+    "transducer": Function(
+        keys=("blank", "durations", "max_symbols", "frames"), inputs=("scores", "frame", "symbols", "length"),
+        outputs=("token", "frame", "symbols", "is_token", "ends"), make=_transducer,
+        integers=("frame", "symbols", "length"), optional=("length",))}

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import MegccError
 from ...ops.vision.db_boxes import MAX_BOXES, MAX_SIDE
 from .functions import Function
-from .nodes import Nodes
+from .nodes import FLOAT, INT64, Nodes
 from .settings import Settings
 from .steps import ValueType
 
@@ -35,8 +35,9 @@ def _db_boxes(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) 
 def _text_lines(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
     """The matrices of `warp_perspective` that cut quadrilaterals out as lines of one height.
 
-    Boxes that are at least 1.5 times as high as wide are turned to the left, as PaddleOCR does. A line is what a box of
-    whole pixels, resized, would be.
+    Corners are upper left, upper right, lower right and lower left. Boxes that are at least 1.5 times as high as wide
+    are turned to the left, as PaddleOCR does (get_rotate_crop_image). A line is what a box of whole pixels, resized,
+    would be.
 
     Source: Heckbert, "Fundamentals of Texture Mapping and Image Warping" (1989), section 2.2.3: from a square to a
     quadrilateral.
@@ -49,6 +50,7 @@ def _text_lines(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
     rows = graph.add("Reshape", ["points", [count, 8]])
     across, down = _longer(graph, rows, 0), _longer(graph, rows, 1)
     is_high = graph.add("GreaterOrEqual", [down, graph.add("Mul", [across, 1.5])])
+    # Turned to the left, the upper right corner becomes the upper left one, and so on.
     turned_rows = graph.add("Gather", [rows, [2, 3, 4, 5, 6, 7, 0, 1]], axis=1)
     rows = graph.add("Where", [is_high, turned_rows, rows])
     columns = graph.add("Where", [is_high, down, across])
@@ -56,12 +58,12 @@ def _text_lines(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
     scaled = graph.add("Ceil", [graph.add("Div", [graph.add("Mul", [columns, float(height)]), lines])])
     widths = graph.add("Min", [scaled, float(width)])
     square = _square_to_quadrilateral(graph, rows)
-    heights = graph.add("Add", [graph.add("Mul", [lines, 0.0]), float(height)])
-    for name, sign in (("out_matrices", 1.0), ("out_rotated", -1.0)):
-        _scaled(graph, square, (columns, widths), (lines, heights), sign, name)
+    heights = graph.add("Add", [graph.add("Mul", [lines, 0.0]), float(height)])  # [count, 1], like `widths`
+    for name, is_upright in (("out_matrices", True), ("out_rotated", False)):
+        _scaled(graph, square, (columns, widths), (lines, heights), is_upright, name)
     inside = graph.add("Less", [np.arange(width, dtype=np.float32)[None], widths])
-    graph.add("Cast", [inside], "out_masks", to=1)
-    graph.add("Cast", [graph.add("Reshape", [widths, [count]])], "out_widths", to=7)
+    graph.add("Cast", [inside], "out_masks", to=FLOAT)
+    graph.add("Cast", [graph.add("Reshape", [widths, [count]])], "out_widths", to=INT64)
     return {"matrices": ValueType("float32", (count, 9)), "rotated": ValueType("float32", (count, 9)),
             "masks": ValueType("float32", (count, width)), "widths": ValueType("int64", (count,))}
 
@@ -82,50 +84,61 @@ def _longer(graph: Nodes, rows: str, direction: int) -> str:
 
 def _square_to_quadrilateral(graph: Nodes, rows: str) -> list[str]:
     """Returns a to h of the matrix [[a, b, c], [d, e, f], [g, h, 1]] that moves the corners (0, 0), (1, 0), (1, 1) and
-    (0, 1) to those of the rows, each [count, 1]."""
+    (0, 1) to those of the rows, each [count, 1]. The names are those of Heckbert's formulas (`_text_lines`)."""
     x, y = ([_column(graph, rows, 2 * corner + axis) for corner in range(4)] for axis in (0, 1))
 
     def cross(one: tuple[str, str], other: tuple[str, str]) -> str:
+        """Returns the determinant of two vectors."""
         return graph.add("Sub", [graph.add("Mul", [one[0], other[1]]), graph.add("Mul", [one[1], other[0]])])
 
     def minus(one: int, other: int) -> tuple[str, str]:
+        """Returns corner `one` minus corner `other`."""
         return graph.add("Sub", [x[one], x[other]]), graph.add("Sub", [y[one], y[other]])
 
     right, lower = minus(1, 2), minus(3, 2)
     skew = tuple(graph.add("Sub", [one, other]) for one, other in zip(minus(0, 1), minus(3, 2), strict=True))
     area = cross(right, lower)
-    area = graph.add("Where", [graph.add("Equal", [area, 0.0]), 1.0, area])  # of rows after the last box
+    # Rows after the last box are zeros: 1 instead of their area, so that nothing is divided by 0.
+    area = graph.add("Where", [graph.add("Equal", [area, 0.0]), 1.0, area])
     g = graph.add("Div", [cross((skew[0], skew[1]), lower), area])
     h = graph.add("Div", [cross(right, (skew[0], skew[1])), area])
 
-    def axis(of: list[str]) -> list[str]:
-        return [graph.add("Add", [graph.add("Sub", [of[end], of[0]]), graph.add("Mul", [slope, of[end]])])
-                for end, slope in ((1, g), (3, h))] + [of[0]]
+    def axis(corners: list[str]) -> list[str]:
+        """Returns a, b and c for the coordinates x of the corners, or d, e and f for y: a = x1 - x0 + g x1,
+        b = x3 - x0 + h x3, c = x0."""
+        return [graph.add("Add", [graph.add("Sub", [corners[end], corners[0]]),
+                                  graph.add("Mul", [slope, corners[end]])])
+                for end, slope in ((1, g), (3, h))] + [corners[0]]
 
     return [*axis(x), *axis(y), g, h]
 
 
-def _scaled(graph: Nodes, square: list[str], columns: tuple[str, str], lines: tuple[str, str], sign: float,
+def _scaled(graph: Nodes, square: list[str], widths: tuple[str, str], heights: tuple[str, str], is_upright: bool,
             output: str) -> None:
-    """Adds the matrices from pixels of lines to pixels of the picture. columns, lines: width and height of the box, and
-    of its line. sign: -1 for lines that are upside down."""
+    """Adds the matrices from pixels of lines to pixels of the picture.
+
+    square: the matrix from the unit square to the box. widths, heights: those of the box and of its line. is_upright:
+    false for lines that are upside down.
+    """
     scales, offsets = [], []
-    for source, result in (columns, lines):
-        # u = ((pixel + 1/2) * source / result - 1/2) / source, or from the other end
-        scales.append(graph.add("Div", [sign, result]))
-        first = graph.add("Add", [graph.add("Mul", [scales[-1], 0.5]), 0.0 if sign > 0 else 1.0])
+    for source, result in (widths, heights):
+        # u, the coordinate in the unit square, is ((pixel + 1/2) * source / result - 1/2) / source; for a line that is
+        # upside down, 1 - (pixel + 1/2) / result - 1/2 / source. So u = scale * pixel + offset.
+        scales.append(graph.add("Div", [1.0 if is_upright else -1.0, result]))
+        first = graph.add("Add", [graph.add("Mul", [scales[-1], 0.5]), 0.0 if is_upright else 1.0])
         offsets.append(graph.add("Sub", [first, graph.add("Div", [0.5, source])]))
+    ones = graph.add("Add", [graph.add("Mul", [square[6], 0.0]), 1.0])  # [count, 1], the last element of each matrix
     parts = []
-    for row in (square[0:3], square[3:6], [square[6], square[7], ""]):
-        last = row[2] or graph.add("Add", [graph.add("Mul", [square[6], 0.0]), 1.0])
+    for row in (square[0:3], square[3:6], [square[6], square[7], ones]):
+        last = row[2]
         moved = graph.add("Add", [graph.add("Mul", [row[0], offsets[0]]), graph.add("Mul", [row[1], offsets[1]])])
         parts += [graph.add("Mul", [row[0], scales[0]]), graph.add("Mul", [row[1], scales[1]]),
                   graph.add("Add", [moved, last])]
     graph.add("Concat", parts, output, axis=1)
 
 
-#: The functions: their keys, inputs, outputs, and what makes them.
 FUNCTIONS = {
-    "db_boxes": Function(("picture", "most", "threshold", "least", "ratio", "dilated"), ("map",),
-                         ("points", "scores", "count"), _db_boxes),
-    "text_lines": Function(("size",), ("points",), ("matrices", "rotated", "masks", "widths"), _text_lines)}
+    "db_boxes": Function(keys=("picture", "most", "threshold", "least", "ratio", "dilated"), inputs=("map",),
+                         outputs=("points", "scores", "count"), make=_db_boxes),
+    "text_lines": Function(keys=("size",), inputs=("points",), outputs=("matrices", "rotated", "masks", "widths"),
+                           make=_text_lines)}

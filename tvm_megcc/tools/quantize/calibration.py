@@ -23,8 +23,11 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples. feeds: the network's inputs, a dictionary for each sample. labels: the class of each, None if not
-    given."""
+    """Samples.
+
+    feeds: the network's inputs, a dictionary for each sample.
+    labels: the class of each, [samples, classes of one sample, more than one in a batch]; None if not given.
+    """
 
     feeds: tuple[Arrays, ...]
     labels: np.ndarray | None = None
@@ -53,7 +56,7 @@ def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[
         raise MegccError(f"{', '.join(f'{len(steps)} samples of {name}' for name, steps in counts.items())}: every "
                          "input needs the same number of samples, at least one")
     chosen = np.linspace(0, number - 1, min(number, most)).astype(int)
-    feeds = tuple({name: _converted(name, steps[index], given.get(name), shapes[name]).astype(dtypes[name])
+    feeds = tuple({name: _converted(name, steps[index], given.get(name)).astype(dtypes[name])
                    for name, steps in counts.items()} for index in chosen)
     for name in counts:
         for feed in feeds:
@@ -87,6 +90,7 @@ def _require_fit(name: str, sample: tuple[int, ...], shape: Sequence) -> None:
 
 
 def _labels(source: str | Path | Mapping[str, np.ndarray], number: int) -> np.ndarray | None:
+    """Returns the array of LABELS in a source with so many samples, a row for each; None if there is none."""
     if not isinstance(source, Mapping):
         if Path(source).is_dir():
             return None
@@ -98,7 +102,7 @@ def _labels(source: str | Path | Mapping[str, np.ndarray], number: int) -> np.nd
     return None if found is None else found.reshape(number, -1)
 
 
-def _converted(name: str, array: np.ndarray, given: Input | None, shape: Sequence) -> np.ndarray:
+def _converted(name: str, array: np.ndarray, given: Input | None) -> np.ndarray:
     """Converts a sample from the form that the caller gives to the network's own input."""
     if given is None:
         return array

@@ -30,8 +30,11 @@ KINDS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Mul", "AveragePool",
          "Flatten", "Pad", "Split", "Slice", "ReduceMean")
 #: Operators with weights, which may stay float for accuracy.
 LAYERS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
-#: The sufficient signal-to-noise ratio of the outputs in dB; the largest share of layers that may stay float for it.
+#: The sufficient signal-to-noise ratio of the outputs in dB, and the largest share of layers that may stay float for
+#: it.
 ENOUGH, SHARE = 20.0, 0.25
+#: The gain in dB that this share of layers must bring, if it does not reach the sufficient ratio.
+_GAIN = 1.0
 #: The largest signal-to-noise ratio that is reported, in dB: an error of 1e-6 of the signal counts as none.
 NO_NOISE = 120.0
 #: The suffix of the quantiser's names for dequantised values.
@@ -90,7 +93,7 @@ class _Quantiser:
         self.path = folder / "float.onnx"
         proto = onnx.load(model)
         version = next(entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
-        if version < 13:  # before it there is no scale for each channel
+        if version < 13:  # the first operator set in which a scale may belong to each channel
             proto = onnx.version_converter.convert_version(proto, 13)
         _fold_weights(proto.graph)
         onnx.save(proto, self.path)
@@ -128,16 +131,16 @@ class _Quantiser:
             kinds = {"minmax": CalibrationMethod.MinMax, "percentile": CalibrationMethod.Percentile,
                      "entropy": CalibrationMethod.Entropy}
             calibrator = create_calibrator(self.path, list(KINDS), str(self.folder / "watched.onnx"), kinds[method])
-            endless = MegccError("a value in the network is infinite or NaN for these samples: check the samples, and "
-                                 "the results of the float network for them")
+            not_finite = MegccError("a value in the network is infinite or NaN for these samples: check the samples, "
+                                    "and the results of the float network for them")
             try:
                 with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
                     calibrator.collect_data(Reader(self.samples.feeds))
                     ranges = calibrator.compute_data()
-            except (ValueError, AssertionError):  # of its histograms
-                raise endless from None
+            except (ValueError, AssertionError):  # its histograms have no range for infinite values
+                raise not_finite from None
             if not all(np.isfinite(end).all() for _, found in ranges.items() for end in found.range_value):
-                raise endless
+                raise not_finite
             self.ranges[method] = ranges
 
     def quantised(self, method: str, nodes: Sequence[str]) -> _Network:
@@ -148,8 +151,11 @@ class _Quantiser:
         self.calibrate(method)
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
-        quantiser = QDQQuantizer(proto, True, False, QuantType.QInt8, QuantType.QInt8, self.ranges[method],
-                                 list(nodes), [], list(KINDS), {"WeightSymmetric": True, "ActivationSymmetric": False})
+        quantiser = QDQQuantizer(
+            proto, per_channel=True, reduce_range=False, weight_qType=QuantType.QInt8, activation_qType=QuantType.QInt8,
+            tensors_range=self.ranges[method], nodes_to_quantize=list(nodes), nodes_to_exclude=[],
+            op_types_to_quantize=list(KINDS),
+            extra_options={"WeightSymmetric": True, "ActivationSymmetric": False})
         quantiser.quantize_model()
         return _Network(quantiser.model.model)
 
@@ -163,9 +169,9 @@ def _fold_weights(graph: onnx.GraphProto) -> None:
     outputs = {value.name for value in graph.output}
     for node in [node for node in graph.node if node.op_type == "DequantizeLinear"]:
         if set(node.input) <= {*known, ""} and not outputs.intersection(node.output):
-            (real,) = ReferenceEvaluator(node).run(None, {name: onnx.numpy_helper.to_array(known[name])
+            (floats,) = ReferenceEvaluator(node).run(None, {name: onnx.numpy_helper.to_array(known[name])
                                                           for name in node.input if name})
-            graph.initializer.append(onnx.numpy_helper.from_array(real, node.output[0]))
+            graph.initializer.append(onnx.numpy_helper.from_array(floats, node.output[0]))
             graph.node.remove(node)
     _without_unread(graph)
 
@@ -376,7 +382,7 @@ def _with_float_layers(quantiser: _Quantiser, method: str, nodes: Sequence[str],
     order = sorted(alone, key=alone.__getitem__)[:max(1, int(SHARE * len(alone)))]
     for count in range(1, len(order) + 1):
         ratio = judge.signal_to_noise(quantiser.quantised(method, [n for n in nodes if n not in order[:count]]))
-        if round(ratio, 1) >= enough or (count == len(order) and ratio >= reached + 1):
+        if round(ratio, 1) >= enough or (count == len(order) and ratio >= reached + _GAIN):
             return order[:count], ratio
     return [], reached
 
@@ -401,12 +407,12 @@ def _rows(quantiser: _Quantiser, before: _Network, after: _Network, alone: Mappi
     rows = []
     for node in nodes:
         weights = [sizes[name] for name in node.input if name in sizes]
-        now = 1 if node.name in integers else 4
+        weight_bytes = 1 if node.name in integers else 4  # the bias, after the weights, has 4 bytes as float and int32
         rows.append({"name": node.name, "kind": node.op_type, "integers": node.name in integers,
                      "signal_to_noise": ratios.get(node.name), "alone": alone.get(node.name),
                      "bytes": {"before": sum(array.nbytes for array in weights),
-                               "after": sum(array.size * (now if index == 0 else 4) for index, array in
-                                            enumerate(weights))}})
+                               "after": sum(array.size * (weight_bytes if index == 0 else 4)
+                                            for index, array in enumerate(weights))}})
     return rows
 
 
@@ -424,6 +430,7 @@ def _accuracy(before: list[list[np.ndarray]], after: list[list[np.ndarray]], lab
 
 
 def text(report: dict) -> str:
+    """Returns the report of `quantize` for people: sums, and a table of the layers."""
     size, reached = report["bytes"], report["signal_to_noise"]
     lines = [f"{report['model']} → {report['output']}: {size['before']:,} → {size['after']:,} bytes",
              f"  calibrated by {report['method']} on {report['samples']} samples ("
@@ -440,9 +447,11 @@ def text(report: dict) -> str:
     lines += timing.text(report)
     lines.append(f"  {'layer':32} {'kind':8} {'dB':>6} {'alone':>6} {'bytes':>19} {'µs':>15}")
     for row in report["layers"]:
-        dB, single = (f"{row[key]:6.1f}" if row[key] is not None else "     -" for key in ("signal_to_noise", "alone"))
+        ratio, alone = (f"{row[key]:6.1f}" if row[key] is not None else "     -"
+                        for key in ("signal_to_noise", "alone"))
         times = row.get("seconds") or {}
         spent = "→".join(f"{1e6 * times[when]:.1f}" for when in ("before", "after")) if times else ""
-        lines.append(f"  {shortened(row['name'], 32):32} {row['kind'] if row['integers'] else 'float':8} {dB} {single} "
+        kind = row["kind"] if row["integers"] else "float"
+        lines.append(f"  {shortened(row['name'], 32):32} {kind:8} {ratio} {alone} "
                      f"{row['bytes']['before']:>9,}→{row['bytes']['after']:<9,} {spent:>14}")
     return "\n".join(lines) + "\n"

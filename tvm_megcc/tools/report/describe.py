@@ -65,9 +65,9 @@ def _stream(row: dict) -> list[str]:
 
 
 def _unpacked(program: dict) -> str:
-    """Returns a text on the bytes that packing adds to the weights."""
-    grown = program["weight_bytes"] > 1.1 * program.get("unpacked_bytes", program["weight_bytes"])
-    return f" ({program['unpacked_bytes']:,} in the model: -O size keeps them so)" if grown else ""
+    """Returns a text on the bytes that packing adds to the weights; "" for less than a tenth."""
+    adds_tenth = program["weight_bytes"] > 1.1 * program.get("unpacked_bytes", program["weight_bytes"])
+    return f" ({program['unpacked_bytes']:,} in the model: -O size keeps them so)" if adds_tenth else ""
 
 
 def _weights(row: dict, programs: int) -> str:

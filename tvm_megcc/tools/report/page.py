@@ -23,7 +23,8 @@ from .graph_lanes import Lanes, lanes
 
 #: The most bars in the chart of the slowest layers.
 MOST_BARS = 24
-#: Pixels of the layer table and the lines beside it.
+#: Pixels of the table of the graph and the picture beside it: the height of a row, the distance of lanes, the radius of
+#: a dot, and the distance of the outermost lanes from the edges.
 ROW, LANE, DOT, MARGIN = 30, 16, 5, 14
 #: Colours of kinds of operators, in the order of their time: the palette of Okabe and Ito, which is safe for the colour
 #: blind.
@@ -94,6 +95,7 @@ def drawing(where: Lanes, nodes: Sequence[Mapping], colours: Mapping[str, str]) 
     out = [f'<svg width="{2 * MARGIN + (where.width - 1) * LANE}" height="{len(nodes) * ROW}" '
            'xmlns="http://www.w3.org/2000/svg" role="img" aria-label="the graph">',
            '<g fill="none" stroke="#9aa5b1" stroke-width="1.6">']
+    # A line goes down in the lane of its source to the row above the reader, and then bends into the reader's lane.
     for source, begin, reader, end in where.edges:
         down, bend = y(reader - 1), ROW // 2
         out.append(f'<path d="M{x(begin)} {y(source)}V{down}C{x(begin)} {down + bend} {x(end)} {down + bend} '

@@ -32,7 +32,7 @@ from .size import size
 
 
 def report(path: str | Path, args) -> dict:
-    """Returns the facts of one model on one CPU, the first of `args.target`.
+    """Returns the facts of one model on one CPU, the first of `args.target`. args: the options of `megcc report`.
 
     Returns:
         {model, target, megcc, options, inputs, outputs, sizes, time, rows, memory}, of JSON's types;
@@ -96,7 +96,7 @@ def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, args)
             found, times = _measured(plan, graph, folder, args)
     except MissingTool as error:
         in_log = plan.context.times is not None
-        times = [row["cost"] * (1e-6 if in_log else 1.0) for row in calls]
+        times = [row["cost"] * (1e-6 if in_log else 1.0) for row in calls]  # costs of a log are nanoseconds
         what = "times of the tuning log" if in_log else "cycles of the cost model"
         found = {"unit": "ms" if in_log else "cycles", "total": sum(times), "measured": False,
                  "how": f"Not measured: {error} Shown are the {what} that kernels were chosen by."}
@@ -107,7 +107,7 @@ def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, args)
 
 
 def _measured(plan: KernelPlan, graph: Graph, folder: Path, args) -> tuple[dict, list[float]]:
-    """Adds the measured times of `report`, and those of the calls.
+    """Returns `time` of the report by measurement, and the milliseconds of each call.
 
     Raises:
         MissingTool: if this machine does not run the code.
@@ -126,7 +126,8 @@ def _measured(plan: KernelPlan, graph: Graph, folder: Path, args) -> tuple[dict,
 
 
 def _counted(plan: KernelPlan, folder: Path, args) -> tuple[dict, list[float]]:
-    """Returns the same as `_measured` for a microcontroller, as `megcc bench` counts it.
+    """Returns the same as `_measured` for a microcontroller: cycles or instructions in an emulator, as `megcc bench`
+    counts them.
 
     Raises:
         MissingTool: if there is no compiler or no emulator for it.

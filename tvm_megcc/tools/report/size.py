@@ -44,7 +44,8 @@ def text(report: dict) -> str:
         lines += [_row("  " + Path(row["file"]).name, row)
                   for row in sorted(files, key=lambda row: -row["text"] - row["rodata"])]
     code = [totals for part, totals in report["parts"].items() if part != "container"]
-    lines.append(_row("all code", {c: sum(t[c] for t in code) for c in ("text", "rodata", "data", "bss")}))
+    lines.append(_row("all code", {column: sum(totals[column] for totals in code)
+                                    for column in ("text", "rodata", "data", "bss")}))
     lines += [f"  {name}: {count:,} bytes" for name, count in report["containers"].items()]
     return "\n".join(lines) + "\n"
 

@@ -59,7 +59,7 @@ enum {
     MEGCC_E_UNSUPPORTED = 0x25, /* needs something that this build of the runtime leaves out */
     MEGCC_E_UNTRUSTED = 0x26,   /* megcc_signed.h: not signed with this key, or not for this product */
     /* resources */
-    MEGCC_E_MEMORY = 0x30,      /* the session's memory is too small or misaligned; see `needed` */
+    MEGCC_E_MEMORY = 0x30,      /* the session's memory is too small or misaligned, see `needed`; or memory_limit is reached */
     MEGCC_E_ALLOCATION = 0x31,  /* the allocator returned NULL, or there is none */
     MEGCC_E_FILE = 0x32,        /* the file cannot be read */
     MEGCC_E_THREADS = 0x33,     /* threads cannot be created or break their contract; `needed`: most threads */

@@ -7,7 +7,7 @@
  *     int32_t count = megcc_sentencepiece_encode(&t5_tokenizer, "Hello", 5, tokens, 256, work, sizeof work);
  *
  * Tokens are those of the package sentencepiece. There is no heap, and nothing is written but results and work memory.
- * Text is UTF-8; a byte that is not is U+FFFD.
+ * Text is UTF-8; a byte that is not counts as U+FFFD.
  */
 #ifndef MEGCC_SENTENCEPIECE_H
 #define MEGCC_SENTENCEPIECE_H
@@ -26,31 +26,32 @@ extern "C" {
 /* The tables of a model. */
 typedef struct megcc_sentencepiece {
     uint32_t tokens;            /* size of the vocabulary */
-    uint32_t words;             /* tokens that are found in a text */
-    uint32_t defined;           /* those of them that a user defined: they are found before anything else */
-    uint32_t unknown;           /* token of characters that are none */
-    uint8_t unigram;            /* whether the likeliest tokens are found; otherwise pairs are merged */
+    uint32_t words;             /* number of tokens that ordinary text can become */
+    uint32_t defined;           /* number of those that a user defined: a text is searched for them first */
+    uint32_t unknown;           /* token for characters that no token contains */
+    uint8_t unigram;            /* 1: a unigram model, by the likeliest tokens; 0: byte pair encoding, by merging pairs */
     uint8_t prefix, suffix;     /* whether a space is added before a text, and after it */
-    uint8_t single_spaces;      /* whether several spaces are one, and none where a text begins and ends */
-    uint8_t escape;             /* whether spaces are U+2581 in tokens */
-    uint8_t bytes_known;        /* whether characters that are no tokens become tokens of their bytes */
+    uint8_t single_spaces;      /* whether several spaces become one, and spaces at both ends of a text are removed */
+    uint8_t escape;             /* whether tokens have U+2581 in place of spaces */
+    uint8_t bytes_known;        /* whether an unknown character becomes the tokens of its UTF-8 bytes, not `unknown` */
     float unknown_score;        /* log-probability of an unknown character */
-    const uint8_t *bytes;       /* strings of tokens, then of those that a user defined */
-    const uint32_t *text;       /* [tokens + defined + 1]: where each begins in `bytes` */
+    const uint8_t *bytes;       /* strings of all tokens, then again of those that a user defined */
+    const uint32_t *text;       /* [tokens + defined + 1]: offset of each in `bytes` */
     const uint32_t *word;       /* [words]: tokens, sorted by text */
-    const float *score;         /* [tokens]: log-probabilities; for pairs, what is larger is merged first */
-    const uint8_t *is_defined;  /* [tokens], if any is */
+    const float *score;         /* [tokens]: log-probabilities; if pairs are merged, the largest first */
+    const uint8_t *is_defined;  /* [tokens]: whether a user defined it; used if `defined` is not 0 */
     const uint32_t *byte;       /* [256]: the token of a byte */
-    const uint32_t *trie;       /* double array of what normalization replaces, as the model has it; or NULL */
-    const uint8_t *replaced;    /* what replaces it: strings that end with 0 */
+    const uint32_t *trie;       /* double-array trie of the strings that normalization replaces, as the model file has it;
+                                 * or NULL */
+    const uint8_t *replaced;    /* the strings that replace them, each with a 0 at its end; a trie's values are offsets in it */
 } megcc_sentencepiece;
 
-/* The number of uint32_t that encoding needs for a text that has so many bytes after normalization, which writes a space as 3
- * bytes, and some characters as several. */
+/* The number of uint32_t of work memory for a text of so many bytes after normalization, which may lengthen a text: a space
+ * becomes 3 bytes, and some characters become several. */
 #define MEGCC_SENTENCEPIECE_WORK(bytes) (5u * ((bytes) + 1u) + (bytes) / 4u + 2u)
 
 /* Writes the tokens of a text, and returns how many it has, even if that is more than `capacity`; -1: it needs more work
- * memory. Control tokens, as of a text's end, are not among them. */
+ * memory. Control tokens, such as the end of a text, are not added. */
 int32_t megcc_sentencepiece_encode(const megcc_sentencepiece *tokenizer, const char *text, size_t size,
                                    uint32_t *tokens, int32_t capacity, uint32_t *work, size_t work_bytes);
 

@@ -24,7 +24,8 @@ static uint32_t class_at(const megcc_tokenizer *t, const uint8_t *text, size_t *
 
 /* --- words ----------------------------------------------------------------------------------------------------- */
 
-/* The end of the characters of a class from `at` on, at most `most` of them; class 0: neither letter nor number nor space. */
+/* The end of the run of characters of one class that begins at `at`, at most `most` characters. class_: LETTER, NUMBER, SPACE,
+ * or 0 for all others. */
 static size_t run_end(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end, uint32_t class_,
                       size_t most)
 {
@@ -58,7 +59,8 @@ static size_t contraction(const uint8_t *text, size_t size, int32_t any_case)
                                                                                                                  : 0;
 }
 
-/* \s+(?!\S)|\s+ : spaces without the last one if something follows, except if there is no other one. */
+/* The end of a run of white space by \s+(?!\S)|\s+ : if more text follows, and the run has several characters, the last one
+ * is left to the next word. */
 static size_t spaces_end(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end)
 {
     const size_t stop = run_end(t, text, at, end, SPACE, SIZE_MAX);
@@ -123,8 +125,8 @@ static size_t word_of_llama3(const megcc_tokenizer *t, const uint8_t *text, size
 
 /* --- tables ---------------------------------------------------------------------------------------------------- */
 
-/* An element of `right`, `rank` or `merged`. */
-static uint32_t number(const megcc_tokenizer *t, const void *table, uint32_t index)
+/* An element of `right`, `rank` or `merged`, whose type `wide` tells. */
+static uint32_t merge_field(const megcc_tokenizer *t, const void *table, uint32_t index)
 {
     return t->wide ? ((const uint32_t *)table)[index] : ((const uint16_t *)table)[index];
 }
@@ -134,7 +136,7 @@ static uint32_t merge_of(const megcc_tokenizer *t, uint32_t left, uint32_t right
 {
     uint32_t low = t->first[left], high = t->first[left + 1u];
     while (low < high) {
-        const uint32_t middle = (low + high) / 2u, found = number(t, t->right, middle);
+        const uint32_t middle = (low + high) / 2u, found = merge_field(t, t->right, middle);
         if (found == right) {
             return middle;
         }
@@ -152,15 +154,16 @@ static uint32_t merge_of(const megcc_tokenizer *t, uint32_t left, uint32_t right
 static size_t longest(const megcc_tokenizer *t, const uint32_t *list, uint32_t count, const uint8_t *text, size_t size,
                       uint32_t *found)
 {
-    const megcc_strings strings = { t->bytes, t->text, list, t->tokens };
-    const megcc_range all = { 0, count, 0 };
+    const megcc_strings strings = { .bytes = t->bytes, .text = t->text, .list = list, .first = t->tokens };
+    const megcc_range all = { .low = 0, .high = count, .depth = 0 };
     return megcc_longest(&strings, all, text, size, found);
 }
 
 /* --- merging --------------------------------------------------------------------------------------------------- */
 
-/* The tokens written so far, and the word that is encoded: `count` symbols, of which those that are left are linked by
- * `next` and `before`. token: that of each symbol. rank: that of the merge of a symbol and the next one, MEGCC_NO_TOKEN: none. tree: a
+/* The tokens written so far, and the word that is encoded. The word had `count` symbols; those that merges have not removed
+ * are a list, linked by `next` and `before`. token: that of each symbol. rank: the rank of the merge of a symbol and the next
+ * one; MEGCC_NO_TOKEN: they are no merge, or the symbol is removed. tree: a
  * tournament tree (Knuth, volume 3, 5.4.1) for the lowest rank: node k >= 1 holds the better one of the symbols at its
  * children, nodes 2k and 2k + 1; node count + i is symbol i, a leaf, which is not stored. */
 typedef struct encoder {
@@ -170,7 +173,7 @@ typedef struct encoder {
     uint32_t *token, *next, *before, *rank, *tree;
     uint32_t most, count;       /* the capacity of the arrays above, and the symbols of the word */
     int32_t full;               /* whether there was too little work memory */
-    uint8_t *normal;            /* memory of the normalizer */
+    uint8_t *normal;            /* work memory of the normalizer, `normal_bytes` bytes */
     size_t normal_bytes;
 } encoder;
 
@@ -182,7 +185,8 @@ static void write_token(encoder *e, uint32_t token)
     e->written++;
 }
 
-static void symbol(encoder *e, uint32_t token)
+/* Appends a symbol to the word. */
+static void add_symbol(encoder *e, uint32_t token)
 {
     if (e->count == e->most) {
         e->full = 1;
@@ -205,7 +209,7 @@ static void rank_pair(encoder *e, uint32_t at)
 {
     const uint32_t next = e->next[at];
     const uint32_t merge = next < e->count ? merge_of(e->t, e->token[at], e->token[next]) : MEGCC_NO_TOKEN;
-    e->rank[at] = merge == MEGCC_NO_TOKEN ? merge : number(e->t, e->t->rank, merge);
+    e->rank[at] = merge == MEGCC_NO_TOKEN ? merge : merge_field(e->t, e->t->rank, merge);
 }
 
 /* Computes the nodes above symbol `at`, whose rank has changed. */
@@ -222,7 +226,7 @@ static void merge_word(encoder *e)
     const uint32_t count = e->count;
     for (uint32_t i = 0; i < count; i++) {
         e->next[i] = i + 1u;
-        e->before[i] = i - 1u; /* of the first one none: a large number */
+        e->before[i] = i - 1u; /* the first one has none: 2^32 - 1, which is not below `count` */
         rank_pair(e, i);
     }
     for (uint32_t node = count; node-- > 1u;) {
@@ -230,7 +234,7 @@ static void merge_word(encoder *e)
     }
     while (count > 1u && e->rank[e->tree[1]] != MEGCC_NO_TOKEN) {
         const uint32_t at = e->tree[1], removed = e->next[at], next = e->next[removed], before = e->before[at];
-        e->token[at] = number(e->t, e->t->merged, merge_of(e->t, e->token[at], e->token[removed]));
+        e->token[at] = merge_field(e->t, e->t->merged, merge_of(e->t, e->token[at], e->token[removed]));
         e->next[at] = next;
         if (next < count) {
             e->before[next] = at;
@@ -261,7 +265,7 @@ static void encode_bytes(encoder *e, const uint8_t *text, size_t size)
     }
     for (size_t i = 0; i < size; i++) {
         if (e->t->byte[text[i]] != MEGCC_NO_TOKEN) {
-            symbol(e, e->t->byte[text[i]]);
+            add_symbol(e, e->t->byte[text[i]]);
         }
     }
     merge_word(e);
@@ -299,8 +303,9 @@ static void encode_words(encoder *e, const uint8_t *text, size_t end)
 static void encode_characters(encoder *e, const uint8_t *text, size_t size)
 {
     const megcc_tokenizer *t = e->t;
-    static const uint8_t space[] = { ' ' }, space_symbol[] = { 0xe2, 0x96, 0x81 }; /* one character, as written and as read */
-    int32_t unknown = 0;
+    /* The tables have spaces as U+0020; a space that is no token becomes the bytes of U+2581. */
+    static const uint8_t space[] = { ' ' }, space_symbol[] = { 0xe2, 0x96, 0x81 };
+    int32_t unknown = 0; /* whether the characters before this one are unknown */
     for (size_t at = 0, prefix = t->prefix, next = 0; at < size || prefix; at = next, prefix = 0) {
         const uint32_t code = prefix ? ' ' : megcc_character(text, &next, size);
         const int32_t is_space = code == ' ' || code == SPACE_SYMBOL;
@@ -309,10 +314,10 @@ static void encode_characters(encoder *e, const uint8_t *text, size_t size)
         uint32_t index;
         if (longest(t, t->word, t->words, is_space ? space : bytes, written, &index) == written) {
             if (unknown) {
-                symbol(e, t->unknown);
+                add_symbol(e, t->unknown);
             }
             unknown = 0;
-            symbol(e, t->word[index]);
+            add_symbol(e, t->word[index]);
             continue;
         }
         size_t known = 0;
@@ -320,12 +325,12 @@ static void encode_characters(encoder *e, const uint8_t *text, size_t size)
             known++;
         }
         for (size_t i = 0; known == count && i < count; i++) {
-            symbol(e, t->byte[bytes[i]]);
+            add_symbol(e, t->byte[bytes[i]]);
         }
         unknown |= known < count;
     }
     if (unknown) {
-        symbol(e, t->unknown);
+        add_symbol(e, t->unknown);
     }
     merge_word(e);
 }
@@ -353,12 +358,14 @@ int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *tex
     const uint8_t *bytes = (const uint8_t *)text;
     const size_t arrays = tokenizer->normalizer ? 6u : 5u; /* of `most` uint32_t each; the sixth is the normalizer's */
     size_t most = work_bytes / (arrays * sizeof *work), begin = 0;
-    if (size > INT32_MAX / 4) {
+    if (size > INT32_MAX / 4) { /* so that token counts and indices of tree nodes fit */
         return -1;
     }
     most = most > INT32_MAX / 4 ? INT32_MAX / 4 : most;
-    encoder e = { tokenizer, tokens, capacity, 0, work, work + most, work + 2u * most, work + 3u * most, work + 4u * most,
-                  (uint32_t)most, 0, 0, (uint8_t *)(work + 5u * most), (arrays - 5u) * most * sizeof *work };
+    encoder e = { .t = tokenizer, .tokens = tokens, .capacity = capacity,
+                  .token = work, .next = work + most, .before = work + 2u * most, .rank = work + 3u * most,
+                  .tree = work + 4u * most, .most = (uint32_t)most,
+                  .normal = (uint8_t *)(work + 5u * most), .normal_bytes = (arrays - 5u) * most * sizeof *work };
     for (size_t at = 0; special && at < size;) {
         uint32_t index = 0;
         const size_t count = longest(tokenizer, NULL, tokenizer->specials, bytes + at, size - at, &index);

@@ -26,7 +26,8 @@ typedef union double_bits {
 
 static const uint8_t space_symbol[] = { 0xe2, 0x96, 0x81 };
 
-/* Whether ordinary text may become this token: special tokens, which a vocabulary can list as words too, only if `special`. */
+/* Whether ordinary text may become this token. A vocabulary can list special tokens as words too; text becomes them only if
+ * the caller asked for special tokens. */
 static int32_t allowed(const encoder *e, uint32_t token)
 {
     for (uint32_t i = 0; !e->special && i < e->t->specials; i++) {
@@ -66,11 +67,12 @@ static void reach(const encoder *e, size_t end, size_t begin, uint32_t token, do
     e->token[end] = token;
 }
 
-/* Writes what unknown characters in a row become: a token, as joined ones may be, or those of bytes. */
+/* Writes the tokens of a run of unknown characters: the token whose text the run is, if there is one; else the tokens of its
+ * bytes, if the vocabulary has them; else one unknown token. */
 static void write_unknown(encoder *e, const uint8_t *text, size_t size)
 {
-    const megcc_strings strings = { e->t->bytes, e->t->text, e->t->word, 0 };
-    const megcc_range all = { 0, e->t->words, 0 };
+    const megcc_strings strings = { .bytes = e->t->bytes, .text = e->t->text, .list = e->t->word };
+    const megcc_range all = { .low = 0, .high = e->t->words, .depth = 0 };
     uint32_t index = 0;
     if (megcc_longest(&strings, all, text, size, &index) == size && allowed(e, e->t->word[index])) {
         write_token(e, e->t->word[index]);
@@ -86,14 +88,14 @@ static void write_unknown(encoder *e, const uint8_t *text, size_t size)
 static void encode_word(encoder *e, const uint8_t *text, size_t size)
 {
     const megcc_unigram *t = e->t;
-    const megcc_strings strings = { t->bytes, t->text, t->word, 0 };
+    const megcc_strings strings = { .bytes = t->bytes, .text = t->text, .list = t->word };
     for (size_t i = 0; i <= size; i++) {
         e->begin[i] = MEGCC_NO_TOKEN;
     }
     e->score[0] = e->score[1] = 0;
     for (size_t at = 0, single; at < size; at = single) {
         const double before = score_at(e, at);
-        megcc_range range = { 0, t->words, 0 };
+        megcc_range range = { .low = 0, .high = t->words, .depth = 0 };
         int32_t known = 0;
         single = at + megcc_character_bytes(text[at]);
         for (size_t end = at; end < size && range.low < range.high;) {
@@ -110,7 +112,7 @@ static void encode_word(encoder *e, const uint8_t *text, size_t size)
             reach(e, single, at, t->unknown, t->unknown_score + before);
         }
     }
-    uint32_t *next = e->score; /* scores are done */
+    uint32_t *next = e->score; /* the path forwards, in the memory of the scores, which are no longer needed */
     for (size_t end = size; end; end = e->begin[end]) {
         next[e->begin[end]] = (uint32_t)end;
     }
@@ -146,7 +148,8 @@ static size_t append(const encoder *e, uint8_t *out, size_t size, const uint8_t 
     return size + count;
 }
 
-/* Puts U+2581 where spaces are and words begin, and returns the bytes that the text has then; SIZE_MAX: too many. */
+/* Writes the text with U+2581 in place of spaces and, as `prefix` says, before words. first: whether no part was before this
+ * one. Returns the number of bytes; SIZE_MAX: they do not fit. */
 static size_t mark_words(const encoder *e, const uint8_t *text, size_t size, int32_t first, uint8_t *out)
 {
     const megcc_unigram *t = e->t;
@@ -211,8 +214,9 @@ static size_t before_space(const uint8_t *text, size_t begin, size_t end)
 int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, size_t size, int32_t special,
                              uint32_t *tokens, int32_t capacity, uint32_t *work, size_t work_bytes)
 {
-    const megcc_strings strings = { tokenizer->bytes, tokenizer->text, NULL, tokenizer->tokens };
-    const megcc_range all = { 0, tokenizer->specials, 0 };
+    /* The strings of special tokens follow those of all tokens. */
+    const megcc_strings specials = { .bytes = tokenizer->bytes, .text = tokenizer->text, .first = tokenizer->tokens };
+    const megcc_range all = { .low = 0, .high = tokenizer->specials, .depth = 0 };
     const uint8_t *bytes = (const uint8_t *)text;
     const size_t words = work_bytes / sizeof *work;
     if (!size) {
@@ -225,12 +229,13 @@ int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, s
     const size_t bytes_fit = (words - 6u) / 9u * 2u + (words - 6u) % 9u / 5u;
     const size_t most = bytes_fit > INT32_MAX / 16 ? INT32_MAX / 16 : bytes_fit;
     uint32_t *begins = work + 2u * (most + 1u);
-    encoder e = { tokenizer, tokens, capacity, 0, special, work, begins, begins + most + 1u,
-                  (uint8_t *)(begins + 2u * (most + 1u)), most };
+    encoder e = { .t = tokenizer, .tokens = tokens, .capacity = capacity, .special = special, .score = work,
+                  .begin = begins, .token = begins + most + 1u, .strings = (uint8_t *)(begins + 2u * (most + 1u)),
+                  .most = most };
     size_t begin = 0;
     for (size_t at = 0; special && at < size;) {
         uint32_t index = 0;
-        const size_t count = megcc_longest(&strings, all, bytes + at, size - at, &index);
+        const size_t count = megcc_longest(&specials, all, bytes + at, size - at, &index);
         if (count) {
             const size_t end = tokenizer->takes_space[index] ? before_space(bytes, begin, at) : at;
             if (!encode_part(&e, bytes + begin, end - begin, begin == 0u)) {

@@ -26,19 +26,19 @@ extern "C" {
 /* The tables of a vocabulary. */
 typedef struct megcc_wordpiece {
     uint32_t tokens;            /* size of the vocabulary */
-    uint32_t words, specials, classes, mappings;
-    uint32_t inside, inside_end; /* where in `word` the tokens are that begin with "##" */
+    uint32_t words, specials, classes, mappings; /* lengths of `word`, `special`, `class_` and `mapped` */
+    uint32_t inside, inside_end; /* the tokens that begin with "##" are word[inside] to word[inside_end - 1] */
     uint32_t unknown;           /* token of words that tokens do not make up */
     uint32_t first, last;       /* tokens that the network expects around a text, [CLS] and [SEP]; or MEGCC_NO_TOKEN */
     uint32_t longest_word;      /* characters of the longest word that is not unknown */
     uint8_t hangul;             /* whether syllables of Hangul are decomposed */
     const uint8_t *bytes;       /* strings of tokens, then of special tokens */
-    const uint32_t *text;       /* [tokens + specials + 1]: where each begins in `bytes` */
+    const uint32_t *text;       /* [tokens + specials + 1]: offset of each in `bytes` */
     const uint32_t *word;       /* [words]: tokens, sorted by text */
     const uint32_t *special;    /* [specials]: their tokens, sorted by text */
     const uint32_t *class_;     /* [classes]: first code point << 4 | class, see the source */
     const uint32_t *mapped;     /* [mappings]: characters that are replaced, ascending */
-    const uint16_t *target;     /* [mappings + 1]: where what they become begins in `letters` */
+    const uint16_t *target;     /* [mappings + 1]: offset in `letters` of what replaces each */
     const uint8_t *letters;     /* UTF-8 */
 } megcc_wordpiece;
 
@@ -46,8 +46,8 @@ typedef struct megcc_wordpiece {
 #define MEGCC_WORDPIECE_WORK(characters) (4u * (characters))
 
 /* Writes the tokens of a text, without `first` and `last`, and returns how many it has, even if that is more than `capacity`;
- * -1: there is less work memory than MEGCC_WORDPIECE_WORK(tokenizer->longest_word). special: whether the strings of
- * special tokens, as "[MASK]", are these tokens; otherwise they are ordinary text. */
+ * -1: there is less work memory than MEGCC_WORDPIECE_WORK(tokenizer->longest_word), or `size` is above 2^29 - 1. special:
+ * whether the strings of special tokens, as "[MASK]", are these tokens; otherwise they are ordinary text. */
 int32_t megcc_wordpiece_encode(const megcc_wordpiece *tokenizer, const char *text, size_t size, int32_t special,
                                uint32_t *tokens, int32_t capacity, uint8_t *work, size_t work_bytes);
 

@@ -29,6 +29,7 @@ static const megcc_signed nothing;
 
 int32_t megcc_signed_peek(megcc_signed *found, const void *data, size_t size, megcc_error *error)
 {
+    /* "MEGCCsig" and the format, 1. The offsets below are those of the table in megcc_signed.h. */
     static const char magic[12] = { 'M', 'E', 'G', 'C', 'C', 's', 'i', 'g', 1, 0, 0, 0 };
     const uint8_t *bytes = (const uint8_t *)data;
     *found = nothing;

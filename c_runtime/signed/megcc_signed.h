@@ -40,7 +40,7 @@ typedef struct megcc_signed {
 
 /* Reads the header without verifying the signature, for example to find the newer of two slots of flash. `size` may be
  * that of the whole slot. MEGCC_E_FORMAT: `data` does not begin with a signed container. MEGCC_E_CORRUPT: the container
- * has more bytes than `size` leaves for it. */
+ * has more bytes than `size` leaves for it, or the name of the product does not end with a zero. */
 int32_t megcc_signed_peek(megcc_signed *found, const void *data, size_t size, megcc_error *error);
 
 /* Verifies the signature of all bytes with `key`, a public key, and that the container is for `product` (NULL: any). Then

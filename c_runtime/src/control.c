@@ -9,40 +9,47 @@
 
 #define MOST_ITERATIONS 0xFFFFFFFFu /* in a run, unless the session sets another limit */
 
-/* The address of an operand of the instruction; NULL if it has no memory yet. If the operand is `written`, memory of an
- * unbounded tensor is allocated first. */
-static uint8_t *operand_of(megcc_session *session, const instruction_row *row, uint32_t index, bool written)
+/* The address of an operand of the instruction; NULL if it has no memory yet. */
+static uint8_t *operand_of(const megcc_session *session, const instruction_row *row, uint32_t index)
+{
+    return address_of(session, operand_at(&session->model->program, row, index));
+}
+
+/* Allocates memory for an operand that the instruction writes, if it is an unbounded tensor, or a view of one. */
+static int32_t allocate_operand(megcc_session *session, const instruction_row *row, uint32_t index, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
-    const uint32_t tensor = operand_at(p, row, index), root = root_of(p, tensor);
-    if (written && tensor_at(p, root)->storage == STORAGE_UNBOUNDED && megcc_materialise(session, root) != MEGCC_OK) {
-        return NULL;
-    }
-    return address_of(session, tensor);
+    const uint32_t root = root_of(p, operand_at(p, row, index));
+    return tensor_at(p, root)->storage == STORAGE_UNBOUNDED ? megcc_materialise(session, root, error) : MEGCC_OK;
 }
 
 /* Makes `target` the next instruction. If the run computes extents, checks the calls there, unless that was done. */
 static int32_t go_to(megcc_session *session, uint32_t target, megcc_error *error)
 {
-    session->next = target - 1u; /* the machine adds 1 */
+    session->next = target - 1u; /* megcc_session_step() adds 1 after each instruction */
     return megcc_session_verify(session, target, error);
 }
 
-/* Copies operand 0 to operand 1, or to an element of it that operand 2 says. */
+/* Copies operand 0 to operand 1. If there is an operand 2, an index, operand 1 is an array of such values, such as the
+ * results of all iterations of a loop, and operand 0 is copied to its element at that index. */
 static int32_t move(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, operand_at(p, row, 0)), session->extents);
     const uint64_t capacity = megcc_tensor_bytes(tensor_at(p, operand_at(p, row, 1)), session->extents);
-    const uint8_t *from = operand_of(session, row, 0, false);
-    uint8_t *to = operand_of(session, row, 1, true);
-    int64_t iteration = 0;
+    const int32_t status = allocate_operand(session, row, 1, error);
+    if (status != MEGCC_OK) {
+        return status;
+    }
+    const uint8_t *from = operand_of(session, row, 0);
+    uint8_t *to = operand_of(session, row, 1);
+    int64_t index = 0;
     if (row->inputs == 3u) {
-        const uint8_t *number = operand_of(session, row, 2, false);
+        const uint8_t *number = operand_of(session, row, 2);
         if (number == NULL) {
             return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
         }
-        (void)memcpy((uint8_t *)&iteration, number, sizeof iteration);
+        (void)memcpy((uint8_t *)&index, number, sizeof index);
     }
     if (bytes == 0u) {
         return MEGCC_OK;
@@ -50,10 +57,10 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
     if (from == NULL || to == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
     }
-    if (iteration < 0 || (uint64_t)iteration >= capacity / bytes) {
-        return megcc_fail(error, MEGCC_E_SHAPE, AT("Tensor.dims"), session->next, iteration, capacity / bytes);
+    if (index < 0 || (uint64_t)index >= capacity / bytes) {
+        return megcc_fail(error, MEGCC_E_SHAPE, AT("Tensor.dims"), session->next, index, capacity / bytes);
     }
-    (void)memcpy(to + (uint64_t)iteration * bytes, from, (size_t)bytes);
+    (void)memcpy(to + (uint64_t)index * bytes, from, (size_t)bytes);
     return MEGCC_OK;
 }
 
@@ -61,8 +68,12 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
 static int32_t loop(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
     const uint64_t limit = session->options.iteration_limit != 0u ? session->options.iteration_limit : MOST_ITERATIONS;
-    uint8_t *iteration = operand_of(session, row, 0, true);
-    const uint8_t *trip_count = operand_of(session, row, 1, false), *condition = operand_of(session, row, 2, false);
+    const int32_t status = allocate_operand(session, row, 0, error);
+    if (status != MEGCC_OK) {
+        return status;
+    }
+    uint8_t *iteration = operand_of(session, row, 0);
+    const uint8_t *trip_count = operand_of(session, row, 1), *condition = operand_of(session, row, 2);
     int64_t number = 0, end;
     if (iteration == NULL || trip_count == NULL || condition == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
@@ -91,7 +102,7 @@ int32_t megcc_session_control(megcc_session *session, const instruction_row *row
     if (row->opcode == OP_LOOP) {
         return loop(session, row, error);
     }
-    const uint8_t *value = operand_of(session, row, 0, false);
+    const uint8_t *value = operand_of(session, row, 0); /* a branch jumps if the value is `inputs`, 0 or 1 */
     if (value == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
     }

@@ -9,6 +9,8 @@
 
 #include <cpuid.h>
 
+/* Features of the levels x86-64-v3 and x86-64-v4 (System V ABI for x86-64, 3.1.1): bits of ECX of CPUID leaf 1, and of EBX of
+ * leaf 7. */
 #define V3_ECX (bit_FMA | bit_MOVBE | bit_F16C | bit_OSXSAVE | bit_AVX)
 #define V3_EBX (bit_AVX2 | bit_BMI | bit_BMI2)
 #define V4_EBX (bit_AVX512F | bit_AVX512DQ | bit_AVX512CD | bit_AVX512BW | bit_AVX512VL)
@@ -19,7 +21,7 @@
 
 uint32_t megcc_cpu(void)
 {
-    uint32_t eax, ebx, ecx, edx, more, unused, state, high;
+    uint32_t eax, ebx, ecx, edx, unused, state, high, leaf_7_1 = 0;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || (ecx & V3_ECX) != V3_ECX
         || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (ebx & V3_EBX) != V3_EBX) {
         return MEGCC_ISA_X86_64;
@@ -30,21 +32,21 @@ uint32_t megcc_cpu(void)
         return MEGCC_ISA_X86_64;
     }
     /* EAX of leaf 7 is its last subleaf. */
-    more = 0;
     if (eax > 0u) {
-        __get_cpuid_count(7, 1, &more, &unused, &unused, &edx);
+        __get_cpuid_count(7, 1, &leaf_7_1, &unused, &unused, &edx);
     }
-    more = (more & AVX_VNNI_EAX) != 0u ? AVX_VNNI : 0u;
+    const uint32_t avx_vnni = (leaf_7_1 & AVX_VNNI_EAX) != 0u ? AVX_VNNI : 0u;
     if ((ebx & V4_EBX) != V4_EBX || (state & 0xE0u) != 0xE0u) {
-        return MEGCC_ISA_X86_64_V3 | more;
+        return MEGCC_ISA_X86_64_V3 | avx_vnni;
     }
-    return ((ecx & VNNI_ECX) != 0u ? MEGCC_ISA_X86_64_V4_VNNI : MEGCC_ISA_X86_64_V4) | more;
+    return ((ecx & VNNI_ECX) != 0u ? MEGCC_ISA_X86_64_V4_VNNI : MEGCC_ISA_X86_64_V4) | avx_vnni;
 }
 
 #elif !defined(MEGCC_NO_CPU_DETECT) && defined(__aarch64__) && defined(__linux__)
 
 #include <sys/auxv.h>
 
+/* Bits of the kernel's <asm/hwcap.h> for arm64. */
 #define HWCAP_HALF_AND_DOT (1UL << 9 | 1UL << 10 | 1UL << 20)   /* FPHP, ASIMDHP, ASIMDDP */
 #define HWCAP2_MATRIX (1UL << 13 | 1UL << 14)                   /* I8MM, BF16 */
 
@@ -60,6 +62,7 @@ uint32_t megcc_cpu(void)
 
 #include <sys/auxv.h>
 
+/* Bits of the kernel's <asm/hwcap.h> for 32-bit Arm. */
 #define HWCAP_VECTORS (1UL << 12 | 1UL << 16)                   /* NEON, VFPv4 */
 
 uint32_t megcc_cpu(void)

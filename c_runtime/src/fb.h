@@ -141,7 +141,7 @@ FB_ONCE megcc_rows fb_vector(fb_reader *r, uint32_t slot, uint32_t row_bytes)
 }
 
 /* The offset in the file of a byte of it. */
-static inline uint32_t fb_place(const fb_reader *r, const uint8_t *byte)
+static inline uint32_t fb_offset(const fb_reader *r, const uint8_t *byte)
 {
     const ptrdiff_t distance = byte - r->data;
     return (uint32_t)distance;
@@ -151,7 +151,7 @@ static inline uint32_t fb_place(const fb_reader *r, const uint8_t *byte)
 static inline const char *fb_string(fb_reader *r, uint32_t at)
 {
     const megcc_rows text = fb_rows(r, at, 1);
-    if (!r->ok || fb_place(r, text.data) + text.count >= r->size || text.data[text.count] != 0u) {
+    if (!r->ok || fb_offset(r, text.data) + text.count >= r->size || text.data[text.count] != 0u) {
         r->ok = false;
         return "";
     }

@@ -266,8 +266,9 @@ struct megcc_session {
  * frees it. MEGCC_E_MEMORY: more than options.memory_limit; MEGCC_E_ALLOCATION: the allocator failed. */
 int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, uint64_t bytes);
 
-/* Allocates memory for a tensor of STORAGE_UNBOUNDED, as much as its extents say, unless it has some. Fails as megcc_grow. */
-int32_t megcc_materialise(megcc_session *session, uint32_t tensor);
+/* Allocates memory for a tensor of STORAGE_UNBOUNDED, as much as its extents say, unless it has some. Fails as megcc_grow,
+ * with the current instruction, the tensor and its bytes in `error`. */
+int32_t megcc_materialise(megcc_session *session, uint32_t tensor, megcc_error *error);
 
 /* Frees the memory that a tensor has from the allocator, if any. */
 void megcc_release(megcc_session *session, uint32_t tensor);
@@ -283,7 +284,7 @@ uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset);
 
 /* The address of a tensor that is not bound and no view: in the arena or in the container; NULL if it has none before it
  * is allocated or bound. */
-uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor);
+uint8_t *megcc_session_own_address(const megcc_session *session, uint32_t tensor);
 
 /* The address of a tensor; NULL if it has no memory yet. */
 static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
@@ -291,7 +292,7 @@ static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
     const megcc_program *p = &session->model->program;
     const tensor_row *row = tensor_at(p, tensor);
     const uint32_t root = row->storage == STORAGE_VIEW ? row->root : tensor;
-    uint8_t *at = root < bases_of(p) ? session->base[root] : megcc_session_own_place(session, root);
+    uint8_t *at = root < bases_of(p) ? session->base[root] : megcc_session_own_address(session, root);
     return at == NULL || row->storage != STORAGE_VIEW ? at : at + row->data;
 }
 
@@ -313,7 +314,7 @@ int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error);
 
 /* Executes an instruction `extent`: reads the value of its symbol, computes the extents that depend on it, and checks the
  * calls up to the next such instruction. MEGCC_E_SHAPE: the value is outside the bucket's bounds, or a call does not fit. */
-int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_error *error);
+int32_t megcc_session_extent(megcc_session *session, uint32_t instruction, megcc_error *error);
 
 /* Checks the calls from an instruction up to the next one that computes a symbol, unless they are checked already. */
 int32_t megcc_session_verify(megcc_session *session, uint32_t instruction, megcc_error *error);

@@ -42,13 +42,14 @@ int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, u
     return MEGCC_OK;
 }
 
-int32_t megcc_materialise(megcc_session *session, uint32_t tensor)
+int32_t megcc_materialise(megcc_session *session, uint32_t tensor, megcc_error *error)
 {
     if (session->base[tensor] != NULL) { /* bound to the caller's memory, or large enough since megcc_session_place() */
         return MEGCC_OK;
     }
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(&session->model->program, tensor), session->extents);
-    return megcc_grow(session, &session->base[tensor], &session->capacity[tensor], bytes != 0u ? bytes : 1u);
+    const int32_t status = megcc_grow(session, &session->base[tensor], &session->capacity[tensor], bytes != 0u ? bytes : 1u);
+    return status == MEGCC_OK ? MEGCC_OK : megcc_fail(error, status, AT("allocator"), session->next, tensor, bytes);
 }
 
 void megcc_release(megcc_session *session, uint32_t tensor)

@@ -17,7 +17,7 @@ int32_t megcc_model_open_version(uint32_t api, megcc_model *model, const megcc_m
         return megcc_fail(error, MEGCC_E_VERSION, AT("megcc_module.kernel_abi"), MEGCC_NONE, module->kernel_abi,
                           MEGCC_KERNEL_ABI);
     }
-    if (!is_aligned(data, 8)) {
+    if (!is_aligned(data, 8)) { /* enough to read the rows; verify.c checks the program's alignment, at most 64 */
         return megcc_fail(error, MEGCC_E_ARGUMENT, AT("data"), MEGCC_NONE, 0, 64);
     }
     (void)memset(model, 0, sizeof *model);

@@ -19,7 +19,7 @@ uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset)
     return session->arena + offset;
 }
 
-uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor)
+uint8_t *megcc_session_own_address(const megcc_session *session, uint32_t tensor)
 {
     const tensor_row *row = tensor_at(&session->model->program, tensor);
     const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
@@ -64,7 +64,7 @@ void megcc_session_place(megcc_session *session, bool keep)
             continue;
         }
 #endif
-        session->base[i] = megcc_session_own_place(session, i);
+        session->base[i] = megcc_session_own_address(session, i);
     }
     session->next = 0;
     if (!keep) {
@@ -92,7 +92,7 @@ void megcc_session_reset(megcc_session *session)
         const size_t bytes = (size_t)megcc_tensor_bytes(state, session->extents);
         (void)memset(session->base[input], 0, bytes);
         if (state->root != 0u) { /* the initial value: one number for all elements, or all of them */
-            const uint8_t *first = megcc_session_own_place(session, state->root);
+            const uint8_t *first = megcc_session_own_address(session, state->root);
             for (size_t at = 0; at < bytes; at++) {
                 session->base[input][at] = first[at % tensor_at(p, state->root)->bytes];
             }

@@ -87,8 +87,8 @@ static void run_share(megcc_pool *pool, int32_t self)
     }
 }
 
-/* The main function of a thread: waits for a round, takes part in it, until the pool is closed. */
-static void *help(void *argument)
+/* The main function of a thread, which waits for a round and takes part in it, until the pool is closed. */
+static void *thread_main(void *argument)
 {
     const worker *self = argument;
     megcc_pool *pool = self->pool;
@@ -177,7 +177,7 @@ int32_t megcc_pool_open(megcc_pool **result, void *memory, size_t size, int32_t 
         worker *w = &pool->worker[i];
         w->index = i;
         w->pool = pool;
-        if (pthread_create(&w->thread, NULL, help, w) != 0) {
+        if (pthread_create(&w->thread, NULL, thread_main, w) != 0) {
             megcc_pool_close(pool);
             return MEGCC_E_THREADS;
         }

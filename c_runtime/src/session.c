@@ -168,17 +168,17 @@ static const int32_t *known_extents(const megcc_session *session)
 static bool has_own_memory(megcc_session *session, uint32_t tensor)
 {
     if (tensor_at(&session->model->program, tensor)->storage != STORAGE_UNBOUNDED) {
-        return session->base[tensor] == megcc_session_own_place(session, tensor);
+        return session->base[tensor] == megcc_session_own_address(session, tensor);
     }
     if (session->base[tensor] != NULL && session->capacity[tensor] == 0u) {
         return false;
     }
-    return megcc_materialise(session, tensor) == MEGCC_OK;
+    return megcc_materialise(session, tensor, NULL) == MEGCC_OK;
 }
 #else
 static bool has_own_memory(megcc_session *session, uint32_t tensor)
 {
-    return session->base[tensor] == megcc_session_own_place(session, tensor);
+    return session->base[tensor] == megcc_session_own_address(session, tensor);
 }
 #endif
 
@@ -241,7 +241,7 @@ static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, ui
 #ifndef MEGCC_NO_DYNAMIC
     megcc_release(session, tensor);
 #endif
-    session->base[tensor] = data != NULL ? data : megcc_session_own_place(session, tensor);
+    session->base[tensor] = data != NULL ? data : megcc_session_own_address(session, tensor);
     return MEGCC_OK;
 }
 

@@ -185,8 +185,8 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     session->table[0] = table;
     session->extents = resolved(p, table);
     session->bucket = bucket;
-    session->checked[0] = 1;
-    session->checked[1] = 0; /* instructions after a jump are checked when it is executed */
+    session->checked[0] = 1; /* an empty range: instructions after a jump are checked when it is executed */
+    session->checked[1] = 0;
     megcc_session_place(session, keep);
     return MEGCC_OK;
 }
@@ -197,23 +197,23 @@ int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error)
 }
 
 /* Reads the value of a symbol that the run has computed. */
-static int32_t read_count(const megcc_session *session, uint32_t instruction, int32_t *result, megcc_error *error)
+static int32_t read_symbol(const megcc_session *session, uint32_t instruction, int32_t *result, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
     const instruction_row *row = instruction_at(p, instruction);
     const bound_row *bound = row_at(session->bucket.bounds, row->first_extent, sizeof *bound);
     const uint8_t *data = address_of(session, row->operands);
-    const uint32_t most = (uint32_t)bound->hi & (uint32_t)INT32_MAX; /* -1 is no limit */
-    int64_t count;
+    const uint32_t most = (uint32_t)bound->hi & (uint32_t)INT32_MAX; /* a bound of -1, no limit, becomes INT32_MAX */
+    int64_t value;
     if (data == NULL
-        || megcc_tensor_bytes(tensor_at(p, row->operands), session->extents) / sizeof count <= row->inputs) {
+        || megcc_tensor_bytes(tensor_at(p, row->operands), session->extents) / sizeof value <= row->inputs) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Instruction.operands"), instruction, row->operands, 0);
     }
-    (void)memcpy((uint8_t *)&count, data + sizeof count * row->inputs, sizeof count);
-    if (count < bound->lo || count > (int64_t)most) {
-        return megcc_fail(error, MEGCC_E_SHAPE, AT("Bound.hi"), instruction, count, most);
+    (void)memcpy((uint8_t *)&value, data + sizeof value * row->inputs, sizeof value);
+    if (value < bound->lo || value > (int64_t)most) {
+        return megcc_fail(error, MEGCC_E_SHAPE, AT("Bound.hi"), instruction, value, most);
     }
-    *result = (int32_t)count;
+    *result = (int32_t)value;
     return MEGCC_OK;
 }
 
@@ -232,21 +232,21 @@ int32_t megcc_session_verify(megcc_session *session, uint32_t instruction, megcc
     return status;
 }
 
-int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_error *error)
+int32_t megcc_session_extent(megcc_session *session, uint32_t instruction, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
     const uint32_t symbol = instruction_at(p, instruction)->first_extent;
     int32_t *table = session->table[0];
     forget(p, table, symbol);
-    int32_t status = read_count(session, instruction, &table[symbol], error);
+    int32_t status = read_symbol(session, instruction, &table[symbol], error);
     if (status == MEGCC_OK) {
         status = resolve_extents(p, table, error);
     }
-    session->checked[1] = 0;
+    session->checked[1] = 0; /* nothing is checked with the new extents yet */
     if (status == MEGCC_OK) {
         status = megcc_session_verify(session, instruction + 1u, error);
     }
-    if (status != MEGCC_OK) { /* unchecked extents must not stay */
+    if (status != MEGCC_OK) { /* extents that no check has accepted must not stay */
         forget(p, table, symbol);
         (void)resolve_extents(p, table, NULL);
     }

@@ -26,7 +26,7 @@ static const char *meaning(int32_t status)
     case MEGCC_MORE: return "instructions are left";
     case MEGCC_E_ARGUMENT: return "wrong argument";
     case MEGCC_E_SHAPE: return "the model was not compiled for this shape";
-    case MEGCC_E_ORDER: return "shapes or data of an input are not set yet";
+    case MEGCC_E_ORDER: return "shapes are not set yet, or a tensor has no data yet";
     case MEGCC_E_VERSION: return "header, library and kernels are of different versions";
     case MEGCC_E_FORMAT: return "this is no container of a format known here";
     case MEGCC_E_CORRUPT: return "the container is damaged";
@@ -35,11 +35,11 @@ static const char *meaning(int32_t status)
     case MEGCC_E_CHECKSUM: return "the weights are damaged";
     case MEGCC_E_UNSUPPORTED: return "not supported by this build of the runtime";
     case MEGCC_E_UNTRUSTED: return "not signed with this key for this product";
-    case MEGCC_E_MEMORY: return "the session's memory is too small or misaligned";
+    case MEGCC_E_MEMORY: return "memory is too small, misaligned or limited";
     case MEGCC_E_ALLOCATION: return "the allocator gave no memory";
     case MEGCC_E_FILE: return "cannot read the file";
     case MEGCC_E_THREADS: return "so many threads cannot be used";
-    case MEGCC_E_CANCELLED: return "cancelled by the observer";
+    case MEGCC_E_CANCELLED: return "cancelled by the observer or a limit";
     case MEGCC_E_KERNEL: return "a kernel refused the values of its operands";
     default: return "unknown status";
     }

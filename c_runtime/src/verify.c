@@ -102,13 +102,14 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
     const tensor_row *t = tensor_at(p, i);
     REQUIRE(t->dtype <= MEGCC_UINT2, "Tensor.dtype", i);
     REQUIRE(t->layout <= MEGCC_NCHWC, "Tensor.layout", i);
+    /* Storage of the schema is ordered: other tensors have the first four kinds, outputs also `state`, inputs also `caller`. */
     const int32_t last_storage = is_input(p, i) ? STORAGE_CALLER : is_port(p, i) ? STORAGE_STATE : STORAGE_UNBOUNDED;
     REQUIRE((int32_t)t->storage <= last_storage, "Tensor.storage", i);
     REQUIRE(t->rank <= (uint32_t)MEGCC_MAX_RANK && (t->layout != MEGCC_NHWC || t->rank == 4u), "Tensor.rank", i);
     REQUIRE((t->layout == MEGCC_NCHWC && t->block != 0u && t->rank >= 2u)
                 || (t->layout != MEGCC_NCHWC && t->block == 0u),
             "Tensor.block", i);
-    REQUIRE(t->region == 0u, "Tensor.region", i);
+    REQUIRE(t->region == 0u, "Tensor.region", i); /* reserved: the offset of a tensor tells its region */
     REQUIRE(t->name <= p->rows[MEGCC_NAMES].count, "Tensor.name", i);
     REQUIRE(within(t->dims, t->rank, p->rows[MEGCC_EXTENTS].count), "Tensor.dims", i);
     if (t->storage == STORAGE_VIEW) {
@@ -124,8 +125,9 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
         const size_t begin = weight_begin(model, t);
         REQUIRE(begin % p->alignment == 0u && within(begin, t->bytes, model->weights_bytes), "Tensor.data", i);
     } else {
-        const bool begins = t->storage == STORAGE_STATE && t->root < p->rows[MEGCC_TENSORS].count;
-        REQUIRE(t->root == 0u || (begins && tensor_at(p, t->root)->storage == STORAGE_WEIGHT
+        /* The root of a state is the weight with its initial value; 0: zeros. */
+        const bool has_root = t->storage == STORAGE_STATE && t->root < p->rows[MEGCC_TENSORS].count;
+        REQUIRE(t->root == 0u || (has_root && tensor_at(p, t->root)->storage == STORAGE_WEIGHT
                                  && tensor_at(p, t->root)->bytes != 0u), "Tensor.root", i);
         REQUIRE(t->data == 0u, "Tensor.data", i);
         REQUIRE(t->bytes == 0u, "Tensor.bytes", i);
@@ -176,6 +178,7 @@ static int32_t verify_control(const megcc_program *p, uint32_t i, megcc_error *e
     }
     REQUIRE(is_number(p, row, 0, MEGCC_INT64) && is_written(p, row, 0) && is_number(p, row, 1, MEGCC_INT64)
                 && is_number(p, row, 2, MEGCC_BOOL), "Program.operands", i);
+    /* inputs = 0: the begin of a loop, which jumps behind it; 1: the end of an iteration, which jumps back. */
     REQUIRE(row->inputs != 0u ? target >= 1u && target <= i : target > i && target <= count, "Instruction.first_extent",
             i);
     return MEGCC_OK;
@@ -198,7 +201,7 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
         p->unbacked_symbols += instruction_at(p, i)->opcode == OP_EXTENT;
     }
     REQUIRE(p->unbacked_symbols <= p->symbols, "Instruction.opcode", p->unbacked_symbols);
-    uint32_t counted = given_symbols(p);
+    uint32_t next_symbol = given_symbols(p); /* which the next instruction `extent` must compute */
 #endif
     for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
         const instruction_row *row = instruction_at(p, i);
@@ -218,8 +221,8 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
             /* Symbols are computed in their order, so an extent is known when the last symbol in it is. */
             REQUIRE(row->operands < tensors && tensor_at(p, row->operands)->dtype == MEGCC_INT64,
                     "Instruction.operands", i);
-            REQUIRE(row->first_extent == counted, "Instruction.first_extent", i);
-            counted++;
+            REQUIRE(row->first_extent == next_symbol, "Instruction.first_extent", i);
+            next_symbol++;
         } else if (row->opcode <= OP_MOVE) {
             const int32_t status = verify_control(p, i, error);
             if (status != MEGCC_OK) {
@@ -239,7 +242,7 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
  * the types that the caller was compiled for. */
 static int32_t verify_ports(const megcc_program *p, megcc_error *error)
 {
-    const int32_t *known = p->code->port;
+    const int32_t *known = p->code->port; /* rows of dtype, layout, block, rank and `rank` extents */
     REQUIRE(p->rows[MEGCC_INPUTS].count == p->code->inputs, "Program.inputs", p->rows[MEGCC_INPUTS].count);
     REQUIRE(p->rows[MEGCC_OUTPUTS].count == p->code->outputs, "Program.outputs", p->rows[MEGCC_OUTPUTS].count);
     for (uint32_t list = MEGCC_INPUTS, port = 0; list <= MEGCC_OUTPUTS; list++) {
@@ -259,7 +262,7 @@ static int32_t verify_ports(const megcc_program *p, megcc_error *error)
 /* Checks a state: an output in the arena that is copied to an input after a run, or that is computed in place of it. */
 static int32_t verify_states(const megcc_program *p, megcc_error *error)
 {
-    uint32_t updated = 0;
+    uint32_t updated = 0; /* outputs that are computed in place of a state, which no row of Program.states names yet */
     for (uint32_t i = 0; i < p->rows[MEGCC_OUTPUTS].count; i++) {
         updated += tensor_at(p, number_at(p->rows[MEGCC_OUTPUTS], i))->storage == STORAGE_STATE ? 1u : 0u;
     }
@@ -284,7 +287,7 @@ static int32_t verify_states(const megcc_program *p, megcc_error *error)
 static void read_bucket(fb_reader *r, const megcc_program *p, uint32_t index, device_model *bucket)
 {
     const megcc_rows list = p->rows[MEGCC_DEVICE_MODELS];
-    fb_enter(r, fb_place(r, list.data) + 4u * index);
+    fb_enter(r, fb_offset(r, list.data) + 4u * index);
     bucket->bounds = fb_vector(r, BUCKET_BOUNDS, sizeof(bound_row));
     bucket->tensors = fb_vector(r, BUCKET_TENSORS, sizeof(tensor_slot));
     bucket->calls = fb_vector(r, BUCKET_CALLS, sizeof(call_slot));
@@ -352,7 +355,7 @@ static int32_t verify_slots(const megcc_program *p, const device_model *bucket, 
         if (storage == STORAGE_ARENA || storage == STORAGE_STATE) {
             REQUIRE(slot->offset % p->alignment == 0u && megcc_in_region(bucket, slot->offset, slot->bytes)
                         && (storage == STORAGE_STATE || slot->offset >= states), "TensorSlot.offset", i);
-        } else if (storage == STORAGE_WEIGHT && slot->bytes != 0u) {
+        } else if (storage == STORAGE_WEIGHT && slot->bytes != 0u) { /* a weight that a session copies to a region */
             REQUIRE(slot->bytes == tensor_at(p, i)->bytes && bucket->regions.count != 0u && slot->offset >= states
                         && slot->offset % p->alignment == 0u && megcc_in_region(bucket, slot->offset, slot->bytes),
                     "TensorSlot.offset", i);
@@ -415,6 +418,7 @@ static int32_t verify_bucket(fb_reader *r, megcc_program *p, uint32_t index, meg
     REQUIRE(bucket.bounds.count == p->symbols, "DeviceModel.bounds", index);
     REQUIRE(bucket.tensors.count == p->rows[MEGCC_TENSORS].count, "DeviceModel.tensors", index);
     REQUIRE(bucket.calls.count == p->rows[MEGCC_INSTRUCTIONS].count, "DeviceModel.calls", index);
+    /* A session's own block holds the first region; it is large enough for each bucket. */
     const uint32_t own = bucket.regions.count != 0u ? number_at(bucket.regions, 0) : bucket.arena_bytes;
     if (own > p->arena_bytes) {
         p->arena_bytes = own;
@@ -468,7 +472,7 @@ static int32_t verify_program(fb_reader *r, const megcc_model *model, const megc
         status = verify_tensor(model, p, i, error);
     }
     for (uint32_t i = 0; status == MEGCC_OK && i < p->rows[MEGCC_NAMES].count; i++) {
-        fb_string(r, fb_place(r, p->rows[MEGCC_NAMES].data) + 4u * i);
+        fb_string(r, fb_offset(r, p->rows[MEGCC_NAMES].data) + 4u * i);
         REQUIRE(r->ok, "Program.names", i);
     }
     if (status == MEGCC_OK) {
@@ -569,7 +573,7 @@ int32_t megcc_verify(megcc_model *model, size_t size, const megcc_module *module
     const int32_t status = read_model(&r, model, size, &programs, error);
     bool has_code = false;
     for (uint32_t i = 0; status == MEGCC_OK && i < programs.count; i++) {
-        fb_enter(&r, fb_place(&r, programs.data) + 4u * i);
+        fb_enter(&r, fb_offset(&r, programs.data) + 4u * i);
         const megcc_code *code = find_code(&r, module);
         REQUIRE(r.ok, "Model.programs", i);
         if (code != NULL && MEGCC_RUNS_ON(code->isa, cpu)) {

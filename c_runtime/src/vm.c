@@ -104,10 +104,9 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
 #ifndef MEGCC_NO_DYNAMIC
         const uint32_t root = root_of(p, tensor);
         if (tensor_at(p, root)->storage == STORAGE_UNBOUNDED) {
-            const int32_t status = i < row->inputs ? MEGCC_OK : megcc_materialise(session, root);
+            const int32_t status = i < row->inputs ? MEGCC_OK : megcc_materialise(session, root, error);
             if (status != MEGCC_OK) {
-                return megcc_fail(error, status, AT("allocator"), index, root,
-                                  megcc_tensor_bytes(tensor_at(p, root), session->extents));
+                return status;
             }
             /* An operand without memory has no elements: no iteration of a loop has written it. */
             if (session->base[root] == NULL && megcc_tensor_bytes(tensor_at(p, tensor), session->extents) != 0u) {
@@ -130,9 +129,9 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
         return megcc_fail(error, refused, AT("CallSlot.workspace"), index, 0, need.shared);
     }
     const megcc_call call = { in, out, extent, need.shared != 0u ? memory : NULL };
-    job j = { &call, kernel->run, NULL, need.scratch, need.tasks, 0, 0, NULL, false };
+    job j = { .call = &call, .run = kernel->run, .scratch_bytes = need.scratch, .tasks = need.tasks };
     if (need.scratch != 0u) {
-        j.scratch = memory + need.shared;
+        j.scratch = memory + need.shared; /* the workers' scratch follows the shared workspace */
     }
     const int32_t status = run_tasks(session, &j);
     if (j.misused) {
@@ -175,7 +174,7 @@ static int32_t run_instruction(megcc_session *session, megcc_error *error)
     if (row->opcode == OP_RELEASE) {
         megcc_release(session, row->operands);
     } else if (row->opcode == OP_EXTENT) {
-        status = megcc_session_count(session, session->next, error);
+        status = megcc_session_extent(session, session->next, error);
     } else if (row->opcode != OP_CALL) {
         status = megcc_session_control(session, row, error);
     } else

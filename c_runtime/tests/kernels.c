@@ -22,7 +22,7 @@ static int32_t mul(const megcc_call *c, int32_t begin, int32_t end, void *scratc
     return 0;
 }
 
-/* out = a + b by way of all the workspace there is; out may be a */
+/* out = a + b, by way of scratch and shared workspace; out may be where a is */
 static int32_t add(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
 {
     const float *a = c->in[0], *b = c->in[1];
@@ -37,7 +37,7 @@ static int32_t add(const megcc_call *c, int32_t begin, int32_t end, void *scratc
     return 0;
 }
 
-/* out = in; a value that is not a number is refused */
+/* out = in; NaN is refused */
 static int32_t check(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
 {
     const float *in = c->in[0];
@@ -51,11 +51,13 @@ static int32_t check(const megcc_call *c, int32_t begin, int32_t end, void *scra
     return 0;
 }
 
+/* Rows of megcc_operand: bytes, alias (bit i: may be where input i is), dtype (0: float32), reserved. */
 static const megcc_operand binary[] = {
     { 96, 0, 0, { 0, 0, 0 } }, { 96, 0, 0, { 0, 0, 0 } }, { 96, 1, 0, { 0, 0, 0 } },
 };
 static const megcc_operand unary[] = { { 96, 0, 0, { 0, 0, 0 } }, { 96, 0, 0, { 0, 0, 0 } } };
 
+/* Rows of megcc_kernel: run, need, operand, shared, scratch, tasks, inputs, outputs, extents, reserved, symbol. */
 static const megcc_kernel static_kernels[] = {
     { mul, NULL, binary, 0, 0, ROWS, 2, 1, 0, 0 MEGCC_SYMBOL("mul") },
     { add, NULL, binary, 64, 64, ROWS, 2, 1, 0, 0 MEGCC_SYMBOL("add") },
@@ -103,7 +105,7 @@ static int32_t evens(const megcc_call *c, int32_t begin, int32_t end, void *scra
 static const megcc_operand half[] = {
     { 96, 0, 0, { 0, 0, 0 } }, { 48, 1 | MEGCC_ALIAS_ANY_SIZE, 0, { 0, 0, 0 } },
 };
-/* the same, but y may begin where x does only if it ends there too; and twice, to two places */
+/* As evens, to two outputs. By `strict`, the first may be where x is only if it has the same size. */
 static int32_t both(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
 {
     const megcc_call other = { c->in, c->out + 1, c->extent, c->shared };
@@ -119,9 +121,11 @@ static const megcc_kernel half_kernels[] = {
     { evens, NULL, strict, 0, 0, 1, 1, 1, 0, 0 MEGCC_SYMBOL("strict") },
     { both, NULL, strict, 0, 0, 1, 1, 2, 0, 0 MEGCC_SYMBOL("both") },
 };
+/* For each input, then each output: dtype, layout, block, rank, extents (-1: the first symbol or value, -2: the second). */
 static const int32_t half_ports[] = { 0, 0, 0, 1, 24, 0, 0, 0, 1, 12 };
 static const int32_t static_ports[] = { 0, 0, 0, 2, 4, 6, 0, 0, 0, 2, 4, 6, 0, 0, 0, 1, 24, 0, 0, 0, 2, 4, 6 };
 static const int32_t wide_ports[] = { 0, 0, 0, 1, 24, 0, 0, 0, 1, 24 };
+/* Rows of megcc_code: id, isa, alignment, kernels, symbols, values, inputs, outputs, kernel, bound, port, shapes. */
 static const megcc_code static_codes[] = {
     { 1, MEGCC_ISA_C, 16, 4, 0, 0, 2, 2, static_kernels, NULL, static_ports, NULL },
     { 4, MEGCC_ISA_C, 16, 2, 0, 0, 1, 1, wide_kernels, NULL, wide_ports, NULL },
@@ -196,7 +200,7 @@ static const megcc_kernel dynamic_kernels[] = {
     { checked, unary_need, three, 0, 0, 0, 1, 1, 1, 0 MEGCC_SYMBOL("check") },
 };
 
-/* 2n and 3n; larger ones are, say, what some operator cannot have */
+/* The shape function: values 2n and 3n. An n above LARGEST violates its condition, although the bounds allow it. */
 static int32_t shapes(const int32_t *symbol, int32_t *value, const char **why)
 {
     const int32_t n = symbol[0];

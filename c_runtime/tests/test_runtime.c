@@ -77,13 +77,14 @@ static void finish(fixture *f)
     megcc_file_close(&f->file);
 }
 
-/* x[i] = seed + i; the model answers x[i] * i / 2 + state. */
+/* x[i] = seed + i; the model computes x[i] * i / 2 + state, which is also the next state. */
 static void fill(float *x, int seed)
 {
     for (int i = 0; i < ELEMENTS; i++)
         x[i] = (float)(seed + i);
 }
 
+/* Whether y is the result of run number `rounds` with the same x since the state was zero. */
 static int holds(const float *y, int seed, int rounds)
 {
     for (int i = 0; i < ELEMENTS; i++)
@@ -470,6 +471,9 @@ static void test_error_text(void)
     CHECK(strcmp(megcc_error_text(&error, text, 5), "the ") == 0);
     text[0] = 'x';
     CHECK(megcc_error_text(&error, text, 0)[0] == 'x');
+    const megcc_error limit = { MEGCC_E_CANCELLED, MEGCC_NONE, "iteration_limit", 5, 0 };
+    CHECK(strcmp(megcc_error_text(&limit, text, sizeof text),
+                 "cancelled by the observer or a limit: iteration_limit (5)") == 0);
     char unknown[64];
     error.status = 0x7F;
     megcc_error_text(&error, unknown, sizeof unknown);
@@ -911,6 +915,32 @@ static void test_failing_allocations(void)
     finish(&f);
 }
 
+/* The memory of a tensor that an instruction `move` writes. The failure is that of the allocator, as in a call. */
+static void test_copy_without_memory(void)
+{
+    fixture f = { 0 };
+    heap h = { 0, 0, 0, 0 };
+    megcc_session_options options;
+    float a[9] = { 1 }, y[9];
+    int32_t b[6] = { 1, 2, 3, 4, 5, 6 };
+    memset(&options, 0, sizeof options);
+    options.allocator.resize = resize;
+    options.allocator.user = &h;
+    start(&f, "copying", &options);
+    CHECK(set_n(&f, 3) == MEGCC_OK);
+    CHECK(megcc_session_bind_input(f.session, 0, a, sizeof a) == MEGCC_OK);
+    CHECK(megcc_session_bind_input(f.session, 1, b, sizeof b) == MEGCC_OK);
+    CHECK(megcc_session_bind_output(f.session, 0, y, sizeof y) == MEGCC_OK);
+    h.fail_at = 4; /* t, u and workspace succeed, z fails */
+    CHECK(megcc_session_run(f.session, &f.error) == MEGCC_E_ALLOCATION);
+    CHECK(f.error.instruction == 5 && f.error.detail == 3 && f.error.needed == sizeof b);
+    h.fail_at = 0;
+    CHECK(megcc_session_run(f.session, &f.error) == MEGCC_OK);
+    CHECK(memcmp(megcc_session_output(f.session, 1, NULL), b, sizeof b) == 0);
+    finish(&f);
+    CHECK(h.bytes == 0);
+}
+
 static void test_memory_limit(void)
 {
     fixture f = { 0 };
@@ -942,6 +972,10 @@ static void test_memory_limit(void)
 }
 
 #else
+
+static void test_copy_without_memory(void)
+{
+}
 
 static void test_memory_limit(void)
 {
@@ -1143,7 +1177,8 @@ static const struct {
     TEST(regions), TEST(begun),
     TEST(open),
     TEST(cpu), TEST(checksum), TEST(files), TEST(error_text), TEST(parallel), TEST(pool), TEST(fork), TEST(observe),
-    TEST(buckets), TEST(pair), TEST(kept), TEST(demands), TEST(unbounded), TEST(failing_allocations), TEST(memory_limit), TEST(damaged),
+    TEST(buckets), TEST(pair), TEST(kept), TEST(demands), TEST(unbounded), TEST(failing_allocations),
+    TEST(copy_without_memory), TEST(memory_limit), TEST(damaged),
     TEST(hostile),
 };
 

@@ -204,6 +204,8 @@ static double now_us(void)
 #endif
 }
 
+/* Makes a system call that a tool which counts instructions can see in the trace: close() of a file that cannot exist. phase:
+ * 1 before the timed runs, 0 after them. */
 static void mark(const request *r, int phase)
 {
 #if defined(__unix__) || defined(__APPLE__)
@@ -274,7 +276,7 @@ static int set_shapes(const request *r, const megcc_model *model, megcc_session 
         shapes[count].rank = tensor.rank;
         memcpy(shapes[count].dims, tensor.dims, sizeof tensor.dims);
         if (text != NULL && !parse_shape(text, &shapes[count]))
-            return fail("no list of dimensions", text);
+            return fail("this is no list of dimensions", text);
     }
     return megcc_session_set_shapes(session, shapes, count, &error) == MEGCC_OK ? 0 : fail_with(&error);
 }

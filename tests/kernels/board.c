@@ -20,7 +20,7 @@ static int32_t file_of(int number)
 {
     static int32_t opened[2] = { -1, -1 };
     if (opened[number] < 0)
-        opened[number] = board_open(number == 0 ? "jobs.bin" : "results.bin", number);
+        opened[number] = board_open(number == 0 ? "jobs.bin" : "results.bin", number == 0 ? FOR_READING : FOR_WRITING);
     return opened[number];
 }
 

@@ -204,7 +204,7 @@ static int32_t run(int32_t file)
 
 int main(void)
 {
-    const int32_t jobs = board_open("jobs.bin", 0), results = board_open("results.bin", 1);
+    const int32_t jobs = board_open("jobs.bin", FOR_READING), results = board_open("results.bin", FOR_WRITING);
     uint32_t bytes = JOBS_BYTES - (uint32_t)board_read(jobs, (void *)JOBS, JOBS_BYTES);
     set_up();
     for (job = (const unsigned char *)JOBS; job < (const unsigned char *)JOBS + bytes;)

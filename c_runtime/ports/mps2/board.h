@@ -9,7 +9,15 @@
 
 #include <stdint.h>
 
-/* A semihosting request: operation and parameter block in, result out. */
+/* Operations, by their names in the specification. */
+enum { SYS_OPEN = 0x01, SYS_CLOSE = 0x02, SYS_WRITE0 = 0x04, SYS_WRITE = 0x05, SYS_READ = 0x06, SYS_EXIT_EXTENDED = 0x20 };
+
+/* How board_open() opens a file: the specification's numbers of the modes "rb" and "wb" of fopen(). */
+enum { FOR_READING = 1, FOR_WRITING = 5 };
+
+/* A semihosting request: operation and parameter block in, result out. The host knows it on a Cortex-M by the number of the
+ * breakpoint, 0xab; on a RISC-V by the two shifts of x0 around ebreak, three uncompressed instructions in one page, which the
+ * alignment to 16 ensures (the specification "RISC-V Semihosting"). */
 static inline int32_t board_request(uint32_t operation, const void *parameters)
 {
 #if defined(__riscv)
@@ -28,48 +36,49 @@ static inline int32_t board_request(uint32_t operation, const void *parameters)
 
 static inline void board_text(const char *text)
 {
-    board_request(0x04, text); /* SYS_WRITE0 */
+    board_request(SYS_WRITE0, text);
 }
 
 __attribute__((noreturn)) static inline void board_exit(int status)
 {
     uint32_t block[2] = {0x20026u, (uint32_t)status}; /* ADP_Stopped_ApplicationExit */
-    board_request(0x20, block); /* SYS_EXIT_EXTENDED */
+    board_request(SYS_EXIT_EXTENDED, block);
     for (;;)
         ;
 }
 
-/* Opens a file of the host for reading (writing = 0) or writing; negative if that fails. */
-static inline int32_t board_open(const char *name, int writing)
+/* Opens a file of the host, FOR_READING or FOR_WRITING; negative if that fails. */
+static inline int32_t board_open(const char *name, uint32_t mode)
 {
     uint32_t length = 0;
     while (name[length])
         length++;
-    uint32_t block[3] = {(uint32_t)name, writing ? 5u : 1u, length}; /* "wb", "rb" */
-    return board_request(0x01, block);
+    uint32_t block[3] = {(uint32_t)name, mode, length};
+    return board_request(SYS_OPEN, block);
 }
 
 /* Both return the number of bytes that were NOT transferred. */
 static inline int32_t board_read(int32_t file, void *data, uint32_t bytes)
 {
     uint32_t block[3] = {(uint32_t)file, (uint32_t)data, bytes};
-    return board_request(0x06, block);
+    return board_request(SYS_READ, block);
 }
 
 static inline int32_t board_write(int32_t file, const void *data, uint32_t bytes)
 {
     uint32_t block[3] = {(uint32_t)file, (uint32_t)data, bytes};
-    return board_request(0x05, block);
+    return board_request(SYS_WRITE, block);
 }
 
 static inline void board_close(int32_t file)
 {
     uint32_t block[1] = {(uint32_t)file};
-    board_request(0x02, block);
+    board_request(SYS_CLOSE, block);
 }
 
-/* A clock that goes on with the instructions where an emulator counts them: SysTick's, 24 bits that count down, on a
- * Cortex-M; instructions on a RISC-V. */
+/* A clock, in ticks. On a Cortex-M it is SysTick, which counts 24 bits down; an emulator that counts instructions derives it
+ * from their number. On a RISC-V it is minstret, the number of instructions. board_clock_since() writes the clock to *now,
+ * and returns the ticks since it was `before`. */
 #if defined(__riscv)
 static inline void board_clock_start(void)
 {

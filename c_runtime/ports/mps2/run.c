@@ -16,13 +16,16 @@
 
 int main(void);
 
+/* Declared here because a toolchain without a C library has no <string.h>; start.c defines it there. */
+void *memcpy(void *to, const void *from, size_t size);
+
 /* Opens a file such as "in7.bin", for the pattern "in?.bin" and index 7, with the model's prefix. The name is on the
  * stack only here, not during a run, so that it does not count as the run's stack. */
-static __attribute__((noinline)) int32_t open_file(const char *prefix, const char *pattern, uint32_t index, int write)
+static __attribute__((noinline)) int32_t open_file(const char *prefix, const char *pattern, uint32_t index, uint32_t mode)
 {
     char name[128];
     char *p = name;
-    for (; *prefix && p < name + sizeof name - 24; prefix++)
+    for (; *prefix && p < name + sizeof name - 24; prefix++) /* 24: for the longest pattern and a number of 10 digits */
         *p++ = *prefix;
     for (; *pattern; pattern++) {
         if (*pattern != '?') {
@@ -36,7 +39,7 @@ static __attribute__((noinline)) int32_t open_file(const char *prefix, const cha
             *p++ = (char)('0' + index / power_of_ten % 10);
     }
     *p = '\0';
-    return board_open(name, write);
+    return board_open(name, mode);
 }
 
 /* Prints an error with a status, two hexadecimal digits, and returns the exit status. */
@@ -54,7 +57,7 @@ static int failed(const char *what, int32_t status)
 /* Instructions of the loop that calibrates the emulator's clock. */
 enum { CALIBRATION = 200000 };
 
-/* Two instructions in an iteration. */
+/* Executes CALIBRATION instructions: two in an iteration. */
 static void calibration_loop(void)
 {
 #if defined(__riscv)
@@ -69,7 +72,7 @@ static void calibration_loop(void)
 /* Runs the model instruction by instruction; writes the ticks of the calibration loop and of each instruction. */
 static int32_t run_steps(megcc_session *session, const char *prefix)
 {
-    const int32_t file = open_file(prefix, "ticks.bin", 0, 1);
+    const int32_t file = open_file(prefix, "ticks.bin", 0, FOR_WRITING);
     uint32_t before, after, ticks;
     int32_t status;
     board_clock_start();
@@ -94,7 +97,7 @@ static int set_shapes(megcc_session *session, uint32_t inputs, const char *prefi
     enum { most = 32 };
     static megcc_shape shapes[most];
     for (uint32_t i = 0; i < inputs; i++) {
-        const int32_t file = open_file(prefix, "shape?.bin", i, 0);
+        const int32_t file = open_file(prefix, "shape?.bin", i, FOR_READING);
         if (file < 0 && i == 0)
             return 0;
         if (file < 0 || i == most || board_read(file, &shapes[i], sizeof shapes[i]))
@@ -135,12 +138,12 @@ static int run(const firmware_model *m)
         void *data = megcc_session_input(session, i, &tensor);
         if (data == NULL) {
             data = given;
-            given += (tensor.bytes + 63) / 64 * 64;
+            given += (tensor.bytes + 63) / 64 * 64; /* aligned to 64 bytes, as firmware.py sizes m->given */
             status = megcc_session_bind_input(session, i, data, (size_t)tensor.bytes);
             if (status)
                 return failed("megcc_session_bind_input", status);
         }
-        int32_t file = open_file(m->prefix, "in?.bin", i, 0);
+        int32_t file = open_file(m->prefix, "in?.bin", i, FOR_READING);
         if (file < 0 || board_read(file, data, (uint32_t)tensor.bytes))
             return failed("in?.bin", 0);
         board_close(file);
@@ -151,17 +154,17 @@ static int run(const firmware_model *m)
     uint32_t stack = board_stack_used();
     for (uint32_t i = 0; i < megcc_model_outputs(&model); i++) {
         const void *data = megcc_session_output(session, i, &tensor);
-        int32_t file = open_file(m->prefix, "out?.bin", i, 1);
+        int32_t file = open_file(m->prefix, "out?.bin", i, FOR_WRITING);
         if (file < 0 || board_write(file, data, (uint32_t)tensor.bytes))
             return failed("out?.bin", 0);
         board_close(file);
 #ifndef MEGCC_NO_DYNAMIC
-        file = open_file(m->prefix, "dims?.bin", i, 1);
+        file = open_file(m->prefix, "dims?.bin", i, FOR_WRITING);
         board_write(file, tensor.dims, 4u * tensor.rank);
         board_close(file);
 #endif
     }
-    int32_t file = board_open("stack.bin", 1);
+    int32_t file = board_open("stack.bin", FOR_WRITING);
     board_write(file, &stack, sizeof stack);
     board_close(file);
     return 0;

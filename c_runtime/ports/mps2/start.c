@@ -13,7 +13,7 @@ extern const uint32_t data_image[];
 #else
 #define STACK_POINTER "mov %0, sp"
 #endif
-#define STACK_PAINT 0xC5C5C5C5u /* fills unused stack; any value that a program hardly writes */
+#define STACK_PAINT 0xC5C5C5C5u /* fills unused stack: a value that a program is unlikely to write */
 
 int main(void);
 void reset(void);
@@ -71,6 +71,7 @@ FAULT void fault(void)
 #if !defined(__riscv)
 __attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
     stack_top, (const void *)reset,
+    /* NMI, HardFault, MemManage, BusFault, UsageFault; the other exceptions are not enabled. */
     (const void *)fault, (const void *)fault, (const void *)fault, (const void *)fault, (const void *)fault,
 };
 #endif
@@ -78,10 +79,10 @@ __attribute__((section(".vectors"), used)) static const void *const vectors[16] 
 void reset(void)
 {
 #if defined(__ARM_FP) || defined(__ARM_FEATURE_MVE)
-    /* Full access to coprocessors 10 and 11: the floating-point unit, and Helium. */
+    /* CPACR: full access to coprocessors 10 and 11, which are the floating-point unit and Helium. */
     *(volatile uint32_t *)0xE000ED88u |= 0xFu << 20;
 #if defined(__ARM_FEATURE_MVE)
-    *(volatile uint32_t *)0xE000ED14u |= 1u << 19; /* CCR.LOB: loops with low overhead */
+    *(volatile uint32_t *)0xE000ED14u |= 1u << 19; /* CCR.LOB: Helium's low-overhead loops */
 #endif
     __asm__ volatile("dsb\n\tisb" ::: "memory");
 #endif

@@ -133,6 +133,14 @@ def unbounded_model() -> ContainerModel:
                                                     device_models=(bucket,)),), b"")
 
 
+def copying_model() -> ContainerModel:
+    """As unbounded, but z = b, by an instruction `move`."""
+    model = unbounded_model()
+    program = model.programs[0]
+    move = Instruction(Opcode.move, inputs=2, outputs=0, extents=0, operands=7, first_extent=0)
+    return replace(model, name="copying", programs=(replace(program, instructions=(*program.instructions[:-1], move)),))
+
+
 def pair_model() -> ContainerModel:
     """y = double(a), z = double(b), of lengths that do not depend on each other: both up to 4, or both from 5 to 16."""
     def bucket(lo: int, hi: int) -> DeviceModel:
@@ -173,7 +181,8 @@ def large_model() -> ContainerModel:
     return container.read(container.write(replace(static_model(), weights_begin=64)))
 
 
-MODELS = {"static": static_model, "dynamic": dynamic_model, "unbounded": unbounded_model, "wide": wide_model,
+MODELS = {"static": static_model, "dynamic": dynamic_model, "unbounded": unbounded_model,
+          "copying": copying_model, "wide": wide_model,
           "pair": pair_model, "half": half_model, "regions": regions_model, "large": large_model}
 #: The module in c_runtime/tests/kernels.c that has the code of a model.
 MODULES = {name: "static_module" if name in ("static", "wide", "half", "regions", "large") else "dynamic_module"

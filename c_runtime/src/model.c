@@ -118,31 +118,37 @@ void megcc_describe(const megcc_program *p, uint32_t tensor, const int32_t *exte
     }
 }
 
-static int32_t describe_port(const megcc_model *model, megcc_rows ports, uint32_t index, megcc_tensor *tensor)
+/* table: MEGCC_INPUTS or MEGCC_OUTPUTS. */
+static uint32_t count_ports(const megcc_model *model, uint32_t table)
 {
-    if (tensor == NULL || index >= ports.count) {
+    return model == NULL ? 0u : model->program.rows[table].count;
+}
+
+static int32_t describe_port(const megcc_model *model, uint32_t table, uint32_t index, megcc_tensor *tensor)
+{
+    if (tensor == NULL || index >= count_ports(model, table)) {
         return MEGCC_E_ARGUMENT;
     }
-    megcc_describe(&model->program, number_at(ports, index), extents_of(&model->program), tensor);
+    megcc_describe(&model->program, number_at(model->program.rows[table], index), extents_of(&model->program), tensor);
     return MEGCC_OK;
 }
 
 uint32_t megcc_model_inputs(const megcc_model *model)
 {
-    return model == NULL ? 0u : model->program.rows[MEGCC_INPUTS].count;
+    return count_ports(model, MEGCC_INPUTS);
 }
 
 uint32_t megcc_model_outputs(const megcc_model *model)
 {
-    return model == NULL ? 0u : model->program.rows[MEGCC_OUTPUTS].count;
+    return count_ports(model, MEGCC_OUTPUTS);
 }
 
 int32_t megcc_model_input(const megcc_model *model, uint32_t index, megcc_tensor *tensor)
 {
-    return model == NULL ? MEGCC_E_ARGUMENT : describe_port(model, model->program.rows[MEGCC_INPUTS], index, tensor);
+    return describe_port(model, MEGCC_INPUTS, index, tensor);
 }
 
 int32_t megcc_model_output(const megcc_model *model, uint32_t index, megcc_tensor *tensor)
 {
-    return model == NULL ? MEGCC_E_ARGUMENT : describe_port(model, model->program.rows[MEGCC_OUTPUTS], index, tensor);
+    return describe_port(model, MEGCC_OUTPUTS, index, tensor);
 }

@@ -182,30 +182,34 @@ static bool has_own_memory(megcc_session *session, uint32_t tensor)
 }
 #endif
 
-void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor)
+/* Returns the tensor of a port and describes it in `tensor`, unless that is NULL; MEGCC_NONE if there is no such port. table:
+ * MEGCC_INPUTS or MEGCC_OUTPUTS. */
+static uint32_t tensor_of_port(const megcc_session *session, uint32_t table, uint32_t index, megcc_tensor *tensor)
 {
-    if (session == NULL || index >= session->model->program.rows[MEGCC_INPUTS].count) {
-        return NULL;
+    if (session == NULL || index >= session->model->program.rows[table].count) {
+        return MEGCC_NONE;
     }
     const megcc_program *p = &session->model->program;
-    const uint32_t input = number_at(p->rows[MEGCC_INPUTS], index);
+    const uint32_t found = number_at(p->rows[table], index);
     if (tensor != NULL) {
-        megcc_describe(p, input, known_extents(session), tensor);
+        megcc_describe(p, found, known_extents(session), tensor);
     }
-    return session->extents != NULL && has_own_memory(session, input) ? session->base[input] : NULL;
+    return found;
+}
+
+void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor)
+{
+    const uint32_t input = tensor_of_port(session, MEGCC_INPUTS, index, tensor);
+    if (input == MEGCC_NONE || session->extents == NULL || !has_own_memory(session, input)) {
+        return NULL;
+    }
+    return session->base[input];
 }
 
 const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_tensor *tensor)
 {
-    if (session == NULL || index >= session->model->program.rows[MEGCC_OUTPUTS].count) {
-        return NULL;
-    }
-    const megcc_program *p = &session->model->program;
-    const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], index);
-    if (tensor != NULL) {
-        megcc_describe(p, output, known_extents(session), tensor);
-    }
-    return session->base[output];
+    const uint32_t output = tensor_of_port(session, MEGCC_OUTPUTS, index, tensor);
+    return output == MEGCC_NONE ? NULL : session->base[output];
 }
 
 /* The bytes that memory bound to an input or output must have. An output whose extents the next run computes can get as
@@ -220,18 +224,17 @@ static uint64_t capacity_of_port(const megcc_session *session, uint32_t tensor)
     return tensor_at(p, tensor)->storage == STORAGE_UNBOUNDED ? UINT64_MAX : slot->bytes;
 }
 
-/* Binds a tensor to `data`, or, if that is NULL, to its own memory again. */
-static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, uint8_t *data, size_t bytes)
+/* Binds a tensor to `data`, or, if that is NULL, to its own memory again. table: MEGCC_INPUTS or MEGCC_OUTPUTS. */
+static int32_t bind(megcc_session *session, uint32_t table, uint32_t index, uint8_t *data, size_t bytes)
 {
-    const megcc_program *p = &session->model->program;
-    if (index >= ports.count) {
+    const uint32_t tensor = tensor_of_port(session, table, index, NULL);
+    if (tensor == MEGCC_NONE) {
         return MEGCC_E_ARGUMENT;
     }
     if (session->extents == NULL || session->next != 0u) {
         return MEGCC_E_ORDER;
     }
-    const uint32_t tensor = number_at(ports, index);
-    const tensor_row *row = tensor_at(p, tensor);
+    const tensor_row *row = tensor_at(&session->model->program, tensor);
     if (row->storage == STORAGE_STATE) {
         return MEGCC_E_ARGUMENT;
     }
@@ -247,12 +250,10 @@ static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, ui
 
 int32_t megcc_session_bind_input(megcc_session *session, uint32_t index, const void *data, size_t bytes)
 {
-    return session == NULL ? MEGCC_E_ARGUMENT
-        : bind(session, session->model->program.rows[MEGCC_INPUTS], index, (uint8_t *)(uintptr_t)data, bytes);
+    return bind(session, MEGCC_INPUTS, index, (uint8_t *)(uintptr_t)data, bytes);
 }
 
 int32_t megcc_session_bind_output(megcc_session *session, uint32_t index, void *data, size_t bytes)
 {
-    return session == NULL ? MEGCC_E_ARGUMENT
-        : bind(session, session->model->program.rows[MEGCC_OUTPUTS], index, data, bytes);
+    return bind(session, MEGCC_OUTPUTS, index, data, bytes);
 }

@@ -59,8 +59,9 @@ def code_and_constants(totals: dict) -> int:
 
 @pytest.mark.slow
 def test_runtime(report):
-    # States that begin with other numbers than zero, and the check of where these are, are 190 bytes beyond 12 KB.
-    assert code_and_constants(report["parts"]["runtime"]) <= (12 << 10) + 192
+    # Beyond 12 KB: 190 bytes for states that begin with other numbers than zero, and for the check of where these are;
+    # 160 bytes for functions of the C API that refuse NULL.
+    assert code_and_constants(report["parts"]["runtime"]) <= (12 << 10) + 352
 
 
 @pytest.mark.slow

@@ -84,7 +84,8 @@ def _running_verbs(steps: Verbs) -> None:
     verb.add_argument("--repeats", type=count, default=3, metavar="N",
                       help="sequences; figures are medians (default: 3)")
     verb.add_argument("--against", metavar="A,B", help="measure other programs in turns, each on its own model: "
-                                                       "llama.cpp=FILE.gguf, or NAME=FILE.py for one of your own")
+                                                       "llama.cpp=FILE.gguf, onnxruntime-genai=FOLDER, or "
+                                                       "NAME=FILE.py for one of your own")
     verb.add_argument("--python", action="append", metavar="[NAME=]PATH",
                       help="interpreter that has an engine (default: $MEGCC_BENCH_PYTHON, else this one)")
     add_target(verb, "one of the folder's targets (default: one that runs here)")

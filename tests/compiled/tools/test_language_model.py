@@ -145,7 +145,8 @@ def test_figures_of_other_programs(folder, tmp_path, capsys):
     """Engines are measured in turns; one that fails or is not there is a gap with a reason."""
     for name, count in (("own", len(WORDS)), ("other", 3), ("failing", "tokens")):
         (tmp_path / f"{name}.py").write_text(OWN.replace("{count}", str(count)))
-    engines = ",".join(["llama.cpp", *(f"{name}={tmp_path / name}.py" for name in ("own", "other", "failing"))])
+    engines = ",".join(["llama.cpp", f"onnxruntime-genai={tmp_path}",
+                        *(f"{name}={tmp_path / name}.py" for name in ("own", "other", "failing"))])
     options = ["--prompt", "9", "--max-tokens", "5", "--repeats", "2"]
     assert main(["lm", "bench", str(folder), *options, "--against", engines, "--json"]) == 0
     printed = capsys.readouterr()
@@ -153,6 +154,7 @@ def test_figures_of_other_programs(folder, tmp_path, capsys):
     assert "megcc: threads: 1: round 2 of 2 …" in printed.err.splitlines()
     assert {"megcc", "own", "other"} <= set(row["engines"]) and "failing" in row["absent"]
     assert "llama.cpp" in row["engines"] or row["absent"]["llama.cpp"] == "not installed: pip install llama-cpp-python"
+    assert "onnxruntime-genai" in row["absent"]     # no model is there
     assert (row["differences"]["own"], row["differences"]["other"]) == (1, None)
     for found in row["engines"].values():
         assert len(found["prompt"]) == len(found["generation"]) == 2
@@ -164,8 +166,9 @@ def test_figures_of_other_programs(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("options, message", [
-    (["--against", "gguf"], "there is no such engine; there are llama.cpp, and NAME=FILE.py"),
+    (["--against", "gguf"], "there is no such engine; there are llama.cpp, onnxruntime-genai, and NAME=FILE.py"),
     (["--against", "llama.cpp=missing.gguf"], "there is no file missing.gguf; llama.cpp=FILE names the model"),
+    (["--against", "onnxruntime-genai"], ".genai; onnxruntime-genai=FOLDER names the model"),
     (["--against", ","], "--against names no engine; there are llama.cpp"),
     (["--python", "python3"], "it needs --against"),
     (["--against", "llama.cpp", "--prompt", "20"], "are more than the context of 24"),

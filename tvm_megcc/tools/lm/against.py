@@ -29,7 +29,7 @@ from ..bench.against_report import machine, speed_text
 from ..bench.peers import undisturbed
 from ..columns import aligned
 from .model import LanguageModel
-from .peers import OURS, PEERS
+from .peers import GENAI, OURS, PEERS
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,8 @@ class Settings:
 
 
 def parse_engines(text: str, folder: Path) -> dict[str, str]:
-    """Parses `"llama.cpp=model.gguf,mine=engine.py"` to {name: file}. Without a file, a peer reads FOLDER.gguf.
+    """Parses `"llama.cpp=model.gguf,mine=engine.py"` to {name: file or folder}. Without one, llama.cpp reads
+    FOLDER.gguf, and onnxruntime-genai the folder FOLDER.genai.
 
     Raises:
         MegccError: for an unknown engine, and a file that does not exist.
@@ -72,9 +73,11 @@ def parse_engines(text: str, folder: Path) -> dict[str, str]:
         if name == OURS or (name not in PEERS and not file.endswith(".py")):
             raise MegccError(f"--against {name}: there is no such engine; there are {', '.join(PEERS)}, and "
                              "NAME=FILE.py for one of your own (docs/language-models.md)")
-        path = Path(file) if equals else folder.absolute().with_suffix(".gguf")
+        path = Path(file) if equals else folder.absolute().with_suffix(".genai" if name == GENAI else ".gguf")
         if not path.exists():
-            raise MegccError(f"--against {word}: there is no file {path}; {name}=FILE names the model that it reads")
+            kind = "folder" if name == GENAI else "file"
+            raise MegccError(f"--against {word}: there is no {kind} {path}; {name}={kind.upper()} names the model that "
+                             "it reads")
         engines[name] = str(path.resolve())
     if not engines:
         raise MegccError(f"--against names no engine; there are {', '.join(PEERS)}")

@@ -121,6 +121,33 @@ class LlamaCpp(Engine):
         return np.ctypeslib.as_array(logits, (self.vocabulary,))
 
 
+class OnnxRuntimeGenai(Engine):
+    """onnxruntime-genai, of a folder that its model builder wrote."""
+
+    package = "onnxruntime-genai"
+
+    def prepare(self) -> None:
+        self.library: Any = importlib.import_module("onnxruntime_genai")
+
+    def load(self) -> None:
+        config = self.library.Config(self.job.model)
+        threads = {"intra_op_num_threads": self.job.threads, "inter_op_num_threads": 1}
+        config.overlay(json.dumps({"model": {"decoder": {"session_options": threads}}}))
+        self.model = self.library.Model(config)
+        self.reset()
+
+    def reset(self) -> None:
+        options = self.library.GeneratorParams(self.model)
+        options.set_search_options(max_length=self.job.context, do_sample=False)
+        self.generator: Any = None  # frees the caches of the last one before there are new ones
+        self.generator = self.library.Generator(self.model, options)
+
+    def read(self, tokens: Sequence[int]) -> np.ndarray:
+        self.generator.append_tokens(np.array([tokens], np.int32))
+        logits = np.asarray(self.generator.get_logits())
+        return logits.reshape(-1, logits.shape[-1])[-1]
+
+
 class Megcc(Engine):
     """Our engine: the folder `job.folder`, built for `job.target`."""
 
@@ -141,8 +168,9 @@ class Megcc(Engine):
         return logits
 
 
+GENAI = OnnxRuntimeGenai.package
 #: The engines of `--against`, and ours.
-PEERS: dict[str, type[Engine]] = {"llama.cpp": LlamaCpp}
+PEERS: dict[str, type[Engine]] = {"llama.cpp": LlamaCpp, GENAI: OnnxRuntimeGenai}
 OURS = "megcc"
 
 

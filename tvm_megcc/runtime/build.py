@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import folders, paths
 from ..codegen.manifest import BUILD, MANIFEST, read_manifest
-from ..errors import MegccError, ToolError
+from ..errors import MegccError, MissingTool, ToolError
 from ..target import TARGETS, Target, parse_targets
 from . import calls
 from .objects import Objects, link
@@ -67,7 +67,7 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
     """
     folder = Path(folder)
     logger.info("building %s", folder)
-    with building_in(folder):
+    with building_in(folder), _other_versions_named(folder):
         manifest = read_manifest(folder)
         target = target_of(manifest, target, folder)
         if limits and not target.bare_metal:
@@ -141,6 +141,22 @@ def building_in(folder: Path) -> Iterator[None]:
         raise MegccError(f"{folder} is not built, and cannot be: {error.strerror} ({error.filename or folder}). Build "
                          "a copy of it in a folder that is writable and has free space; models are compiled into "
                          f"$MEGCC_CACHE ({paths.cache()})") from None
+
+
+@contextmanager
+def _other_versions_named(folder: Path) -> Iterator[None]:
+    """Raises MegccError for a failure of the compiler if another version of this package made the folder: the runtime
+    in it and the files of this package that call it do not fit each other."""
+    try:
+        yield
+    except MissingTool:
+        raise
+    except ToolError as error:
+        header = Path("include", "megcc.h")
+        if (folder / "runtime" / header).read_bytes() == (paths.c_runtime() / header).read_bytes():
+            raise
+        raise MegccError(f"{folder} was compiled by another version of tvm_megcc, and its runtime does not fit this "
+                         "one: compile the model again") from error
 
 
 def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Objects, flags: Sequence[str],

@@ -52,6 +52,18 @@ def test_what_a_killed_build_left_is_removed(folder):
     assert not left.exists() and not list(left.parent.glob(".megcc-*")) and list(left.parent.glob("*.o"))
 
 
+def test_a_folder_of_another_version(folder):
+    """Its runtime lacks what this version's files read. The message says so, not that of the C compiler."""
+    header = folder / "runtime" / "include" / "megcc.h"
+    header.write_text(header.read_text().replace("unbacked_symbols", "other_symbols"))
+    with pytest.raises(MegccError, match="another version of tvm_megcc"):
+        build(folder)
+    (folder / "runtime" / "src" / "vm.c").write_text("#error broken\n")
+    shutil.copy(paths.c_runtime() / "include" / "megcc.h", header)
+    with pytest.raises(MegccError, match="#error broken"):
+        build(folder)
+
+
 @pytest.mark.slow
 def test_many_builds_at_once_do_the_work_once(folder, monkeypatch):
     commands = []

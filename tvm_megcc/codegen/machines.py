@@ -39,6 +39,7 @@ def profile(models: Iterable[Mapping[str, Any]], embedded: bool, shared: bool = 
     microcontroller.
 
     Args:
+        embedded: whether the container is as trusted as the code, as one is that is part of the program.
         shared: whether models that are compiled separately share the runtime: then no part that they may need is left
             out.
     """

@@ -36,7 +36,7 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 }
 #endif
 
-/* All floats from 2^23 to 2^24 are integers. So the sum with a, which is near 1.5 * 2^23, is rounded to an integer, whose
+/* mgc_nearest_fused: x * f + a - 1.5 * 2^23, of which only the sum is rounded. All floats from 2^23 to 2^24 are integers. So the sum with a, which is near 1.5 * 2^23, is rounded to an integer, whose
  * bits are the lowest bits of the float; 0x4b400000 are the bits of 1.5 * 2^23. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
 #if defined(MGC_ISA_AVX512)
@@ -292,7 +292,8 @@ MGC_ISTORE4(u8, uint8_t, _mm256_packus_epi16)
  * The two roundings of mgc_rescale_fixed are one sum and one shift:
  *     floor((floor((p + 2^30) / 2^31) + h) / 2^r) = floor((p + 2^30 + h * 2^31) / 2^(31 + r)),
  * where p is the product, r = `right`, and h = 2^(r - 1), minus 1 for negative numbers so that ties go away from zero; h = 0
- * if r is 0. h may be reduced for every negative p: if the inner quotient is 0 nevertheless, (h - 1) / 2^r rounds to 0, too.
+ * if r is 0. Ties go by the sign of the inner quotient, and the code takes that of p. These differ only if p < 0 and the quotient
+ * is 0; then floor(h / 2^r) and floor((h - 1) / 2^r) are both 0.
  * |p| <= 2^62 and h * 2^31 <= 2^61, so no sum overflows. `half` is 2^30 + h * 2^31, and `minus_one` the 2^31 that negative
  * numbers lose. Values that depend on the multiplier and shift only are computed once and kept in registers; they are
  * combined by "or", because compilers reorder sums, and would compute them for every vector again.
@@ -469,7 +470,8 @@ static MGC_INLINE void mgc_fill_twice(uint16_t *to, int32_t n, int32_t value)
         _mm_storel_epi64((__m128i *)(void *)(to + i), both);
     }
 }
-/* Adds the sum of n elements, n a multiple of 4, to lane 0 and 2 of c: the first four of every eight packed bytes. */
+/* Adds the sum of n elements, n a multiple of 4, to lane 0 of c; callers add all lanes. Of every eight packed bytes the first
+ * four are the elements. */
 static MGC_INLINE mgc_i mgc_total_twice(mgc_i c, const uint16_t *p, int32_t n)
 {
     const __m128i zero = _mm_setzero_si128(), first = _mm_set1_epi64x(0xffffffff);

@@ -115,7 +115,7 @@ class ModelImporter(Importer):
         self._check_strings(scope)
         seeds = self.builder.seeds
         if seeds.value is not None and not (seeds.used or self.findings):
-            self.findings.append(f"--constant names {quoted(seeds.name)}, but nothing is drawn by it")
+            self.findings.append(f"--constant names {quoted(seeds.name)}, but no operator draws random numbers")
         self._report(inputs)
         self.builder.unbacked.require_used(self.input_types.names)
         seed = [seeds.name] if seeds.used and seeds.value is None else []

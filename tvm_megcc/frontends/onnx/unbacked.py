@@ -67,6 +67,7 @@ class UnbackedSymbols:
         builder = self.builder
         first_op = len(builder.ops)
         extents = self.extents(value, most, origin).reshape(-1)
+        # Symbols of earlier calls stand for extents already.
         definitions = {op.attrs.symbol: op for op in builder.ops[first_op:] if op.kind == EXTENT}
         positions = [index for index, dim in enumerate(extents) if isinstance(dim, Symbol) and dim in definitions]
         if not positions:
@@ -77,6 +78,7 @@ class UnbackedSymbols:
                                   if symbol.name not in other_symbols}, first_op)
         resolved = resolve(positions)
         for index in positions:
+            # `extents` bounds an element that it traces through operators without `most`.
             symbol, bound = extents[index], definitions[extents[index]].attrs.bound
             if bound is None or most is None:
                 bound = most if bound is None else bound

@@ -110,7 +110,9 @@ class Geometry:
                 "PT": self.pads[0], "PL": self.pads[1]}
 
     def area(self, ih: Dim, iw: Dim, oh: Dim, ow: Dim) -> Dim:
-        """Returns the elements of an input channel up to the last that a window reads."""
+        """Returns the elements that an input channel must have for any extents of a call. Kernels without `vpad`
+        (`hpad`) read every row (column) of a window unchecked, so these count too, in case that a container gives
+        extents of y that do not fit those of x."""
         height = ih if self.vpad else dim_max(ih, self.rows_read(oh))
         return height * (iw if self.hpad else dim_max(iw, self.columns_read(ow)))
 

@@ -63,7 +63,9 @@ class Reduction:
         self.loop = "MGC_STEP_BY_STEP for" if tiling.hoists_loads else "for"
 
     def tile(self, P: int, V: int, width: int | None) -> Tile:
-        """Returns the register tile of P pixels and V vectors of channels. width: as in `Tile`."""
+        """Returns the register tile of P pixels and V vectors of channels. `Tile.parts` are the groups of vectors that
+        one instruction loads or multiplies; a group is a variable in C. width: the output channels of a block of
+        packed weights; None if it is known at run time only."""
         return Tile(self.tiling, P, V, width)
 
     def sums(self, tile: Tile, n: Count, start: str = "", stride: str = "") -> str:

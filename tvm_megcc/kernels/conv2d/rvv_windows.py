@@ -21,7 +21,8 @@ class RvvWindows:
     """
 
     def tiles(self, run: Run, down: bool) -> str:
-        """Prints a loop over `count` tiles of a run. They read rows of the window from x0, x1, … and write to `to`.
+        """Prints a loop over `count` tiles of a run: neighbouring tiles whose windows lack the same columns, which are
+        beside the image (`run.missing`). They read rows of the window from x0, x1, … and write to `to`.
         down: repeats this for `rows` output rows, which are x_row and y_row floats apart."""
         c, asm = Printer(), Assembler(is_volatile=True)
         c("const float *weight = w;", "ptrdiff_t left = count;")

@@ -110,8 +110,10 @@ class WindowProducts(IntegerProducts):
 
 def _in_place(site: Site, s: Geometry, single: bool) -> tuple[tuple[tuple[int, int], ...], bool]:
     """Returns (`Lowered.takes_over`, descends): whether y may begin where x does, and whether the loop must then run
-    from the last pixel to the first. Inputs of a few pixels are packed before results are written, so no result may
-    overwrite a pixel that is read later."""
+    from the last pixel to the first.
+
+    A step packs the windows of a few pixels, then writes their results. Pixel i of y begins at i * OC, that of x at
+    i * IC: if OC > IC, results lie over later pixels of x, so these have to be read before."""
     is_known = isinstance(s.ic, int) and isinstance(s.oc, int)
     if single or not s.is_pointwise or site.y.itemsize != 1 or not is_known or (s.g > 1 and s.ic != s.oc):
         return (), False

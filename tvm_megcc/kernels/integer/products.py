@@ -18,7 +18,7 @@ class ConstantWeights(Kernel):
     """The base class of kernels with constant weights, int32 sums and an epilogue on them."""
 
     dtypes: tuple[tuple[str, ...], ...] = (INT8_TYPES, INT8_TYPES, ("int32",))
-    fuses_epilogue, lanes = True, "i"
+    fuses_epilogue, lanes = True, "i"  # the epilogue computes int32
     #: The weights and the bias.
     constants = (1, 2)
 
@@ -71,6 +71,7 @@ class IntegerConv(IntegerProducts, ChannelsLast):
 
     def lower(self, site: Site) -> Lowered:
         s = Geometry.of(site)
+        # Algorithms append "_bias" to the name of the operation by themselves.
         return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), outputs_first=True,
                          operation=replace(s, bias=False).name("conv2d_integer"))
 

@@ -41,10 +41,12 @@ class FourierPasses(Kernel):
         pairs = bool(site.attrs.pairs)
         params = FourierParameters(
             unit=x.c_type, n=n, factors=factors_of(n), inverse=bool(site.attrs.inverse), pairs=pairs)
+        # `pairs`: 2n real numbers, the twiddles of a transform of 2n, and the first n + 1 numbers of the spectrum.
+        twiddles, results = (2 * n, n + 1) if pairs else (n, n)
         # Scratch: two buffers of n complex numbers, [2][n][2] elements, between which passes alternate.
         return Lowered("linear/fourier", params, {"COUNT": product(x.shape[:-2])},
-                       (Operand("x", 0, transforms * 2 * n), Operand("twiddles", 1, 2 * n * (1 + pairs))),
-                       (Operand("y", 0, transforms * 2 * (n + pairs)),), transforms,
+                       (Operand("x", 0, transforms * 2 * n), Operand("twiddles", 1, 2 * twiddles)),
+                       (Operand("y", 0, transforms * 2 * results),), transforms,
                        f"fourier_n{n}" + "_inverse" * params.inverse + "_pairs" * pairs, self.name,
                        scratch=4 * n * DTYPES[x.dtype].bytes)
 

@@ -171,8 +171,8 @@ class GlobalPool(Kernel):
         return _global_refusal(site)
 
     def reorders_sums(self, site):
-        # Sums of all CPUs are those of this kernel for four axes and of `PlainGlobalPool` for others; for pools with a
-        # window they are those of the window kernels, which add row by row.
+        # With --reproducible all CPUs add in one order: for pools with a window that of the window kernels, row by row;
+        # otherwise that of this kernel if x has four axes, and of `PlainGlobalPool` if it has others.
         return site.x.rank != 4 or "kernel" in site.attrs
 
     def lower(self, site):

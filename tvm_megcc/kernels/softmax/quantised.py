@@ -29,8 +29,9 @@ class QuantisedParameters(UnitParameters):
 class SoftmaxQuantisedRows(Kernel):
     """Computes softmax of one row in a task, with the same bits on every CPU.
 
-    The operands `table` (int32 [256]) and `inverse` (float32 [1]) are those of ops/quantized/softmax.py. Scratch holds
-    the exponentials of a row, int32 [N].
+    Operands besides x: `table` int32 [256], the exponentials by the distance from the row's maximum; `inverse` float32
+    [1], the reciprocal of the result's scale (ops/quantized/softmax.py). Scratch holds the exponentials of a row, int32
+    [N].
     """
 
     name = "rows"

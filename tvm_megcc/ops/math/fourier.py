@@ -12,13 +12,13 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, register
 
-#: The factors of a length for which the kernel has passes, in the order in which it runs them.
+#: The factors of a length for which the kernel has passes, in the order in which they are divided out.
 FACTORS = (4, 2, 3, 5)
 
 
 def factors_of(length: int) -> tuple[int, ...] | None:
-    """Factorises a length into `FACTORS`; returns None if it has other prime factors. There
-    is at most one 2, since two make a 4; it comes first."""
+    """Factorises a length into `FACTORS`, in the order of the kernel's passes; returns None if it has other prime
+    factors. There is at most one 2, since two make a 4; its pass is the first."""
     found: list[int] = []
     for factor in FACTORS:
         while length > 1 and length % factor == 0:

@@ -55,6 +55,7 @@ class Col2Im(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        # Where the operand `image_shape` is computed at run time, the model may declare the result's shape.
         x, declared, declared_image = node.type(0), node.declared_shape(), node.declared_if_unknown(1)
         image = node.dims(1, "image_shape") if declared_image is None else declared_image[2:]
         kernel = node.dims(2, "block_shape", x.shape[1])
@@ -67,6 +68,8 @@ class Col2Im(Operator):
         blocks = tuple(output_extent(*row) for row in zip(image, kernel, strides, dilations, pads[:axes], pads[axes:],
                                                           strict=True))
         has_known_kernel = all(isinstance(extent, int) for extent in kernel)
+        # The channels are x.shape[1] divided by the kernel's elements; for an unknown kernel, those that the model
+        # declares.
         use_declared = declared is not None and not has_known_kernel
         channels = declared[1] if use_declared else floordiv(x.shape[1], product(kernel))
         return node.emit(cls.kind, node.inputs[:1], channels=channels, image=image, blocks=blocks, kernel=kernel,

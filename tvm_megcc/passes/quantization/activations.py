@@ -31,11 +31,13 @@ def quantize_activations(graph: Graph, context: Context) -> Graph:
         if op.kind != "matmul_nbits" or not _is_int8(op, context):
             continue
         x, block = op.inputs[0], op.attrs.block
+        # Rows are padded with zeros to a multiple of `multiple` elements; `part` elements share a sum.
         quantization = Attrs(multiple=activation_multiple(block), part=min(block, BLOCK))
         if (x, quantization) not in quantised:
             types = QuantizeBlocks.infer(quantization, graph.types[x])
-            quantised[x, quantization] = tuple(edit.value(f"{x}.{name}", type_)
-                                      for name, type_ in zip(("int8", "scale", "sum"), types, strict=True))
+            quantised[x, quantization] = tuple(
+                edit.value(f"{x}.{name}", type_)
+                for name, type_ in zip(("int8", "scale", "sum"), types, strict=True))
             edit.add_before(op, Op("quantize_blocks", quantization, (x,), quantised[x, quantization], origin=op.origin))
         depth = graph.types[x].shape[-1]
         edit.replace(op, op.with_(kind="matmul_nbits_int8", attrs=Attrs(bits=op.attrs.bits, block=block, depth=depth),

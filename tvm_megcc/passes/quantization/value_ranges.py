@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simplifies expressions over integers by the ranges of their operands: removes clips without effect and checks for
-int32 overflow, and simplifies sums of few values. On CPUs that may lack an FPU, rounded products become
+"""Simplifies expressions over integers by the ranges of their operands: removes clips and tests for int32 overflow that
+have no effect, and simplifies sums that have few possible values. On CPUs that may lack an FPU, rounded products become
 integer functions."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _simplified(graph: Graph, op: Op, context: Context) -> Op | None:
     if op.epilogue is not None and op.kind.endswith("_integer"):
         operands, expr = ["", *op.epilogue_inputs], op.epilogue
         dtypes = ["int32", *(graph.types[name].dtype for name in op.epilogue_inputs)]
-    elif op.kind == "elementwise" and "dtype" in op.attrs:
+    elif op.kind == "elementwise" and "dtype" in op.attrs:  # over integers (ops/elementwise.py)
         operands, expr = list(op.inputs), op.attrs.expr
         dtypes = [graph.types[name].dtype for name in op.inputs]
     else:

@@ -116,8 +116,9 @@ def _stack(sources: Sources, session: Session) -> dict[str, Any]:
         text, how = graph.read_text(), f"build/{sources.target.name}/{graph.name}"
         calls = CallGraph.read(text)
         unknown = set().union(*calls.calls.values()) - set(calls.stack)
-        # The linker has removed functions that nothing calls; gcc's graph has calls that it removed later.
-        calls = frames.completed(calls, session.code, unknown - sources.defined(session.firmware))
+        # gcc's graph has calls that the linker removed, or gcc itself later: of functions that the firmware lacks.
+        unlinked = unknown - sources.defined(session.firmware)
+        calls = frames.completed(calls, session.code, unlinked)
         library = {name: calls.stack[name] for name in sorted(unknown & set(calls.stack)) if calls.stack[name]}
         names = [*(name for name in names if name in calls.stack), "reset"]
     else:

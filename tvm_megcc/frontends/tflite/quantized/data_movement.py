@@ -43,7 +43,7 @@ imports_quantised("DENSIFY", any_bits=True)(densify)
 
 @imports_quantised("PAD", "PADV2", any_bits=True)
 def pad(node: Node) -> Results:
-    """Imports PAD and PADV2. PAD pads with the zero point."""
+    """Imports PAD and PADV2. PAD pads with the zero point, PADV2 with its third operand (`padded`)."""
     return [padded(node, zero(result(node)))]
 
 

@@ -470,8 +470,8 @@ static MGC_INLINE void mgc_fill_twice(uint16_t *to, int32_t n, int32_t value)
         _mm_storel_epi64((__m128i *)(void *)(to + i), both);
     }
 }
-/* Adds the sum of n elements, n a multiple of 4, to lane 0 of c; callers add all lanes. Of every eight packed bytes the first
- * four are the elements. */
+/* Adds the sum of n elements, n a multiple of 4, to lane 0 of c; callers add all lanes. The elements are the first four
+ * of every eight packed bytes. */
 static MGC_INLINE mgc_i mgc_total_twice(mgc_i c, const uint16_t *p, int32_t n)
 {
     const __m128i zero = _mm_setzero_si128(), first = _mm_set1_epi64x(0xffffffff);

@@ -144,8 +144,9 @@ class OnnxRuntimeGenai(Engine):
 
     def read(self, tokens: Sequence[int]) -> np.ndarray:
         self.generator.append_tokens(np.array([tokens], np.int32))
-        logits = np.asarray(self.generator.get_logits())
-        return logits.reshape(-1, logits.shape[-1])[-1]
+        logits: np.ndarray = self.generator.get_logits()
+        last: np.ndarray = logits.reshape(-1, logits.shape[-1])[-1]
+        return last
 
 
 class Megcc(Engine):

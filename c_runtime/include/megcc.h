@@ -184,7 +184,7 @@ int32_t megcc_model_input(const megcc_model *model, uint32_t index, megcc_tensor
 int32_t megcc_model_output(const megcc_model *model, uint32_t index, megcc_tensor *tensor);
 
 /* The result of megcc_model_memory() as a constant expression for arrays: the fixed part of a session, `pointers` and `words`
- * of 4 bytes for its tables, and from an aligned address on the arena. The generated header has the arguments.
+ * of 4 bytes for its tables, padding to the alignment, and the arena. The generated header has the arguments.
  * MEGCC_SESSION_BYTES is an upper bound, which src/session.c checks. */
 #if defined(MEGCC_NO_DYNAMIC)
 #define MEGCC_SESSION_BYTES (36u * sizeof(void *))

@@ -14,13 +14,20 @@
 extern "C" {
 #endif
 
-/* Kinds of steps. */
+/* Kinds of steps, and the fields of megcc_normal_step that each reads, with the lengths of the arrays:
+ *   MAP       hangul, mapped, target, letters, class_, pair: replaces characters by strings (decomposition or others); then,
+ *             if there are classes, sorts marks (canonical ordering); then, if there are pairs, composes. NFC and others
+ *   CLUSTERS  class_, trie, letters: replaces grapheme clusters of less than 6 bytes, else their characters, by strings, as
+ *             SentencePiece's precompiled_charsmap does (Precompiled in the package)
+ *   REPLACE   target, letters: replaces a string by another one
+ *   SPACES    target, letters: replaces two spaces or more by a string
+ *   STRIP     left, right: removes white space at these ends of the text */
 enum {
-    MEGCC_NORMAL_MAP,           /* characters become strings, whose marks may be sorted and composed: NFC and others */
-    MEGCC_NORMAL_CLUSTERS,      /* clusters of characters and characters become strings: Precompiled */
-    MEGCC_NORMAL_REPLACE,       /* a string becomes another one */
-    MEGCC_NORMAL_SPACES,        /* two spaces or more become a string */
-    MEGCC_NORMAL_STRIP          /* spaces at the ends are removed */
+    MEGCC_NORMAL_MAP,
+    MEGCC_NORMAL_CLUSTERS,
+    MEGCC_NORMAL_REPLACE,
+    MEGCC_NORMAL_SPACES,
+    MEGCC_NORMAL_STRIP
 };
 
 typedef struct megcc_normal_step {
@@ -29,7 +36,8 @@ typedef struct megcc_normal_step {
     uint8_t left, right;        /* STRIP: at which ends */
     uint32_t classes, mappings, pairs; /* lengths of the arrays below */
     const uint32_t *class_;     /* [classes]: ranges of characters, ascending, as first code point << 8 | class. MAP: the
-                                 * canonical combining class; CLUSTERS: as the enumeration in megcc_normalizer.c */
+                                 * canonical combining class; CLUSTERS: a number for the class in grapheme clusters, which
+                                 * `megcc lm tokenizer` and megcc_normalizer.c agree on */
     const uint32_t *mapped;     /* [mappings]: characters that are replaced, ascending */
     const uint32_t *pair;       /* [pairs][3]: two characters, in order, and what they compose */
     const uint32_t *trie;       /* CLUSTERS: what is replaced, a double-array trie (megcc_strings.h) */

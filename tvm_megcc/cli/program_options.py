@@ -33,7 +33,7 @@ def programs(verbs: Verbs) -> None:
                       help="a picture for an input, which is resized to the input's size")
     verb.add_argument("--outputs", metavar="NPZ", help="write the outputs")
     verb.add_argument("--sequence", action="store_true",
-                      help="both files have an additional first axis: the runs one after the other")
+                      help="the files of --inputs and --outputs have an additional first axis: the runs in order")
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
     add_compiler(verb)
     add_target(verb, "target of the folder (default: the one it was compiled for)")

@@ -227,8 +227,9 @@ def _pieces(weights: Bytes | Weights) -> Sequence[Bytes]:
 def with_weights_moved(head: bytes, distance: int) -> bytes:
     """Returns the part of a container before its weights, changed so that they may lie `distance` bytes further.
 
-    The last four bytes of the part are the number of bytes of the weights. They must also precede the weights at the
-    new offset.
+    The last four bytes of the part are the number of bytes of the weights, and a reader expects them before the
+    weights. Where containers share weights (joined.py), their heads follow one another; all have the same number, so
+    the one that ends the last head serves all.
     """
     changed = bytearray(head)
     table = Table(changed, int.from_bytes(head[:4], "little"))
@@ -273,9 +274,9 @@ def _head(model: ContainerModel, format_number: int, begin: int) -> bytes:
 def _placeholder_bytes(size: int) -> int:
     """Returns the number of bytes that stand for weights of this size while the flatbuffer is built.
 
-    A flatbuffer is built from its end. So what precedes the weights is aligned by the bytes after it, of which only the
-    remainder of their number by the alignment matters: `size % WEIGHTS_ALIGNMENT` bytes (`_write_vector`), and the
-    padding that the builder adds to them.
+    A flatbuffer is built from its end, and what precedes the weights is padded by the number of bytes after it. Only
+    `size % WEIGHTS_ALIGNMENT` matters for that, so this many zeros stand for the weights (`_write_vector`). The builder
+    pads them to WEIGHTS_ALIGNMENT; `_head` cuts both off.
     """
     return WEIGHTS_ALIGNMENT if size % WEIGHTS_ALIGNMENT else 0
 
@@ -439,7 +440,12 @@ def program_bytes(program: Program, pointer_bytes: int) -> int:
 
 
 def _memory_arguments(program: Program) -> tuple[int, ...]:
-    """Returns alignment, pointers, words and arena bytes of the session block, as megcc_model_memory() counts them."""
+    """Returns alignment, pointers, 32-bit words and arena bytes of the session block.
+
+    The pointers are an address for each input and output, or, if tensors are allocated during a run, an address and a
+    capacity for each tensor; and the operands of a call. The words are a status for each worker and, if extents change
+    from run to run, two tables of symbols, values and extents. megcc_model_memory() of the runtime counts the same.
+    """
     operands = max((i.inputs + i.outputs for i in program.instructions if i.opcode == Opcode.call), default=0)
     dynamic = program.symbols + program.values > 0
     unbounded = any(t.storage == Storage.unbounded for t in program.tensors)

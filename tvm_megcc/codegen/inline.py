@@ -146,6 +146,7 @@ def _branch(inliner: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
     other, after = Mark(f"{op.outputs[0]} other"), Mark(f"{op.outputs[0]} after")
     yes, no = (plans[list(bodies_of(op)).index(op.attrs[name])] for name in ("yes", "no"))
     inliner.control(Jump(inliner.operand(condition), when=False, mark=other.name))
+    # After `yes` the condition is true, so that the second jump is always taken.
     body_outputs = inliner.body(op, yes, values[:reads], number=1)
     inliner.control(*map(Move, body_outputs, op.outputs), Jump(condition, when=True, mark=after.name), other)
     body_outputs = inliner.body(op, no, values[reads:], number=2)

@@ -148,7 +148,8 @@ class KernelPlan:
 
     def lifetimes(self) -> dict[str, list[int]]:
         """Returns the first and the last step that accesses each buffer. Control flow before a step counts as the step.
-        Values that a loop does not rewrite in each iteration count as accessed by its last step."""
+        A loop [begin, end) reads values that it does not write again in its next iteration, so they live until step
+        `end`: the jump back is in the control flow before that step."""
         ranges: dict[str, list[int]] = {}
         for index, step in enumerate(self.steps):
             for name in (*step.inputs, *step.outputs):
@@ -176,12 +177,15 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
         workers: the number of threads.
     """
     graph = placed.graph
-    # Parts of an operator share kernels with run-time extents; loops of the safety profile have constant bounds.
+    # An operator that was split into parts has one kernel for all of them, whose extents are known at run time. Loops
+    # of the safety profile need constant bounds, so there parts are bound like other operators.
     part_of: Mapping[str, str] = {} if context.safe else placed.part_of
 
     def peak(forwarding: Forwarding) -> int:
+        """Returns a lower bound of the arena's bytes with these views."""
         return memory.lower_bound(_buffers_of(graph, forwarding))
 
+    # placed.whole: results of concats whose operands are computed in place.
     forwarding = forward(graph, peak, placed.whole)
     calls: list[Bound] = []
     before: dict[int, tuple[Control | Op, ...]] = {}

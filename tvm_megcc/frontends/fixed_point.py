@@ -18,7 +18,7 @@ from ..ir.expr import Expr, call
 MAX_SHIFT = 30
 #: The largest float32 and float64 below 1/2, which `round_half_away` adds before it rounds down. With 1/2 itself, the
 #: sum of the largest float below 1/2 and 1/2 would be rounded to 1, so that this float would become 1 instead of 0.
-HALF32, HALF64 = 0.49999997, 0.49999999999999994
+BELOW_HALF32, BELOW_HALF64 = 0.49999997, 0.49999999999999994
 
 
 class Range(NamedTuple):
@@ -51,8 +51,9 @@ def multiplier(factor: float) -> Multiplier:
     return Multiplier(0, 0) if shift < -31 or not significand else Multiplier(significand, shift)
 
 
-def round_half_away(value: Expr, half: float = HALF32) -> Expr:
-    """Rounds floats to the nearest integer, ties away from zero. half: `HALF32` for float32, `HALF64` for float64."""
+def round_half_away(value: Expr, half: float = BELOW_HALF32) -> Expr:
+    """Rounds floats to the nearest integer, ties away from zero. half: `BELOW_HALF32` for float32, `BELOW_HALF64`
+    for float64."""
     magnitude = call("floor", call("abs", value) + half)
     return call("if_lt", value, 0, -magnitude, magnitude)
 

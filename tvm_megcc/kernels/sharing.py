@@ -23,8 +23,11 @@ MIN_TASKS = 8
 MIN_TASK_MACS = 1 << 17
 """Multiply-adds that make a task worth its overhead."""
 WEIGHT_READ_PIXELS = 10
-"""The cost of reading weights that lie in another worker's cache, in pixels of a row: the reads take as long as the
-multiply-adds of this many pixels. Assumes 45 GB/s, where AVX-512 does 28 multiply-adds a weight."""
+"""The cost of reading a weight that lies in another worker's cache, in pixels: the read takes as long as the
+multiply-adds of the weight with this many pixels. A rough number: 4 bytes at 45 GB/s take 0.09 ns, in which AVX-512
+does 10 multiply-adds (32 a cycle at 3.5 GHz)."""
+MANY_TASKS = 8 * MIN_TASKS
+"""With more tasks than this, a worker waits for a small part of the time, which costs leave out."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,8 @@ def _cheapest_grid(tiling: Tiling, depth: int, channels: int, images: Dim, rows:
             cost = height * tiling.total_cost(width, channels, vectors)
             if threads_matter and is_large(images * rows * pixels * depth * channels):
                 cost *= load_imbalance(channels, step, chunks, images * height, width)
-            # Among equal costs, short rows share out best; but if weights stay in L1 (`blocking`), long ones do.
+            # Among equal costs, short rows give the most even tasks; but where weights stay in L1 (`blocking`),
+            # long rows are better.
             rank = round(cost, 3), -width if tiling.hoists_loads else width, -vectors
             tiles = tiling if vectors == best else replace(tiling, vectors=vectors)
             options.append((rank, TaskGrid(height, width, tiles, chunks)))
@@ -96,9 +100,10 @@ def is_large(macs: Dim) -> bool:
 
 
 def _row_splits(height: int, width: int) -> list[tuple[int, int]]:
-    """Returns each (rows, pixels of a row) for an image whose shape does not matter: those with at most 256 pixels a
-    row, because a tile has at most 28, so longer rows hardly waste fewer; without any, the one with the shortest
-    rows."""
+    """Returns the candidates (rows, pixels of a row) for an image whose shape does not matter.
+
+    They are those with at most 256 pixels a row: a row wastes less than one tile, at most 28 pixels, so longer rows
+    hardly waste a smaller part. If there are none, the candidate is the one with the shortest rows."""
     options = [(rows, height // rows * width) for rows in range(1, height + 1) if height % rows == 0]
     return [option for option in options if option[1] <= 256] or options[-1:]
 
@@ -123,15 +128,16 @@ def chunk_count(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, ta
 def load_imbalance(channels: int, step: int, chunks: int, rows: int, pixels: float = math.inf) -> float:
     """Returns the factor on the cost, 1 to 1.25, for the time that one of two workers waits for the other.
 
-    It is 0.75 + 0.5 * s, where s is the share of the work that the busier worker does: 1 for equal shares (s = 0.5).
-    The constant part is for runs with one worker, which never waits.
+    It is 0.75 * 1 + 0.25 * 2s. A run with one worker, which never waits, has the factor 1 and weighs three quarters. A
+    run with two has the factor 2s, where s is the share of the work that the busier one does (0.5: equal shares), and
+    weighs one quarter. These weights are a choice, not a measurement.
 
     Args:
         step: output channels of a tile. chunks: parts of whole steps, as equal as possible. rows: tasks of a part.
         pixels: pixels of a row; by default, stealing a task costs nothing.
     """
-    if rows * chunks > 8 * MIN_TASKS:
-        return 1.0  # with so many tasks a worker waits for a small part of the time
+    if rows * chunks > MANY_TASKS:
+        return 1.0
     steps = -(-channels // step)
     ends = [min(channels, chunk * steps // chunks * step) for chunk in range(chunks + 1)]
     tasks = [(start, end - start) for start, end in pairwise(ends) for _ in range(rows)]

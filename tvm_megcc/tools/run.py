@@ -46,7 +46,7 @@ def run(session, inputs: str | Mapping[str, np.ndarray] | None = None, outputs: 
         repeat: further runs, timed; an emulator is not timed.
         sequence: the arrays of `inputs` have the steps of a stream along a first axis of their own, and so have those
             of `outputs`; the times are those of the steps.
-        real: takes quantised inputs and gives quantised outputs as float32 (`Session.run_float`).
+        real: inputs and outputs that the model quantises are given and returned as float32 (`Session.run_float`).
     """
     feeds = inputs_of(session.inputs, inputs, seed, shapes or {})
     if real:

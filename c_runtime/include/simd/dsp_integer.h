@@ -38,8 +38,8 @@
  *
  * Joined weights: one int16 holds two weights, so that one instruction, not two, unpacks four. Four bytes of x are two
  * int16, X = 256 * b + a and Y = 256 * d + c, with a and c in [0, 255], b and d in [-128, 127]. mgc_join3 inverts the
- * highest bits of bytes for that; the sums are corrected for it by their initial values. The weights k, l, m, n are
- * V = 256 * -k + l and W = 256 * m - n, whose low bytes are l and -n as int8. Then
+ * highest bits of some bytes for that (MGC_SIGN_BITS_I8 and _U8); the sums are corrected for it by their initial values. The
+ * weights k, l, m, n are V = 256 * -k + l and W = 256 * m - n, whose low bytes are l and -n as int8. Then
  *
  *   X * l - Y * -n + c * W - a * V = 256 * (a * k + b * l + c * m + d * n)
  *
@@ -133,6 +133,7 @@ static MGC_INLINE int32_t mgc_requantize_sum_fixed_joined(int32_t t, int32_t m, 
 }
 static MGC_INLINE int32_t mgc_requantize_sum_once(int32_t x, int32_t m, int32_t k, int32_t r)
 {
+    /* (x * m) >> 32 without a shift of a negative number: 2^63 makes it positive, 2^31 takes that away again. */
     const uint64_t sum = (uint64_t)((int64_t)x * m) + ((uint64_t)1 << 63);
     return mgc_shift_right((int32_t)((int64_t)(sum >> 32) - ((int64_t)1 << 31)) + k, r - 1);
 }
@@ -235,8 +236,9 @@ MGC_PACK_ROWS(u8, uint8_t, MGC_SIGN_BITS_U8)
 
 #if MGC_DSP_ASSEMBLER
 /* A step takes four elements of each row and column. The first loop does n % 4 steps, the second one four in an iteration.
- * r0 and r1 are the next of x and weights; sp[0] is where the weights of the first loop end, sp[1] where all weights end,
- * sp[2] is `s`. MGC_TILE_HEAD(shift): for weights of 2^shift bytes in a step; r12 and lr become sp[0] and sp[1]. */
+ * r0 and r1 are the next of x and weights. On the stack are sp[0], the end of the first loop's weights, sp[1], the end of all
+ * weights, and sp[2], `s`. MGC_TILE_HEAD(shift), for weights of 2^shift bytes in a step, computes both ends in r12 and lr and
+ * pushes them. MGC_IN_R0_TO_R3 marks parameters that only the assembler reads, in their registers. */
 #define MGC_TILE_FUNCTION(linkage, name, type) \
     linkage __attribute__((naked, noinline)) void name(const type *x MGC_IN_R0_TO_R3, const int8_t *w MGC_IN_R0_TO_R3, \
                                                        int32_t n MGC_IN_R0_TO_R3, int32_t *s MGC_IN_R0_TO_R3)
@@ -284,8 +286,10 @@ MGC_TILE_FUNCTION(MGC_LINKAGE_3X2, mgc_tile_3x2, int16_t)
 MGC_TILE_1X4(i8, int8_t, "sxtab16")
 MGC_TILE_1X4(u8, uint8_t, "uxtab16")
 
-/* Registers as in MGC_STEP_3X2. r10 to r12 hold X and Y of the rows; then, extended by UXTB16, the low bytes c and a. The
- * last step of an iteration tests for the end before its products, because loads in succession take only a cycle each. */
+/* r2, r3: weights V and W of the two columns; r10 to r12: first X and Y of each row, then, after UXTB16, its bytes c and a; r4
+ * to r9: sums as in MGC_STEP_3X2; lr is overwritten, first by the low bytes of V and W. MGC_LAST_JOINED, the last step of an
+ * iteration, also loads the end of the weights to lr and compares, before its products: loads that follow one another take a
+ * cycle each (Cortex-M4 Technical Reference Manual, "Load/store timings"). */
 #define MGC_STEP_JOINED(load) \
     load "ldmia r0!, {r10, r11, r12}\n\t" \
     "sxtb16 lr, r2\n\tsmlsd r4, r10, lr, r4\n\tsmlsd r5, r11, lr, r5\n\tsmlsd r6, r12, lr, r6\n\t" \

@@ -93,7 +93,7 @@ class PackageVariables(TypedDict, total=False):
     version: version of the package, three numbers such as "1.0.0".
     generator: name and version of the compiler, such as "tvm_megcc 1.4.0".
     models: the models of the package.
-    model: the first model; of a language's package the only one.
+    model: the first model; in a package for a language, the only one.
     targets: the CPUs that the package has kernels for; each prints as its name, such as "cortex-m4".
     target: the first target.
     sources: paths of all C files and headers in the package, sorted, such as "src/kernels/add.c".

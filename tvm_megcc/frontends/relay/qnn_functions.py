@@ -13,7 +13,7 @@ from ...errors import MegccError
 from ...ir.expr import X, arg
 from ...ops.elementwise import emit_broadcast
 from ...ops.rules import axis_of
-from ..fixed_point import HALF32, MAX_SHIFT, floor_shift, integer_range, multiplier, times_power_of_two
+from ..fixed_point import BELOW_HALF32, MAX_SHIFT, floor_shift, integer_range, multiplier, times_power_of_two
 from ..tvm_common.node import TvmNode, Values
 from .qnn import BYTE_DTYPES, ChannelOperands, emit_expression, imports, requantized, saturated, scalar_parameter
 
@@ -37,7 +37,7 @@ def function(node: TvmNode) -> Values:
     real = (np.arange(minimum, maximum + 1) - zero[0]).astype(np.float32) * scale[0]
     with np.errstate(all="ignore"):
         quotients = _TABLES[node.op.removeprefix("qnn.")](real).astype(np.float32) / scale[1]
-        rounded = np.sign(quotients) * np.floor(np.abs(quotients) + np.float32(HALF32))
+        rounded = np.sign(quotients) * np.floor(np.abs(quotients) + np.float32(BELOW_HALF32))
         # NaN gives the largest result, as TVM's comparisons do.
         table = np.where(np.isnan(rounded), maximum, np.clip(rounded + np.float32(zero[1]), minimum, maximum))
     return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)
@@ -95,13 +95,15 @@ def softmax(node: TvmNode) -> Values:
     dtype, _, _, scale, zero = _parameters(node)
     type_ = node.type_of(node.inputs[0])
     axis = axis_of(int(node.attrs.axis), type_.rank)
+    # 1 / scale, rounded to an integer, stands for 1: with a scale above 1 it has no bits for a significand.
     if dtype != "int8" or scale[0] > 1 or not isinstance(type_.shape[axis], int):
-        raise MegccError(f"of {type_} in steps of {scale[0]}")
+        raise MegccError(f"of {type_} with the scale {scale[0]}; supported are int8, a scale of at most 1 and a known "
+                         "extent of the axis")
     with np.errstate(over="ignore"):
         one_code = int(min(np.floor(np.float32(1) / scale[0] + np.float32(0.5)), 2**31 - 1))
     shifts, significands = _exponentials(one_code)
     if int(significands.max()) * 2**int(shifts.max()) * type_.shape[axis] >= 2**31:
-        raise MegccError("its sums may not fit in int32")
+        raise MegccError("the sum of its exponentials may not fit in int32")
     x, along = node.inputs[0], {"axes": (axis,), "keepdims": True}
     largest = node.emit("reduce_max", x, **along)
     difference = emit_expression(node, arg(1) - X, x, largest, dtype="uint8")
@@ -115,7 +117,9 @@ def softmax(node: TvmNode) -> Values:
     inverse = emit_broadcast(node.onnx_node(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
     quotient = floor_shift(X * arg(1), _RECIPROCAL - _RESULT)
     operands = ChannelOperands(node, powers, inverse)
-    expr = requantized(operands, quotient, np.array([2.0**-_RESULT], np.float32), float(scale[1]), -1) + zero[1]
+    # One scale for all channels, so the axis does not matter.
+    expr = requantized(operands, centred=quotient, scale=np.array([2.0**-_RESULT], np.float32), result=float(scale[1]),
+                       axis=-1) + zero[1]
     return (emit_expression(node, saturated(expr, dtype), *operands.names),)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random operators. They use the network's input `seed` and ignore the seeds in the file: LiteRT advances a hidden
-generator state from those in every run, which our networks do not have."""
+generator state from the file's seeds in every run, which our networks do not have."""
 
 from __future__ import annotations
 

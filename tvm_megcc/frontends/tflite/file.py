@@ -28,7 +28,8 @@ from . import sparse
 
 #: The file identifier, which follows the first four bytes.
 IDENTIFIER = b"TFL3"
-#: At most this many times the size of the file, plus this many bytes, are read. Valid files rarely share tables.
+#: At most this many times the size of the file, plus this many bytes, are read, so that a small file that refers to
+#: the same tables again and again cannot take long. Valid files rarely share tables, so they are far below the limit.
 _READ_FACTOR, _READ_ALLOWANCE = 16, 1 << 20
 #: BlockwiseQuantization of the schema, which the package lacks: its number in the union QuantizationDetails, and the
 #: vtable offsets of its fields scales, zero_points and block_size, all int32.
@@ -152,7 +153,7 @@ def read(data: bytes, subject: str) -> File:
         raise ModelError(subject, [f"is no TFLite file ({len(data):,} bytes, without its mark {IDENTIFIER.decode()})"])
     try:
         return _Reader(data).file()
-    except _Contradiction as error:
+    except _InvalidScale as error:
         raise ModelError(subject, [str(error)], "Convert it again: such scales come of calibration data, or weights, "
                                                 "with infinite numbers or NaN.") from None
     except _UnsupportedScales as error:
@@ -191,8 +192,8 @@ class _UnsupportedScales(Exception):
     """Raised if weights have scales that are valid but not supported, such as scales along several axes."""
 
 
-class _Contradiction(Exception):
-    """Raised if the file is well-formed but its contents contradict each other."""
+class _InvalidScale(Exception):
+    """Raised if a tensor's scale is infinite, NaN or negative."""
 
 
 @cache
@@ -396,7 +397,7 @@ class _Reader:
             zero_point = np.zeros(scale.size, np.int64)
         if not (np.isfinite(scale) & (scale >= 0)).all():
             wrong = scale[~(np.isfinite(scale) & (scale >= 0))][0]
-            raise _Contradiction(f"tensor {quoted(name)} has the scale {wrong}, which is not a finite number >= 0")
+            raise _InvalidScale(f"tensor {quoted(name)} has the scale {wrong}, which is not a finite number >= 0")
         fits = scale.size == 1 or (0 <= axis < len(shape) and shape[axis] == scale.size)
         if not fits or zero_point.size not in (1, scale.size):
             raise _Damaged(f"tensor {quoted(name)} has scales and zero points that do not fit it")

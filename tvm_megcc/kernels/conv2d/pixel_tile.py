@@ -31,7 +31,7 @@ class PixelTile:
     def __init__(self, params: PixelParameters, scope: Scope):
         known, tiling, self.lanes = scope.known, params.tiling, scope.isa.lanes
         self.params, self.scope = params, scope
-        #: The window (`Window`).
+        #: The rows and columns of the window (`Window`).
         self.window = params.taps
         #: The number of taps of the window.
         self.taps = params.kh * params.kw
@@ -50,12 +50,13 @@ class PixelTile:
         if self.speed:
             self.runs = tiling.any_length_pixel_runs(self.max_tile[0]) if self.any_row else \
                 tiling.pixel_runs(known.OW, self.max_tile[0])
-        #: The number of stride phases (column % sw) in the copy of x, which has the columns of each side by side.
+        #: The number of stride phases (column % sw) in the copy of x, which is [IC][rows][phases][COLUMNS]: columns of
+        #: one phase are neighbours.
         self.phases = min(params.sw, self.window.columns.extent(1))
         #: Elements of y from one channel to the next.
         self.y_plane: Count = "y_plane" if self.is_open else known.OH * known.OW
-        #: Whether depthwise tiles compute two output rows at once, which share rows of x. The weights of the window are
-        #: lanes of at most seven vectors: at least one whole vector of four, at most 5x5 taps.
+        #: Whether depthwise tiles compute two output rows at once, which share rows of x. Weights are lanes of vectors
+        #: of four: a window has at least 4 taps, which fill one, and at most 25 (5x5), which seven registers hold.
         self.by_rows = scope.isa.lane_fma and not self.is_open and (known.OC, known.IC) == (1, 1) \
             and MIN_ROW_TAPS <= self.taps <= MAX_ROW_TAPS
         self.multiply = Multiply(number=scope.float if scope.isa.helium else "")
@@ -74,7 +75,8 @@ class PixelTile:
 
     @property
     def blocks(self) -> tuple:
-        """Returns (channels, tiles) of full blocks of weights and of the last one; a tile: (channels, first)."""
+        """Returns (channels, tiles) of full blocks of weights and of the last one; a tile is (channels, first channel
+        in the block)."""
         return self.params.tiling.pixel_blocks(self.scope.known.OC, self.max_tile[1])
 
     def name(self, P: int, C: int, W: Count) -> str:
@@ -184,9 +186,11 @@ class PixelTile:
             sums = [f"a{r}_{p}" for r in range(R) for p in range(P)]
             c("mgc_v " + joined([f"a0_0 = {'mgc_set1(b[c])' if params.bias else 'mgc_zero()'}",
                                  *(f"{total} = a0_0" for total in sums[1:])]) + ";")
+            # row: of x; uses: (output row, row of the window) of each product that reads it.
             for row, uses in self.window.rows.reads(R):
                 for j in range(params.kw):
                     column = j * params.dw
+                    # The index in the copy of a channel, [rows][phases][COLUMNS].
                     first_column = (row * self.phases + column % params.sw) * known.COLUMNS + column // params.sw
                     with c.block(""):
                         c(*(f"const mgc_v x{p} = mgc_load(x + {first_column + p * L});" for p in range(P)))

@@ -63,7 +63,7 @@ class DspProducts(WindowProducts):
 
     name = "triples"
     parameters = TriplesParameters
-    shares_directions = True
+    shares_directions = True  # at -O size, kernels choose at run time from which end they run (windows.py)
 
     def unable(self, site: Site, s: Geometry, w_zero: int) -> str | None:
         return None if site.isa.dsp else "for cores with Arm's DSP extension"
@@ -74,10 +74,11 @@ class DspProducts(WindowProducts):
         x_zero, w_zero = zeros
         G, IC, OC = extent_symbols("G", "IC", "OC")
         depth, width, rows = round_up(IC * s.taps, 4), 4 if single else 2, 1 if single else 3
-        # 1 if windows are first copied to scratch, 0 if x is read in place (1x1 windows of whole steps); an expression
-        # over IC, so that at -O size layers of both kinds share one kernel.
+        # 1 if windows are first copied to scratch, 0 if x is read in place: 1x1 windows whose channels are a multiple
+        # of 4, so that depth - IC (0 to 3) is 0. An expression over IC lets both kinds share a kernel at -O size.
         copies_window = ceildiv(depth - IC, 4) if s.is_pointwise else 1
-        # After a window, x may be anything and the packed weight is 0, its zero point: totals cancel what it adds.
+        # Rows are padded to a multiple of 4 elements. The padding of x is not initialised; that of the weights is their
+        # zero point, so that whatever x holds there adds nothing to the result.
         padding = packed_zero(site.inputs[1].dtype, w_zero)
         joined = _joins(site, zeros, outputs_first)
         packing = WeightPacking(outputs_first, w_zero, groups=s.g, runs=1, lanes=width, vectors=1, step=4,
@@ -97,7 +98,8 @@ class DspProducts(WindowProducts):
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
-        # For each pixel: 2 to pack an element; for each channel of it 0.95 for a product, 20 to requantize and store.
+        # Rough cycles (`Kernel.cost`) for each pixel: 2 to pack an element, and 20; for each output channel of it
+        # 0.95 for a product, 20 to requantize and store.
         return PACKING_CALL + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
 
 

@@ -42,7 +42,7 @@ class PlainBytesConv(Kernel):
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
-        # 4: a product of one element, with its loads and the test whether it lies inside x.
+        # 4 rough cycles (`Kernel.cost`): a product of one element, with its loads and the test whether it is in x.
         return FALLBACK_CALL + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))
 
 
@@ -81,5 +81,5 @@ class PlainBytesMatMul(Kernel):
 
     def cost(self, site: Site) -> float:
         depth = site.x.shape[-2 if site.attrs.trans_a else -1]
-        # 4: a product of one element, with its loads.
+        # 4 cycles (rough, `Kernel.cost`): a product of one element, with its loads.
         return FALLBACK_CALL + 4.0 * site.y.size * depth

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tiles of `matmul/nbits_int8`: P rows of x by a panel of columns. `y{p}_{v}` are the float sums of row p and
-vector v of columns. `c{p}_{v}` are the integer sums of a part of a block; several lanes hold terms of one column."""
+vector v of columns. `c{p}_{v}` are the integer sums of a part of a block; several lanes hold terms of one column. The
+other C variables are the template's: `k` is the block's first element; `w` points to the next scales or elements of the
+panel; `x` and `x_sum` to the part's elements in the first row and their sum; `x_scale` to its scale or, if parts have
+less than 32 elements, to the row's first scale."""
 
 from __future__ import annotations
 
@@ -53,10 +56,17 @@ def scale_and_offset_bytes(offset: str, float16_scales: bool) -> int:
 class NBitsInt8Tile(PanelTile):
     """Prints the steps of a tile for a block, or a part of a block, of each row and vector.
 
-    `p` are the template's parameters (`NBitsInt8Parameters`): `bits` of a weight; `part`, the elements of x that are
-    summed in integers; `block_sums`, such a sum is that of a block, as x has no scales; `offset`, "real", "zero" (zero
-    points) or "" (none); `float16_scales`; `weight_offset`, by which stored elements exceed the weights; `vectors` of a
-    panel; `rows` of the tallest tile; `pairs`, rows are multiplied two at a time (SMMLA).
+    `p` are the template's parameters (`NBitsInt8Parameters`):
+        bits: the bits of a weight.
+        part: the number of elements of x that one step of the loop sums as int32.
+        block_sums: x has no scales, so the sums of the parts of a block are added as integers and scaled once;
+            otherwise each part is scaled by its scale of x.
+        offset: "real", "zero" (zero points) or "" (none).
+        float16_scales: scales and real offsets are float16, not float32.
+        weight_offset: the number by which stored elements exceed the weights.
+        vectors: the vectors of columns of a panel.
+        rows: the rows of the tallest tile.
+        pairs: rows are multiplied two at a time (SMMLA).
     """
 
     def __init__(self, params: NBitsInt8Parameters, scope: Scope):
@@ -170,9 +180,12 @@ class NBitsInt8Tile(PanelTile):
             self.elements_of_step(c, v, first, step)
 
     def elements_of_step(self, c: Printer, v: int, first: int, step: int) -> None:
-        """Declares vector `step` of the four that `elements` declares; of 4-bit elements two at the first of them."""
-        # The stream has groups of elements of all columns of the panel, one after the other: `stride` bytes from one to
-        # the next. A group of eight elements of four columns is two vectors of 16 bytes.
+        """Declares q{v}_{step}, one of the four vectors that `elements` declares. One loaded vector holds two of 4-bit
+        elements, so an even step declares q{v}_{step} and q{v}_{step + 1}, and an odd step nothing."""
+        # Sixteen elements of each column are stored as [16 / group][columns][group], `stride` elements from one group
+        # to the next. A vector has 16 elements: `group` of each of its columns. With pairs, the columns of vector v
+        # take two such vectors in a group, 16 elements apart: q0, q2 are of the first group, q1, q3 of the second.
+        # A byte of 4-bit elements has one of a group in its low bits, and that of the next group in its high bits.
         group = 8 if self.p.pairs else 4
         stride, first = self.width * group, first + v * self.lanes * group
         if self.p.bits == 8:

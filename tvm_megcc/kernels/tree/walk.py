@@ -19,9 +19,15 @@ from ..site import Site
 
 @packer("leaf_rows")
 def with_leaves(nodes: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Returns the nodes, followed by a row for each leaf, whose branches lead to itself."""
+    """Returns the nodes, followed by a node for each leaf. Both children of such a node are itself, so that a walk that
+    has arrived stays there while others go on.
+
+    nodes: [I, words], with the words of a node as in `Trees` (ops/ml/trees.py): two children, the feature, the
+        threshold. first: [L + 1], which tells the number of leaves.
+    """
     leaves = np.zeros((len(first) - 1, nodes.shape[1]), np.int32)
     leaves[:, :2] = (len(nodes) + np.arange(len(leaves)))[:, None]
+    # An infinite threshold, which no feature exceeds.
     leaves[:, 3:] = np.array([np.inf], np.float32 if nodes.shape[1] == WORDS["float32"] else np.float64).view(np.int32)
     return np.concatenate([nodes, leaves])
 
@@ -82,7 +88,7 @@ class TreeWalk(Kernel):
         operands = (Operand("x", 0, N * F), Operand("nodes", 1, (inner + L) * words, ("leaf_rows",), also=(3,)),
                     Operand("roots", 2, R), Operand("first", 3, L + 1), Operand("targets", 4, W),
                     Operand("weights", 5, W))
-        walks = 8 if site.isa.registers >= 16 else 4  # 8 hide the latency of loads; few registers hold 4
+        walks = 8 if site.isa.registers >= 16 else 4  # 8 hide the latency of loads; few registers fit only 4
         parameters = WalkParameters(*aggregate_values(site), words, walks)
         return Lowered("tree/walk", parameters, extents, operands, (Operand("y", 0, N * T),), N,
                        f"trees_{site.attrs.fold}", f"walk{walks}")

@@ -29,7 +29,8 @@ def _elu(attrs: Attrs) -> Expr:
     return maximum(X, 0) + attrs.alpha * (call("exp", minimum(X, 0)) - 1)
 
 
-#: Columns: kind, ONNX names, formula. `call("if_lt", a, b, c, d)` is c where a < b, else d.
+#: Columns: kind, ONNX names, formula, and the number of operands if it is not 1. `call("if_lt", a, b, c, d)` is c where
+#: a < b, else d.
 ACTIVATIONS = (
     Row("relu", ("Relu",), maximum(X, 0), case_dtypes=("float32", "int32"), relax="relax.nn.relu", relay="nn.relu"),
     Row("sigmoid", ("Sigmoid",), call("sigmoid", X)),

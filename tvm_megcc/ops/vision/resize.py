@@ -146,7 +146,9 @@ class _ResizedAxis:
         scale = int(self.scale)
         if not 1 <= scale == self.scale <= MAX_REPEAT_SCALE:
             return False
-        extent = 8  # the answer is the same for every extent
+        # 8 stands for every extent. The results of one element lie alike in each element; with align_corners they do
+        # not, but there an extent of 8 repeats only for scales of 1 and 2, and then so does every other extent.
+        extent = 8
         position = source_coordinates(extent, extent * scale, scale, coordinates)
         indices = nearest_indices(position, extent, interpolation.rounding)
         return bool((indices == np.arange(extent * scale) // scale).all())
@@ -194,6 +196,7 @@ def _emit_tables(node: OnnxNode, resized: _ResizedAxis, interpolation: Interpola
                  coordinates: str) -> tuple[str, ...]:
     """Emits the results of `ResizeTables` for an axis; they are constants if everything is known."""
     if resized.known:
+        # The tables are computed at import, so their size is limited. 1e-9: 1 / scale must not overflow.
         neighbours = () if interpolation.by_tables else (interpolation.reach(max(resized.scale, 1e-9)),)
         node.require_budget(resized.size, *neighbours)
     scale = resized.scale if isinstance(resized.scale, str) else node.constant(np.array([resized.scale]))
@@ -210,10 +213,12 @@ def _max_taps(resized: _ResizedAxis, interpolation: Interpolation) -> Dim:
     if not isinstance(resized.scale, str):
         return dim_min(interpolation.reach(resized.scale), resized.extent)
     if not interpolation.antialias:
-        return dim_min(interpolation.reach(1.0), resized.extent)
+        return dim_min(interpolation.reach(1.0), resized.extent)  # which is the same for every scale
     if not isinstance(resized.size, int) or not isinstance(resized.extent, int):
         return resized.extent
-    least = (resized.size - 0.5) / resized.extent if resized.size else 1.0  # the smallest scale that gives this size
+    # The smallest scale that gives this size: it is extent * scale, rounded down or, with keep_aspect_ratio_policy, to
+    # the nearest.
+    least = (resized.size - 0.5) / resized.extent if resized.size else 1.0
     return min(interpolation.reach(least), resized.extent)
 
 

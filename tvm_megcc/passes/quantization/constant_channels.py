@@ -3,7 +3,7 @@
 
 The sum of such a channel is its bias. Models have biases up to 2^30 there, with tiny scales. A small bias with a scale
 of 1/8 and the same result keeps the range of sums small, which faster requantization needs. (`dead_channels.py` removes
-such channels, but not if the padding after them is another number.)
+such channels, but not if a later convolution pads with another number than the channel's.)
 """
 
 from __future__ import annotations

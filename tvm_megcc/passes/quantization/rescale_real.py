@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces TFLite's fixed-point requantization by a float fused multiply-add and a rounding, which are faster, if the
+"""Replaces TFLite's fixed-point requantization by a float32 fused multiply-add and a rounding, which are faster, if the
 results are equal for every sum that can occur.
 
 Both functions are monotone, so it suffices that they agree on both sides of each step of the result; an 8-bit result
@@ -100,12 +100,16 @@ def _requantized_in_float32(edit: Editor, op: Op) -> Op | None:
 
 def _requantized(expr: Expr, lower: float, upper: float) -> _Requantized | None:
     """Returns the requantized sum in an expression whose result is clipped to [lower, upper]; None if there is none or
-    several."""
+    several.
+
+    It goes inwards through the expression: min and max narrow the clip, an added constant shifts it and, if it is added
+    to the requantized sum itself, is the zero point.
+    """
     if not isinstance(expr, Call):
         return None
     rescale = expr if expr.fn in _LEAST_RIGHT_SHIFTS else _of_magnitudes(expr)
     if rescale:
-        reads_sum = rescale is not expr or expr.args[0] == X
+        reads_sum = rescale is not expr or expr.args[0] == X  # not another expression over the sum
         return _Requantized(expr, rescale, 0, int(lower), int(upper)) if reads_sum else None
     number = expr.args[1].value if len(expr.args) == 2 and isinstance(expr.args[1], Const) else None
     if number is not None and expr.fn in ("add", "sub", "min", "max"):
@@ -223,7 +227,9 @@ def _search_float_parameters(matched: _Requantized, multiplier: np.ndarray, shif
     multiplier, shift = multiplier[:, None], shift[:, None]
     factor = np.maximum(multiplier, 1) * 2.0**(shift - 31)
     levels = np.arange(matched.lower - zero + 1, matched.upper - zero + 1)[None]
-    # The first of two roundings is to multiples of 2^shift, so sums up to half of that below a step reach it.
+    # `rescale_fixed` and `rescale_down` round twice: x * multiplier / 2^31 to an integer, then that times 2^shift.
+    # The first rounding lifts results by up to 2^(shift - 1), half its step in units of the result, so a step is
+    # reached this much earlier (negative levels: later). `rescale_once` rounds once.
     early = np.where((fn == "rescale_once") | (shift == 0), 0, np.where(levels > 0, 1, -1) * 2.0**(shift - 1))
     steps = Steps.of(lambda sums: matched.numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
                      smallest[:, None], largest[:, None])
@@ -232,6 +238,8 @@ def _search_float_parameters(matched: _Requantized, multiplier: np.ndarray, shif
     rounding = search_rounding(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
     if steps is None or rounding is None:
         return None
+    # moves: int32 that are added to the sum before the product. Both functions multiply, add `added` and round to the
+    # nearest in one operation; nearest_odd does it to the magnitude of the sum, and keeps its sign.
     if is_odd:
         def requantized(sums: np.ndarray) -> np.ndarray:
             return FUNCTIONS["nearest_odd"].numpy(sums, rounding.moves, rounding.factors, rounding.added)

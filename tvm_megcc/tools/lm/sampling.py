@@ -23,7 +23,7 @@ class Sampling:
     repetition_penalty: positive logits of earlier tokens are divided by it, negative ones multiplied ("CTRL", Keskar et
         al., 2019).
     seed: the key of the counter-based random numbers: the same logits and seed give the same tokens on every
-        machine. The numbers are used as float32.
+        machine. The settings above are used as float32.
 
     Raises:
         MegccError: for a number out of its range.

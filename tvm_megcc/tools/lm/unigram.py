@@ -33,12 +33,14 @@ class Unigram:
 
     tokens: strings; "" for a number without a token.
     scores: float64 log-probabilities of the first tokens, which are found in a text; the others are special.
-    special: tokens that are found in a text before anything else, and whether white space before one belongs to it.
-    unknown: the token of characters that are none.
+    special: tokens that are found in a text before anything else, and whether white space before one belongs to it
+        (`lstrip` of the package).
+    unknown: the number of the token for characters that the vocabulary lacks.
     bytes_known: whether characters that are no tokens become tokens of their bytes.
     first, last: tokens that the network expects around a text, -1 for none.
     steps: of normalization.
-    white_space_splits: whether white space is removed and begins a word; otherwise only spaces are changed.
+    white_space_splits: whether white space is removed and separates words (WhitespaceSplit); otherwise each space
+        becomes U+2581.
     prefix: one of `PREFIXES`.
     split: whether a word begins at each U+2581.
     """
@@ -138,7 +140,7 @@ def of_json(model: Mapping[str, object], normalizer: object, splitter: object, t
     if tokens[:len(scores)] != tuple(scores):
         raise MegccError("the tokenizer.json has an added token with the number of another one")
     # The package takes bytes for a character only if there are tokens of all its bytes. With tokens of all 256 bytes it
-    # always does, and with none it never does; between, it would depend on the text.
+    # always does, and with none it never does; with only some of them, it would depend on the text.
     names = {f"<0x{value:02X}>" for value in range(256)}
     has_all, has_some = names <= set(scores), bool(names & set(scores))
     if bytes_known not in (False, True) or (bytes_known and has_some and not has_all):

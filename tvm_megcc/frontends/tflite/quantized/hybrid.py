@@ -16,7 +16,7 @@ from ....ops.quantized.blocks import Blocks as BlockQuantized
 from ....ops.quantized.blocks import block_constants, emit_block_gather
 from ....ops.quantized.int4 import pack_two_per_byte
 from ....ops.quantized.nbits import BLOCK, activation_multiple, default_zero_point, is_supported_block
-from ...fixed_point import HALF64, round_half_away
+from ...fixed_point import BELOW_HALF64, round_half_away
 from ..file import Blocks, Tensor
 from ..node import Importer, Node, Results, Unsupported
 from ..products import matrix_rows
@@ -81,7 +81,7 @@ def dynamically_quantised(node: Node, x: str, axes: Sequence[int], asymmetric: b
     # The zero point is computed from the end of the range that has fewer steps to 0.
     below, above = X / arg(2), arg(1) / arg(2)
     point = call("if_lt", 128 + call("abs", below), 127 + call("abs", above), -128 - below, 127 - above)
-    point = call("if_lt", X, arg(1), clip(round_half_away(point, HALF64), -128, 127), 0)
+    point = call("if_lt", X, arg(1), clip(round_half_away(point, BELOW_HALF64), -128, 127), 0)
     zero = node.emit("cast", node.compute(point, smallest, largest, step), dtype="float32")
     scale = node.emit("cast", step, dtype="float32")
     expr = call("nearest", clip(round_half_away(arg(2) + X * (1 / arg(1))), -128, 127))

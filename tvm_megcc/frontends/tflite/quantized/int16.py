@@ -10,7 +10,7 @@ from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
 from ....ops.nn.windows import pad_for_windows
 from ....ops.quantized import softmax_int16
-from ...fixed_point import HALF64, MAX_SHIFT, floor_shift, round_half_away
+from ...fixed_point import BELOW_HALF64, MAX_SHIFT, floor_shift, round_half_away
 from ..file import Quantization
 from ..node import Node, Results, Unsupported
 from ..products import matrix_rows
@@ -121,7 +121,7 @@ def _requantize_in_float64(node: Node, sums: str, weights_q: Quantization) -> st
     factors = fixed_point.scale(operand(node, 0)) * weights_q.scale.astype(np.float64) / fixed_point.scale(result(node))
     scales = node.onnx_node().constant(factors.reshape(-1, 1, 1))
     real = node.emit("mul", node.emit("cast", sums, dtype="float64"), scales)
-    nearest = node.compute(clip(round_half_away(X, HALF64), *activation(node)), real)
+    nearest = node.compute(clip(round_half_away(X, BELOW_HALF64), *activation(node)), real)
     return node.emit("cast", nearest, dtype="int16")
 
 

@@ -350,13 +350,13 @@ static void swap(text *in, text *out)
     out->size = 0;
 }
 
-size_t megcc_normalize(const megcc_normalizer *normalizer, const uint8_t *given, size_t size, uint8_t *work,
+size_t megcc_normalize(const megcc_normalizer *normalizer, const uint8_t *input, size_t size, uint8_t *work,
                        size_t work_bytes, const uint8_t **normal)
 {
     const size_t most = work_bytes / 2u;
     text in = { work, 0, most, 0 }, out = { work + most, 0, most, 0 };
     for (size_t at = 0; at < size;) {
-        append_character(&in, megcc_character(given, &at, size));
+        append_character(&in, megcc_character(input, &at, size));
     }
     for (uint32_t i = 0; i < normalizer->steps && !in.full; i++) {
         const megcc_normal_step *step = normalizer->step + i;

@@ -84,8 +84,8 @@ typedef struct megcc_decoder {
 /* The most bytes that a token adds to a text, for tokens of at most `longest` bytes: each may become U+FFFD, of 3 bytes. */
 #define MEGCC_DECODER_ROOM(longest) (3u * ((longest) + 1u))
 
-/* Writes the characters that a token completes, and returns their bytes: valid UTF-8, in which U+FFFD stands for bytes that
- * are none. Characters that do not fit in `capacity` are lost. */
+/* Writes the characters that a token completes, and returns their bytes: valid UTF-8, in which U+FFFD stands for
+ * invalid bytes. Characters that do not fit in `capacity` are lost. */
 size_t megcc_decoder_add(const megcc_tokenizer *tokenizer, megcc_decoder *decoder, uint32_t token, char *text,
                          size_t capacity);
 

@@ -38,11 +38,11 @@ static int32_t check_regions(const megcc_model *model, const megcc_session_optio
             continue;
         }
         const megcc_region none = { NULL, 0 };
-        const megcc_region *given = options != NULL ? &options->region[i] : &none;
-        if (given->memory == NULL || given->bytes < needed) {
+        const megcc_region *region = options != NULL ? &options->region[i] : &none;
+        if (region->memory == NULL || region->bytes < needed) {
             return megcc_fail(error, MEGCC_E_MEMORY, AT("region"), MEGCC_NONE, i, needed);
         }
-        if (!is_aligned(given->memory, alignment)) {
+        if (!is_aligned(region->memory, alignment)) {
             return megcc_fail(error, MEGCC_E_MEMORY, AT("region"), MEGCC_NONE, i, alignment);
         }
     }

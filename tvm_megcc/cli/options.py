@@ -86,7 +86,7 @@ def _build(verbs: Verbs) -> None:
                       help="flash of a microcontroller, such as 256K")
     verb.add_argument("--ram", type=byte_count, metavar="SIZE", dest="board_ram",
                       help="RAM of a microcontroller, such as 64K")
-    add_compiling(verb, limits=False)
+    add_compiling(verb, memory_limits=False)
 
 
 def _run(verbs: Verbs) -> None:
@@ -198,7 +198,7 @@ def _evidence(verbs: Verbs) -> None:
                                                       "properties, bounds, measurements, and the trace from operators "
                                                       "to functions")
     verb.add_argument("path", metavar="FOLDER", help="a folder that was compiled with --profile safety")
-    add_output(verb, "evidence", fixed=True)
+    add_output(verb, "evidence", is_path=True)
     verb.add_argument("--runs", type=count, default=3, metavar="N",
                       help="runs with random inputs that the emulator counts, besides those with the least and the "
                            "greatest numbers (default: 3)")
@@ -297,7 +297,7 @@ def _unpack(verbs: Verbs) -> None:
 
 def _cv(verbs: Verbs) -> None:
     verb = add_verb(verbs, "cv", run.cv_, "write image operators as C functions: resize, rotate, warp, colours, blur")
-    add_output(verb, "cv", fixed=True)
+    add_output(verb, "cv", is_path=True)
     add_target(verb, "CPU to write them for, such as arm64 (default: native)", "native")
 
 

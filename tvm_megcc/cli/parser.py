@@ -132,9 +132,10 @@ def add_compiler(verb: argparse.ArgumentParser | argparse._ArgumentGroup, about:
     verb.add_argument("--cc", help=about)
 
 
-def add_output(verb: argparse.ArgumentParser, default: str, fixed: bool = False) -> None:
-    """Adds --output, the folder to write, and --force. default: shown in the help; with `fixed` also the value."""
-    verb.add_argument("-o", "--output", metavar="DIR", default=default if fixed else None,
+def add_output(verb: argparse.ArgumentParser, default: str, is_path: bool = False) -> None:
+    """Adds --output, the folder to write, and --force. default: shown in the help. is_path: it
+    is also the value, and not a pattern such as NAME_megcc."""
+    verb.add_argument("-o", "--output", metavar="DIR", default=default if is_path else None,
                       help=f"folder to write (default: {default})")
     verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
 
@@ -154,13 +155,13 @@ _KINDS: dict[str, dict[str, Any]] = {
     "flag": {"action": "store_true"}, "count": {"type": int}, "bytes": {"type": byte_count}}
 
 
-def add_compiling(verb: argparse.ArgumentParser, limits: bool = True) -> None:
-    """Adds the options that change the generated code; used wherever a model may be given. limits: with those of
-    memory."""
+def add_compiling(verb: argparse.ArgumentParser, memory_limits: bool = True) -> None:
+    """Adds the options that change the generated code; used wherever a model may be given. memory_limits:
+    also those that limit memory."""
     verb.set_defaults(compiles=True)  # `with_options` then adds the compile options to the arguments
     group = verb.add_argument_group("compiling")
     for name, option in all_options():
-        if limits or name not in MEMORY:
+        if memory_limits or name not in MEMORY:
             known: dict[str, Any] = {"choices": option.kind} if isinstance(option.kind, tuple) else _KINDS[option.kind]
             shown: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {}
             group.add_argument(option.flag, dest=_COMPILING.format(name), default=argparse.SUPPRESS, help=option.help,

@@ -71,7 +71,8 @@ def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], de
     Args:
         name: the model's.
         parts: the container of each machine that the targets can be built for (`machines.machines`).
-        declared: whether the model's header declares the array, as it does for every embedded model.
+        declared: whether the model's header declares the array, as it does for every embedded model; if not, the
+            source declares it.
         regions: the memory regions that get an array.
     """
     return _render("data.c", DataVariables(name=name, version=VERSION, declared=declared, regions=regions,

@@ -34,12 +34,12 @@ def is_dynamic(model: Mapping[str, Any]) -> bool:
     return bool(model.get("control") or any(model["buckets"]))
 
 
-def profile(models: Iterable[Mapping[str, Any]], embedded: bool, shared: bool = False) -> tuple[str, ...]:
+def profile(models: Iterable[Mapping[str, Any]], trusted_data: bool, shared: bool = False) -> tuple[str, ...]:
     """Returns the flags that leave out parts of the runtime that these models, by their manifests, do not need on a
     microcontroller.
 
     Args:
-        embedded: whether the container is as trusted as the code, as one is that is part of the program.
+        trusted_data: whether the container is as trusted as the code, as one is that is part of the program.
         shared: whether models that are compiled separately share the runtime: then no part that they may need is left
             out.
     """
@@ -49,7 +49,7 @@ def profile(models: Iterable[Mapping[str, Any]], embedded: bool, shared: bool = 
     dynamic = shared or any(map(is_dynamic, models))
     flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == NO_DYNAMIC))
     one = all("regions" not in model["options"] for model in models)
-    return (*flags, *([ONE_REGION] if one else []), *([EMBEDDED] if embedded else []))
+    return (*flags, *([ONE_REGION] if one else []), *([EMBEDDED] if trusted_data else []))
 
 
 @dataclass(frozen=True)

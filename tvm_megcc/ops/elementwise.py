@@ -121,7 +121,7 @@ class Fused(Elementwise):
     """Any expression over any number of operands: passes/fusion/elementwise.py fuses chains of elementwise operators
     into one of these, and quantization passes emit it.
 
-    Attributes: `expr`, the expression; `dtype`, optional. With `dtype`, operands may have several dtypes: integers of 8
+    Attributes: `expr`: the expression; `dtype`, optional. With `dtype`, operands may have several dtypes: integers of 8
     to 32 bits are computed in int32, floats in float32 (ir/lanes.py), and the result is saturated to `dtype`. Without
     it, all operands and the result have one dtype.
     """

@@ -183,7 +183,7 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
     sources = [*c_sources(folder), *firmware.sources(), *generated]
-    left_out = profile((row for row in read_manifest(folder)["models"] if row["name"] in models), embedded=True)
+    left_out = profile((row for row in read_manifest(folder)["models"] if row["name"] in models), trusted_data=True)
     # clang has no such option: then the stack of the firmware is not computed.
     call_graph_flags = (calls.FLAG,) if "gcc" in Path(objects.compiler.command[0]).name else ()
     firmware_flags = (*flags, *left_out, *firmware.FLAGS, *call_graph_flags, f"-I{firmware.port()}")

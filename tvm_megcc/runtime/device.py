@@ -153,8 +153,8 @@ class DeviceSession(Session):
         self._set_shapes(arrays)
         for port, shape in zip(self._all_outputs, self._output_shapes, strict=True):
             if min(shape, default=0) < 0:
-                raise MegccError(f"{self.name}: only a run finds how large {port.name} is, and nothing limits it; "
-                                 f"compile the model with --bound {port.name}=1000")
+                raise MegccError(f"{self.name}: the size of {port.name} is known only at run time, and nothing "
+                                 f"limits it; compile the model with --bound {port.name}=1000")
         outputs = [np.empty(shape, np.dtype(port.dtype))
                    for port, shape in zip(self._all_outputs, self._output_shapes, strict=True)]
         result = np.zeros(_size(outputs), np.uint8)

@@ -434,7 +434,7 @@ class Bound:
                 self._bind()
             if self._run(session._handle):
                 session._fail()
-            for name, index in self._counted:   # outputs whose size only the run finds
+            for name, index in self._counted:   # outputs whose size is known only after the run
                 self.outputs[name] = session._view(index).copy()
         return self.outputs
 

@@ -36,8 +36,9 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 }
 #endif
 
-/* mgc_nearest_fused: x * f + a - 1.5 * 2^23, of which only the sum is rounded. All floats from 2^23 to 2^24 are integers. So the sum with a, which is near 1.5 * 2^23, is rounded to an integer, whose
- * bits are the lowest bits of the float; 0x4b400000 are the bits of 1.5 * 2^23. */
+/* mgc_nearest_fused(x, f, a) is x * f + (a - 1.5 * 2^23), rounded; a is an integer near 1.5 * 2^23. All floats from 2^23
+ * to 2^24 are integers, so the sum x * f + a is rounded to an integer, whose bits are the lowest bits of the float.
+ * 0x4b400000 are the bits of 1.5 * 2^23. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
 #if defined(MGC_ISA_AVX512)
 #define MGC_FMA(x, f, a) _mm512_fmadd_ps(x, f, a)

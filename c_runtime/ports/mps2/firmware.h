@@ -15,7 +15,7 @@ typedef struct firmware_model {
     void *memory;
     size_t memory_bytes;
     megcc_region region[MEGCC_MAX_REGIONS - 1]; /* memory regions after the first, such as a TCM */
-    unsigned char *given;           /* memory for inputs that the caller owns (--caller-inputs) */
+    unsigned char *caller_inputs;   /* memory for inputs that the caller owns (--caller-inputs) */
 } firmware_model;
 
 extern const firmware_model firmware_models[];

@@ -133,12 +133,12 @@ static int run(const firmware_model *m)
         return 1;
 #endif
 
-    unsigned char *given = m->given;
+    unsigned char *next = m->caller_inputs;
     for (uint32_t i = 0; i < megcc_model_inputs(&model); i++) {
         void *data = megcc_session_input(session, i, &tensor);
         if (data == NULL) {
-            data = given;
-            given += (tensor.bytes + 63) / 64 * 64; /* aligned to 64 bytes, as firmware.py sizes m->given */
+            data = next;
+            next += (tensor.bytes + 63) / 64 * 64; /* aligned to 64 bytes, as firmware.py sizes m->caller_inputs */
             status = megcc_session_bind_input(session, i, data, (size_t)tensor.bytes);
             if (status)
                 return failed("megcc_session_bind_input", status);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences whose length a run finds, compiled."""
+"""Sequences whose length is known only at run time, compiled."""
 
 from __future__ import annotations
 

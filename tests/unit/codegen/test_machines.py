@@ -93,7 +93,7 @@ def test_a_folder_whose_container_is_gone_is_damaged(tmp_path):
     ("armv7", ['make CC=arm-linux-gnueabihf-gcc CFLAGS="-O2 -mfpu=neon-vfpv4" BUILD=build/armv7']),
     ("cortex-m4", ["make library CC=arm-none-eabi-gcc AR=arm-none-eabi-ar BUILD=build/cortex-m4 \\"])])
 def test_a_folder_says_how_to_build_it_for_its_targets_alone(names, commands):
-    made = make_commands(parse_targets(names), profile([], embedded=False))
+    made = make_commands(parse_targets(names), profile([], trusted_data=False))
     assert [command.splitlines()[0] for command, _ in made] == commands
     files = contents([tvm_megcc.compile(DIGITS, names)])
     readme, makefile = (files[name].decode() for name in ("README.md", "Makefile"))

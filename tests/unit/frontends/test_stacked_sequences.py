@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences whose length a run finds: of loops, branches and open extents."""
+"""Sequences whose length is known only at run time: of loops, branches and open extents."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_bags_of_rows(by_sequence, offsets):
 
 @pytest.mark.parametrize(("inside", "behind", "why"), [
     ([*ROW, node("SequenceInsert", "s row", "t")], node("Identity", "r", "y"),
-     "a sequence whose length a run finds; join"),
+     "a sequence whose length is known only at run time; join"),
     ([*ROW, node("SequenceInsert", "s row", "t")], node("Relu", "r", "y"), "an operand is a sequence"),
     ([node("SequenceAt", "s zero", "e"), node("SequenceInsert", "s e", "t")], node("SequenceLength", "r", "y"),
      "empty at first, and an iteration does not tell its type"),

@@ -115,7 +115,7 @@ class Builder:
         """Adds a constant that the model itself contains, and returns its name."""
         name = self.constant(array, hint)
         if is_string:
-            self.strings.tensors[name] = True
+            self.strings.mark(name)
         self.folding.constant_bytes += self.constants[name].nbytes
         return name
 
@@ -230,7 +230,7 @@ class Builder:
         a constant, an input or another output."""
         self.types[name] = self.types[value]
         if value in self.strings.tensors:
-            self.strings.tensors[name] = True
+            self.strings.mark(name)
         self.ops.append(Op("copy", Attrs(), (value,), (name,), origin=name))
         return name
 
@@ -379,7 +379,7 @@ class Node(OnnxNode):
         return self.has(index) and self.inputs[index] in self._builder.strings.tensors
 
     def as_strings(self, value: str) -> str:
-        self._builder.strings.tensors[value] = True
+        self._builder.strings.mark(value)
         return value
 
     def string_index(self, text: str) -> int:

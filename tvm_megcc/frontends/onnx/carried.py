@@ -77,8 +77,8 @@ def form_of(alternatives: Sequence[ValueTypes]) -> Form:
         return Form(len(alternatives[0].types))
     types = {str(type_): type_ for alternative in alternatives for type_ in alternative.types}
     if len(types) > 1:
-        raise MegccError(f"gives sequences whose length a run finds, of tensors that are {' and '.join(sorted(types))}"
-                         "; those of one type are supported")
+        raise MegccError(f"gives sequences whose length is known only at run time, of tensors that are "
+                         f"{' and '.join(sorted(types))}; those of one type are supported")
     return Form(element=next(iter(types.values())))
 
 
@@ -103,8 +103,8 @@ def to_tensors(sequences: Sequences, node: Node, value: str, form: Form) -> list
         return [stack_of(node, sequences.elements[value], form.element)]
     stack = node.type_of(sequences.stacked[value])
     if stack.with_shape(stack.shape[1:]) != form.element:
-        raise MegccError(f"is a sequence whose length a run finds, of tensors that are {form.element} and "
-                         f"{stack.with_shape(stack.shape[1:])}; those of one type are supported")
+        raise MegccError(f"is a sequence whose length is known only at run time, of tensors that are "
+                         f"{form.element} and {stack.with_shape(stack.shape[1:])}; those of one type are supported")
     return [sequences.stacked[value]]
 
 

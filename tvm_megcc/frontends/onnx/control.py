@@ -226,17 +226,17 @@ def _import_as_operator(importer: Importer, node: Node, body: onnx.GraphProto, s
     """Imports a Loop as an operator `loop`, and returns its outputs. Scan outputs get the capacity of the largest trip
     count: that of the operand M, or the bound that the user states for the output."""
     builder, initial = importer.builder, list(node.inputs[2:])
-    given = [value.name for value in body.input]
+    body_names = [value.name for value in body.input]
     _require_consistent_body(body, len(initial))
     counted = known_trip_count(importer, node, body, scope, opsets)
     most, condition = _trip_count_operands(importer, node, counted)
 
     sequences = importer.sequences
     invariant, appended, carried = _kinds_of_values(body, [value in sequences for value in initial])
-    body_inputs = [given[2 + index] for index in carried]
-    outer = {given[2 + index]: initial[index] for index in invariant}
-    outer |= {given[2 + index]: sequences.of(()) for index in appended}
-    forms = carried_forms(importer, node, [initial[index] for index in carried], [*given[:2], *body_inputs],
+    body_inputs = [body_names[2 + index] for index in carried]
+    outer = {body_names[2 + index]: initial[index] for index in invariant}
+    outer |= {body_names[2 + index]: sequences.of(()) for index in appended}
+    forms = carried_forms(importer, node, [initial[index] for index in carried], [*body_names[:2], *body_inputs],
                           lambda values: importer.inline(body, scope, opsets, outer | values), carried)
     has_rows = len(body.output) > len(initial) + 1 or bool(appended)
     capacity = _capacity(node, builder, most) if has_rows else None
@@ -244,7 +244,7 @@ def _import_as_operator(importer: Importer, node: Node, body: onnx.GraphProto, s
     def iteration(values: Sequence[str]) -> list[str | None]:
         start = [from_tensors(sequences, [value], form) for value, form in zip(values[2:], forms, strict=True)]
         results = importer.inline(body, scope, opsets, outer | dict(zip(
-            [*given[:2], *body_inputs], [*values[:2], *start], strict=True)))
+            [*body_names[:2], *body_inputs], [*values[:2], *start], strict=True)))
         if None in results:
             return results
         next_condition, *outputs = map(str, results)
@@ -257,7 +257,7 @@ def _import_as_operator(importer: Importer, node: Node, body: onnx.GraphProto, s
         return [next_condition, *tensors, *outputs[len(initial):], *appended_rows]
 
     output_names = [*node.outputs, *[""] * len(initial)]
-    names = [*given[:2], *(output_names[index] or f"{node.name}.{index}" for index in carried)]
+    names = [*body_names[:2], *(output_names[index] or f"{node.name}.{index}" for index in carried)]
     is_exact = counted is not None and node.is_constant(most)
     starts = [to_tensors(sequences, node, initial[index], form)[0] for index, form in zip(carried, forms, strict=True)]
     spec = LoopSpec(names, body_inputs, starts, most, condition, capacity, is_exact)
@@ -308,13 +308,13 @@ def _unrolled_loop(importer: Importer, node: Node, body: onnx.GraphProto, scope:
     condition = not node.has(1) or bool(node.const(1, "the condition").reshape(-1)[0])
     carried: list[str | None] = list(node.inputs[2:])
     _require_consistent_body(body, len(carried))
-    given = [value.name for value in body.input]
+    body_names = [value.name for value in body.input]
     scan_rows: list[list[str]] = [[] for _ in body.output[len(carried) + 1:]]
     iteration = 0
     while condition and iteration < iterations:
         _require_few_iterations(iteration)
         start = [node.constant(np.array(iteration, np.int64)), node.constant(np.array(True)), *carried]
-        next_condition, *values = importer.inline(body, scope, opsets, dict(zip(given, start, strict=True)))
+        next_condition, *values = importer.inline(body, scope, opsets, dict(zip(body_names, start, strict=True)))
         if next_condition is None or None in values:
             return []
         if not node.is_constant(next_condition):
@@ -371,9 +371,11 @@ def _scan(importer: Importer, node: Node, body: onnx.GraphProto, states: list, s
           opsets: Opsets, scan_axes: ScanAxes) -> list[str | None]:
     """Imports a Scan over `sources`, the scan inputs: unrolled if it is short, else as an operator `loop`."""
     input_axes, backwards, output_axes, output_backwards = scan_axes
-    given = [value.name for value in body.input]
-    if len(given) != len(states) + len(sources) or not sources or {len(input_axes), len(backwards)} != {len(sources)}:
-        raise ShapeError(f"has a body of {len(given)} inputs for {len(states)} states and {len(sources)} sequences")
+    body_names = [value.name for value in body.input]
+    if len(body_names) != len(states) + len(sources) or not sources \
+            or {len(input_axes), len(backwards)} != {len(sources)}:
+        raise ShapeError(f"has a body of {len(body_names)} inputs for {len(states)} states and {len(sources)} "
+                         "sequences")
     types = [node.type_of(source) for source in sources]
     axes = [axis_of(axis, type_.rank) for axis, type_ in zip(input_axes, types, strict=True)]
     lengths = {type_.shape[axis] for axis, type_ in zip(axes, types, strict=True)}
@@ -396,7 +398,7 @@ def _scan(importer: Importer, node: Node, body: onnx.GraphProto, states: list, s
             index = length - 1 - iteration if is_backward else iteration
             (part,) = node.emit("slice", (source,), axes=(axis,), starts=(index,), ends=(index + 1,), steps=(1,))
             slices += node.emit("reshape", (part,), shape=type_.shape[:axis] + type_.shape[axis + 1:])
-        values = importer.inline(body, scope, opsets, dict(zip(given, [*states, *slices], strict=True)))
+        values = importer.inline(body, scope, opsets, dict(zip(body_names, [*states, *slices], strict=True)))
         if None in values:
             return []
         states = values[:len(states)]
@@ -413,7 +415,7 @@ def _scan_as_loop(importer: Importer, node: Node, body: onnx.GraphProto, states:
 
     scan_inputs: (value, axis, whether it is read backwards). length: the trip count.
     """
-    given = [value.name for value in body.input]
+    body_names = [value.name for value in body.input]
 
     def iteration(values: Sequence[str]) -> list[str | None]:
         number, condition, *carried = values
@@ -421,12 +423,13 @@ def _scan_as_loop(importer: Importer, node: Node, body: onnx.GraphProto, states:
         for source, axis, is_backward in scan_inputs:
             index = node.emit("sub", (node.extent(length - 1), number))[0] if is_backward else number
             slices += node.emit("gather", (source, index), axis=axis)
-        results = importer.inline(body, scope, opsets, dict(zip(given, [*carried, *slices], strict=True)))
+        results = importer.inline(body, scope, opsets, dict(zip(body_names, [*carried, *slices], strict=True)))
         return results if None in results else [condition, *results]
 
     names = ["iteration", "condition", *(output or f"{node.name}.{index}"
                                           for index, output in enumerate(node.outputs[:len(states)]))]
-    return emit_loop(importer, node, LoopSpec(names, given, states, node.extent(length), node.constant(np.array(True)),
+    return emit_loop(importer, node, LoopSpec(names, body_names, states, node.extent(length),
+                                              node.constant(np.array(True)),
                                               length, is_exact=True), iteration)
 
 

@@ -28,7 +28,7 @@ from .externs import importers
 from .input_types import InputTypes
 from .load import LoadedModel, load, reads
 from .nodes import Importer, NodeImporter, Scope
-from .sequences import given_tensors, output_tensors
+from .sequences import input_tensors_of, output_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -167,16 +167,16 @@ class ModelImporter(Importer):
 
         needed: the names that the imported nodes read, and the outputs.
         """
-        given = given_tensors(self, scope)
-        seed = self._add_seed({*self.builder.types, *self.output_names, *(value.name for value in given)})
+        tensors = input_tensors_of(self, scope)  # sequences and optionals are added to the scope
+        seed = self._add_seed({*self.builder.types, *self.output_names, *(value.name for value in tensors)})
         for option, wanted in (("--input-shapes", self.input_shapes), ("--constant", self.constant_inputs)):
-            unknown = set(wanted) - {value.name for value in (*given, *self.graph.input)} - {seed}
+            unknown = set(wanted) - {value.name for value in (*tensors, *self.graph.input)} - {seed}
             if unknown:
-                inputs = ", ".join(value.name for value in given)
+                inputs = ", ".join(value.name for value in tensors)
                 self.findings.append(f"{option} names {', '.join(sorted(unknown))}, but the inputs are: {inputs}")
-        self.findings += self.input_types.bind(given)
+        self.findings += self.input_types.bind(tensors)
         names: list[str] = []
-        for value in given:
+        for value in tensors:
             try:
                 type_ = self.input_types.of(value)
                 array = self._constant_input(value.name, type_) if value.name in self.constant_inputs else None
@@ -191,7 +191,7 @@ class ModelImporter(Importer):
                 names.append(value.name)
             scope.values[value.name] = value.name if array is None else self.builder.constant(array, value.name)
             if value.type.tensor_type.elem_type == _STRING:
-                self.builder.strings.tensors[str(scope.values[value.name])] = True
+                self.builder.strings.mark(str(scope.values[value.name]))
         return names
 
     def _add_seed(self, taken: Container[str]) -> str:
@@ -214,17 +214,17 @@ class ModelImporter(Importer):
         Raises:
             ShapeError: if the constant does not fit that type.
         """
-        given, dtype = np.asarray(self.constant_inputs[name]), np.dtype(type_.dtype)
-        if given.dtype.kind in "UO" and name in self.declared_strings:
-            given = self.builder.strings.codes(map(str, given.reshape(-1)), given.shape)
-        array = given.astype(dtype) if given.dtype.kind in "biuf" else None
-        is_rounded = array is not None and dtype.kind in "biu" and not np.array_equal(array, given)
+        constant, dtype = np.asarray(self.constant_inputs[name]), np.dtype(type_.dtype)
+        if constant.dtype.kind in "UO" and name in self.declared_strings:
+            constant = self.builder.strings.codes(map(str, constant.reshape(-1)), constant.shape)
+        array = constant.astype(dtype) if constant.dtype.kind in "biuf" else None
+        is_rounded = array is not None and dtype.kind in "biu" and not np.array_equal(array, constant)
         if array is None or is_rounded:
             raise ShapeError(f"is {type_}, which cannot hold the constant {self.constant_inputs[name]}")
-        if given.shape == type_.shape:
+        if constant.shape == type_.shape:
             return array
-        if given.size != 1 or not type_.is_static:
-            raise ShapeError(f"is {type_}, the constant given for it has shape {list(given.shape)}")
+        if constant.size != 1 or not type_.is_static:
+            raise ShapeError(f"is {type_}, the constant given for it has shape {list(constant.shape)}")
         return np.full(static(type_.shape) or (), array.reshape(()))
 
     def _name_outputs(self, scope: Scope, inputs: Sequence[str]) -> None:

@@ -108,9 +108,9 @@ def is_sequence(type_: onnx.TypeProto) -> bool:
     return _without_optional(type_).HasField("sequence_type")
 
 
-def given_tensors(importer: ModelImporter, scope: Scope) -> list[onnx.ValueInfoProto]:
+def input_tensors_of(importer: ModelImporter, scope: Scope) -> list[onnx.ValueInfoProto]:
     """Returns the input tensors of the graph. Adds sequences and optionals among the inputs to the scope."""
-    given: list[onnx.ValueInfoProto] = []
+    found: list[onnx.ValueInfoProto] = []
     for value in importer.graph.input:
         if value.name in scope.values:
             continue
@@ -126,8 +126,8 @@ def given_tensors(importer: ModelImporter, scope: Scope) -> list[onnx.ValueInfoP
             scope.values[value.name] = importer.sequences.none()
         elif is_sequence(value.type):
             scope.values[value.name] = importer.sequences.of([tensor.name for tensor in tensors], value.name)
-        given += tensors
-    return given
+        found += tensors
+    return found
 
 
 def output_tensors(importer: Importer, name: str, scope: Scope) -> list[str]:
@@ -142,8 +142,8 @@ def output_tensors(importer: Importer, name: str, scope: Scope) -> list[str]:
         try:
             tensors = unstack(node, importer.sequences.stacked[str(value)])
         except MegccError:
-            importer.findings.append(f"output {quoted(name)}: is a sequence whose length a run finds; join its tensors "
-                                     "to one (ConcatFromSequence)")
+            importer.findings.append(f"output {quoted(name)}: is a sequence whose length is known only at run "
+                                    "time; join its tensors to one (ConcatFromSequence)")
             return []
     named_tensors = {f"{name}.{index}": tensor for index, tensor in enumerate(tensors)}
     taken = [tensor_name for tensor_name in named_tensors if tensor_name in scope]

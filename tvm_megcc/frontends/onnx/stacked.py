@@ -28,8 +28,8 @@ def stack_of(node: Node, parts: Sequence[str], type_: TensorType) -> str:
     """
     types = sorted({str(node.type_of(part)) for part in parts} - {str(type_)})
     if types:
-        raise MegccError(f"is a sequence whose length a run finds, of tensors that are {type_} and {', '.join(types)}; "
-                         "those of one type are supported")
+        raise MegccError(f"is a sequence whose length is known only at run time, of tensors that are {type_} "
+                         f"and {', '.join(types)}; those of one type are supported")
     if not parts:
         empty = node.constant(np.zeros((0, *[1] * type_.rank), np.dtype(type_.dtype)))
         return empty if all(dim == 1 for dim in type_.shape) else \
@@ -101,8 +101,8 @@ def _sequence_erase(sequences: Sequences, node: Node, stack: str) -> list[str]:
 def _sequence_insert(sequences: Sequences, node: Node, stack: str) -> list[str]:
     value, length = node.inputs[1], node.type_of(stack).shape[0]
     if str(node.type_of(value)) != str(_element_type(node, stack)):
-        raise MegccError(f"puts {node.type_of(value)} into a sequence whose length a run finds, of tensors that are "
-                         f"{_element_type(node, stack)}; those of one type are supported")
+        raise MegccError(f"puts {node.type_of(value)} into a sequence whose length is known only at run time, of "
+                         f"tensors that are {_element_type(node, stack)}; those of one type are supported")
     if length == 0:
         return [sequences.of_stack(_row(node, value))]
     (longer,) = node.emit("concat", (stack, _row(node, value)), axis=0)
@@ -157,7 +157,7 @@ def unstack(node: Node, stack: str) -> tuple[str, ...]:
     """
     length, *shape = node.type_of(stack).shape
     if not isinstance(length, int):
-        raise MegccError("is a sequence whose length a run finds, which is supported for SequenceAt, SequenceInsert, "
-                         "SequenceErase, SequenceLength and ConcatFromSequence")
+        raise MegccError("is a sequence whose length is known only at run time, which is supported for SequenceAt, "
+                         "SequenceInsert, SequenceErase, SequenceLength and ConcatFromSequence")
     return tuple(node.emit("reshape", (emit_slice(node, stack, 0, row, row + 1),), shape=tuple(shape))[0]
                  for row in range(length))

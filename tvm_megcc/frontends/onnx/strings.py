@@ -41,6 +41,10 @@ class StringTable:
         self.indices: dict[str, int] = {}
         self.tensors: dict[str, bool] = {}
 
+    def mark(self, name: str) -> None:
+        """Notes that a value is a tensor of strings."""
+        self.tensors[name] = True
+
     def codes(self, strings: Iterable[str | bytes], shape: Sequence[int]) -> np.ndarray:
         """Returns the codes of strings, int64 of the given shape. New strings are added to the table.
 

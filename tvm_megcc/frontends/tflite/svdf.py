@@ -72,7 +72,7 @@ def hybrid_svdf(node: Node) -> Results:
     return _float_svdf(node, features, node.onnx_node().constant(times.astype(np.float32)))
 
 
-@imports_quantised("SVDF", any_bits=True)
+@imports_quantised("SVDF", also_int16=True)
 def quantised_svdf(node: Node) -> Results:
     """Imports an int8 SVDF whose time weights and state are int16 (LiteRT) or int8 (TFLite Micro). Both ignore the
     activation."""

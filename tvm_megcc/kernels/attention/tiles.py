@@ -36,12 +36,15 @@ class AttentionTiles:
 
     P: queries of a tile (keys, for the scores of `ColumnsTiles`). U: keys of a tile. W: vectors of values of a tile.
 
-    `p` are the template's parameters (`AttentionParameters`). Those that the class reads: the letters of the operands'
-    axes in memory (`q_axes` and so on) and the index along axis "c" (`q_index`); `mask`, the row of the mask that query
-    i has, "" without a mask; `mask_b`, `mask_n`, `mask_row`, its strides; `causal`, query s sees no later key; `blind`,
-    a query may see no key; `shared`, the query heads for each head of keys and values; `has_spare_rows`, buffers of
-    keys and values have R rows, of which T are in use; `cache`, the dtype of keys and values if it is not float32;
-    `keys`, the most keys of a part; `rows`, `columns`, the queries, and the vectors of values, of a tile.
+    `p` are the template's parameters (`AttentionParameters`). Those that the class reads:
+
+    `q_axes`, `k_axes`, …: the letters of an operand's axes in memory. `q_index`, …: its index along axis "c".
+    `mask`: the row of the mask that query i has; "" without a mask. `mask_b`, `mask_n`, `mask_row`: its strides.
+    `causal`: query s sees no later key. `blind`: a query may see no key.
+    `shared`: the query heads for each head of keys and values.
+    `has_spare_rows`: buffers of keys and values have R rows, of which T are in use.
+    `cache`: the dtype of keys and values if it is not float32.
+    `keys`: the most keys of a part. `rows`, `columns`: the queries, and the vectors of values, of a tile.
     """
 
     sizes: list[int]
@@ -233,8 +236,11 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
 class ColumnsTiles(AttentionTiles):
     """Tiles with one query in each lane, so scores of neighbouring queries are neighbours.
 
-    It also reads `vectors`, the vectors of queries in a task; `by_lane`, whether tiles load four elements of a key at
-    once and multiply by their lanes; and `few`, the queries up to which a task uses `FewQueriesTiles`.
+    It also reads these parameters:
+
+    `vectors`: the vectors of queries in a task.
+    `by_lane`: whether tiles load four elements of a key at once and multiply by their lanes.
+    `few`: the queries up to which a task uses `FewQueriesTiles`.
     """
 
     p: ColumnsParameters

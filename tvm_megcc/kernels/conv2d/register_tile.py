@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The register tiles of `conv2d/direct`: P neighbouring pixels of a row by V vectors of output channels. `a{p}_{v}` is
-the sum of pixel p and vector v, `x{p}` an input of pixel p, `w{v}` a vector of weights. `conv2d/winograd` multiplies by
-the same loops, where each position of a transform is a tap."""
+the sum of pixel p and vector v, `x{p}` an input of pixel p, `w{v}` a vector of weights. If one instruction takes
+several vectors (`Tile.parts`), `a{p}_{v}` holds the sums of all of them, from v on. `conv2d/winograd` multiplies by the
+same loops, where each position of a transform is a tap."""
 
 from __future__ import annotations
 

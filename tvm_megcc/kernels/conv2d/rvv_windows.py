@@ -15,9 +15,12 @@ from ..tiling import Run
 class RvvWindows:
     """The part of `DepthwiseTile` that prints assembler of RISC-V. asm: the assembler that receives instructions.
 
-    It reads attributes of that class: `kh` and `kw`, the rows and columns of the window; `columns`, its taps along a
-    row; `keeps_weights`, all weights stay in registers, not only those of a row; `weight_registers`, how many these
-    are; and `group`, the registers of a vector (LMUL).
+    It reads these attributes of that class:
+
+    `params`, `bias`: the template's parameters, and whether there is a bias.
+    `kh`, `kw`: the rows and columns of the window. `columns`: its taps along a row.
+    `keeps_weights`: all weights stay in registers, not only those of a row. `weight_registers`: how many these are.
+    `lanes`: the floats in a vector. `group`: its registers (LMUL).
     """
 
     def tiles(self, run: Run, down: bool) -> str:

@@ -44,10 +44,13 @@ class WinogradTile(Reduction):
     `forward` and `backward` are transforms along one axis: they print the terms that several results share, and return
     a C expression for each result. To a `Reduction`, each position of a transformed tile is a tap.
 
-    `p` are the template's parameters (`WinogradParameters`): `ic` and `oc`, the input and output channels; `size`, the
-    rows and columns of y that a tile computes; `near` and `far`, a and b above; `pixels` and `vectors`, the Winograd
-    tiles and the vectors of output channels in a register tile of the products; `raw`, the kernel transforms the
-    weights itself, those of `depth` input channels at a time, and `kernel` is the matrix G.
+    `p` are the template's parameters (`WinogradParameters`):
+
+    `ic`, `oc`: the input and output channels.
+    `size`: the rows and columns of y that a tile computes. `near`, `far`: a and b above.
+    `pixels`, `vectors`: the Winograd tiles, and the vectors of output channels, in a register tile of the products.
+    `raw`: the kernel transforms the weights itself, those of `depth` input channels at a time, by `kernel`, the
+    matrix G.
     """
 
     def __init__(self, params: WinogradParameters, scope: Scope):

@@ -354,7 +354,7 @@ class DotProducts(IntegerProducts):
         form = PackedForm.of(site.isa, site.x.dtype, 0)
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), _packed_depth(s, form)
         # On cores without dot products, for each result: the cycles of a product, and of the requantization and the
-        # store.
+        # store. These are estimates.
         if site.isa.dsp or site.isa.pairs:
             return PACKING_CALL + outputs * s.oc * (4.0 * depth + 25)  # loads, products and sums one by one in C
         if site.isa.helium:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 class DotMicrokernel:
     """The microkernel of dot-product instructions, of which one adds `step` products to each lane (`mgc_dot_`).
 
-    `p` are the template's parameters (`DotParameters`): the window (`kh`, `kw`, `sh`, `dw`) and `bias`; `packed_type`
-    and `packed_short`, the C type of packed x and its suffix in mgc functions; `result`, the C type of y; `step`;
-    `heights`, the pixels of the tiles, `vectors` and `rest`, the vectors of channels of a tile and of the last one;
-    `balanced`, there are two heights, and the lower one is used as rarely as possible; `flat`, windows are 1x1;
-    `has_weight_zero`, packed weights have a zero point; `prefetch`, which weights tiles prefetch; `sums`, how Arm sums
-    products.
+    `p` are the template's parameters (`DotParameters`): the window (`kh`, `kw`, `sh`, `dw`), `bias`, `step`, and
+
+    `packed_type`, `packed_short`: the C type of packed x, and its suffix in mgc functions. `result`: the C type of y.
+    `heights`: the pixels of the tiles. `vectors`, `rest`: the vectors of channels of a tile, and of the last one.
+    `balanced`: there are two heights, and the lower one is used as rarely as possible.
+    `flat`: windows are 1x1. `has_weight_zero`: packed weights have a zero point.
+    `prefetch`: which weights tiles prefetch. `sums`: how Arm sums products.
     """
 
     #: C of the length of the reduction: parameters of a tile's function, and the arguments of its calls.

@@ -18,7 +18,8 @@ class ConstantWeights(Kernel):
     """The base class of kernels with constant weights, int32 sums and an epilogue on them."""
 
     dtypes: tuple[tuple[str, ...], ...] = (INT8_TYPES, INT8_TYPES, ("int32",))
-    fuses_epilogue, lanes = True, "i"  # the epilogue computes int32
+    fuses_epilogue = True
+    lanes = "i"  # its epilogue works on int32
     #: The weights and the bias.
     constants = (1, 2)
 

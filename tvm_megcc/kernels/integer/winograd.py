@@ -155,8 +155,9 @@ class WinogradBytes(ChannelsLast):
         rows = _rows(site, s)
         tasks = -(-tile_rows // rows)
         tiles = -(-min(rows, tile_rows) * tile_columns // pixels) * pixels * tasks
-        # 1.15: a multiply-add of vectors with its loads; 4: the store of the sums of a position. 85, 70 and 75: the
-        # transforms of a vector of an input tile, of the sums of a tile, and of the weights of one input channel.
+        # Estimates of instructions. 1.15: a multiply-add of vectors with its loads; 4: the store of the sums of a
+        # position. 85, 70 and 75: the transforms of a vector of an input tile, of the sums of a tile, and of the
+        # weights of one input channel.
         product_cost = tiles * POSITIONS * (depth * 1.15 + 4) * outputs / lanes
         transform_cost = (tiles * depth / _INT16X * 85 + tiles * outputs / lanes * 70
                           + tasks * depth * outputs / _INT16X * 75)

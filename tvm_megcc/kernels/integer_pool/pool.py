@@ -63,7 +63,8 @@ class SumPoolBytes(PoolBytes):
     """Sums of the elements of a window minus their zero points, int32. An average pool divides them."""
 
     name = "channels"
-    fuses_epilogue, lanes = True, "i"
+    fuses_epilogue = True
+    lanes = "i"  # its epilogue works on int32
 
     def lower(self, site: Site) -> Lowered:
         x, zero = site.x, site.attrs.x_zero
@@ -112,7 +113,8 @@ class ReduceSumBytes(Kernel):
 
     name = "vectors"
     dtypes = (INT8_TYPES,)
-    fuses_epilogue, lanes = True, "i"
+    fuses_epilogue = True
+    lanes = "i"  # its epilogue works on int32
 
     def layouts(self, site: Site):
         yield (PLAIN,), (PLAIN,)

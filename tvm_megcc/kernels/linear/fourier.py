@@ -39,6 +39,8 @@ class FourierPasses(Kernel):
         x, n = site.x, site.x.shape[-2]
         (transforms,) = extent_symbols("COUNT")
         pairs = bool(site.attrs.pairs)
+        # Complex numbers. With pairs, twiddles are those of 2n real numbers, and the result is half of their spectrum.
+        twiddles, results = (2 * n, n + 1) if pairs else (n, n)
         params = FourierParameters(
             unit=x.c_type, n=n, factors=factors_of(n), inverse=bool(site.attrs.inverse), pairs=pairs)
         # `pairs`: 2n real numbers, the twiddles of a transform of 2n, and the first n + 1 numbers of the spectrum.
@@ -51,5 +53,5 @@ class FourierPasses(Kernel):
                        scratch=4 * n * DTYPES[x.dtype].bytes)
 
     def cost(self, site: Site) -> float:
-        # 4: an element in one pass.
+        # 4: cycles of an element in one pass, an estimate.
         return 4.0 * site.likely.x.size * len(factors_of(site.x.shape[-2]))

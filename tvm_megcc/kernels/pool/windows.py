@@ -93,7 +93,7 @@ class WindowPool(Kernel):
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         top, left, bottom, right = site.attrs.pads
         extents = {"N": n, "C": c, "IH": ih, "IW": iw, "OH": oh, "OW": ow, "PT": top, "PL": left}
-        if mode == "avg" and count_pads:
+        if mode == "avg" and count_pads:  # EH, EW: the image with its pads, in which the elements of a window count
             extents.update(EH=ih + top + bottom, EW=iw + left + right)
         channels_last = site.x.layout == NHWC
         channels, blocks = (C, 1) if channels_last else (round_up(C, lanes), ceildiv(C, lanes))

@@ -49,7 +49,7 @@ class PerAxisKernel(Kernel):
     for each index of an axis."""
 
     name = "per_axis"
-    lanes = "i"  # int32
+    lanes = "i"  # its epilogue works on int32
     integers: tuple[str, ...]
 
     def layouts(self, site: Site):

@@ -19,12 +19,14 @@ class StepsTile:
 
     Several partial sums of a gate have a letter each, the first one none.
 
-    `p` are the template's parameters (`StepsParameters`): `cell`, "lstm", "gru" or "rnn"; `products`, the gates that
-    each product with the recurrent weights computes; `packed`, whether these weights are packed; `weight`,
-    `weight_short` and `weight_zero`, their C type, suffix in mgc functions and zero point; `scale`, "one" scale for all
-    of them or "each" row its own, "" for floats; `widened`, whether they are converted to floats before the first step;
-    `sequences`, `vectors` and `parts`, the sequences, vectors of units and partial sums of a tile; `operands`, those
-    that exist.
+    `p` are the template's parameters (`StepsParameters`):
+
+    `cell`: "lstm", "gru" or "rnn". `operands`: those that exist.
+    `products`: the gates that each product with the recurrent weights computes.
+    `packed`: whether these weights are packed. `widened`: whether they are converted to floats before the first step.
+    `weight`, `weight_short`, `weight_zero`: their C type, suffix in mgc functions, and zero point.
+    `scale`: "one" scale for all of them, or "each" row its own; "" for floats.
+    `sequences`, `vectors`, `parts`: the sequences, vectors of units, and partial sums of a tile.
     """
 
     def __init__(self, params: StepsParameters, scope: Scope):

@@ -43,7 +43,7 @@ class Forest:
         """Returns the trees as a forest; None if a node is shared or a tree has more than `MAX_LEAVES`."""
         inner, leaves, base = len(nodes), [], [0]
         tree, masks = np.full(inner, -1, np.int32), np.zeros(inner, np.uint64)
-        children = nodes[:, :2].tolist()
+        children = nodes[:, :2].tolist()  # words 0 and 1 of a node: its children (ops/ml/trees.py)
         for number, root in enumerate(roots.tolist()):
             start = len(leaves)
             waiting = [(root, False)]  # (node, whether its first branch is done); a node is visited before and after it
@@ -73,7 +73,7 @@ def _features(nodes: np.ndarray) -> np.ndarray:
 
 
 def _thresholds(nodes: np.ndarray) -> np.ndarray:
-    """Returns the threshold of each node."""
+    """Returns the threshold of each node: its words from 3 on."""
     dtype = np.float32 if nodes.shape[1] == WORDS["float32"] else np.float64
     return np.ascontiguousarray(nodes[:, 3:]).view(dtype).reshape(-1)
 

@@ -120,7 +120,7 @@ int example_row_sums(const float *x, const int32_t *x_dims, float *y, const int3
 class Extern(Operator):
     """A call of a custom operator, with the operands and results that the function declares.
 
-    Attributes: `function`, a `Function`; `arguments`, `Attrs` with the values of the function's attributes.
+    Attributes: `function`: a `Function`; `arguments`: `Attrs` with the values of the function's attributes.
     """
 
     kind = "extern"

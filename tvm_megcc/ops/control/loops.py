@@ -31,7 +31,7 @@ class Loop(Inlines):
     captures. Results: the trip count int64 []; the condition after it; the final loop-carried values; and the scan
     outputs, stacked along a first axis, whose extent is the capacity for all iterations.
 
-    Attributes: `body`, the subgraph; `carried`, the number of loop-carried values; `counted`: the body has no output
+    Attributes: `body`: the subgraph; `carried`: the number of loop-carried values; `counted`: the body has no output
     condition, since no iteration changes it. Inputs of the body: the iteration number, the condition, the loop-carried
     values and the captured ones. Its outputs: the condition, the loop-carried values, and a row of each scan output.
     """
@@ -44,8 +44,8 @@ class Loop(Inlines):
 class Branch(Inlines):
     """Runs one of two subgraphs, as ONNX's If.
 
-    Operands: condition bool []; the values that `yes` captures; those that `no` captures. Attributes: `yes`, `no`, the
-    subgraphs; `reads`, the number of values that `yes` captures.
+    Operands: condition bool []; the values that `yes` captures; those that `no` captures. Attributes: `yes`, `no`: the
+    subgraphs; `reads`: the number of values that `yes` captures.
     """
 
     kind = "branch"

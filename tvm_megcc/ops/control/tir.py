@@ -69,7 +69,7 @@ _REVERSED_SUM = Program(
 class Tir(Operator):
     """A call of a TIR function that TVM made of an operator, with the operands and results that the program declares.
 
-    Attributes: `program`, a `Program`; `given`, the values of the extents that no operand has.
+    Attributes: `program`: a `Program`; `given`: the values of the extents that no operand has.
     """
 
     kind = "tir"

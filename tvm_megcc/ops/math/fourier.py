@@ -41,7 +41,7 @@ class Fourier(Operator):
     Operands: x float32 or float64 [..., N, 2], real and imaginary parts; twiddles of x's dtype, the result of
     `twiddles` for N. Result: [..., N, 2]. N has no prime factors but 2, 3 and 5.
 
-    Attributes: `inverse`, whether the transform is inverted (and divided by N); `pairs`: x holds 2N real numbers, N
+    Attributes: `inverse`: whether the transform is inverted (and divided by N); `pairs`: x holds 2N real numbers, N
     pairs of neighbours; the twiddles are those for 2N, and the result is the first half of the spectrum,
     [..., N + 1, 2].
 

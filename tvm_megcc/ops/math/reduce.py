@@ -25,7 +25,7 @@ from ..tensor.shape import axes_operand
 class Reduction(Operator):
     """The base of reductions over axes. The result has the dtype of x.
 
-    Attributes: `axes`, sorted and not negative; `keepdims`: reduced axes stay, with extent 1.
+    Attributes: `axes`: sorted and not negative; `keepdims`: reduced axes stay, with extent 1.
 
     numpy: the function that reduces an array over a tuple of axes.
     """

@@ -145,7 +145,7 @@ def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
     if signal.rank == 2:
         (value,) = node.emit("reshape", (value,), shape=(*signal.shape, 1))
         signal = node.type_of(value)
-    length = node.type(2).shape[0] if node.has(2) else node.dims(3, "frame_length", signal.shape[1])[0]
+    length = node.type(2).shape[0] if node.has(2) else node.dims(3, "frame_length", limit=signal.shape[1])[0]
     why = (f"frames of {length} samples of {node.type(0)}; requires a signal [batch][N] or [batch][N][1 or 2] of at "
            "least one frame")
     if signal.rank != 3 or not (isinstance(length, int) or signal.is_static):

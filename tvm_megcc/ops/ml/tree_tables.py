@@ -69,6 +69,7 @@ class Ensemble:
         # A model of leaves only gets an inner node that is never reached. Leaves are numbered after the inner nodes.
         inner = max(len(self.rows), 1)
         rows = self.rows or [[~0, ~0, 0, number_type(0)]]
+        # [inner nodes, 3]: first child, second child, feature word. A negative child is a leaf.
         links = np.array([row[:3] for row in rows], np.int64)
         links[:, :2] = np.where(links[:, :2] < 0, inner + ~links[:, :2], links[:, :2])
         threshold_bits = np.array([row[3] for row in rows], number_type).view(np.int32).reshape(inner, -1)

@@ -33,7 +33,7 @@ class Trees(Operator):
     child instead of the first; and the bits of the threshold, one or two words. Leaf l has the weights first[l] to
     first[l + 1] - 1, each for its target.
 
-    Attributes: `fold`, "sum", "min" or "max"; `targets`, the number of targets.
+    Attributes: `fold`: "sum", "min" or "max"; `targets`: the number of targets.
     """
 
     kind = "trees"
@@ -58,6 +58,7 @@ class Trees(Operator):
     @staticmethod
     def compute(attrs: Attrs, x, nodes, roots, first, targets, weights) -> tuple[np.ndarray, ...]:
         inner, rows = len(nodes), np.arange(len(x))[:, None]
+        # Words of a node: 0 and 1, its children; 2, the feature; from 3 on, the threshold.
         threshold = np.ascontiguousarray(nodes[:, 3:]).view(x.dtype).reshape(-1)
         # The node that each row of x has reached in each tree.
         position = np.broadcast_to(roots, (len(x), len(roots))).copy()

@@ -23,8 +23,8 @@ class Col2Im(Operator):
 
     Operand: x [N, C * product(kernel), product(blocks)]. Result: [N, C, *image], of x's dtype.
 
-    Attributes with an entry for each axis: `image`, the extents of the result; `blocks`, the numbers of window
-    positions; `kernel`, `strides`, `dilations`; `pads`, the leading pads. Attribute `channels`: C.
+    Attributes with an entry for each axis: `image`: the extents of the result; `blocks`: the numbers of window
+    positions; `kernel`, `strides`, `dilations`; `pads`: the leading pads. Attribute `channels`: C.
     """
 
     kind = "col2im"
@@ -58,7 +58,7 @@ class Col2Im(Operator):
         # Where the operand `image_shape` is computed at run time, the model may declare the result's shape.
         x, declared, declared_image = node.type(0), node.declared_shape(), node.declared_if_unknown(1)
         image = node.dims(1, "image_shape") if declared_image is None else declared_image[2:]
-        kernel = node.dims(2, "block_shape", x.shape[1])
+        kernel = node.dims(2, "block_shape", limit=x.shape[1])  # x has C * product(kernel) channels
         axes = len(image)
         strides, dilations = (tuple(node.attr(name, [1] * axes)) for name in ("strides", "dilations"))
         pads = tuple(node.attr("pads", [0] * (2 * axes)))

@@ -23,7 +23,7 @@ class DeformConv(Operator):
 
     Operands, of one dtype: x [N, C, H, W]; w [O, C / groups, KH, KW]; offset [N, offset_groups * KH * KW * 2, OH, OW],
     for each tap the shift of the row, then of the column, in pixels; b [O]; mask [N, offset_groups * KH * KW, OH, OW].
-    Result: [N, O, OH, OW]. Attributes: those of `conv2d`; `offset_groups`, the number of groups of channels of x with
+    Result: [N, O, OH, OW]. Attributes: those of `conv2d`; `offset_groups`: the number of groups of channels of x with
     offsets of their own.
     """
 

@@ -62,7 +62,7 @@ class Conv2dInteger(Conv2d):
 
     Operands: x int8 or uint8 [N, C, H, W], or int16 with x_zero 0; w int8 or uint8 [O, C / groups, KH, KW]; b int32
     [O].
-    Result: int32 [N, O, OH, OW]. Attributes: those of conv2d; `x_zero`, `w_zero`, the zero points.
+    Result: int32 [N, O, OH, OW]. Attributes: those of conv2d; `x_zero`, `w_zero`: the zero points.
     """
 
     kind = "conv2d_integer"
@@ -87,7 +87,7 @@ class MatMulInteger(MatMul):
     """matmul of (a - a_zero) and (b - b_zero), summed in int32, as ONNX's MatMulInteger.
 
     Operands: a and b int8 or uint8, bias int32 [N], with the shapes of matmul. Result: int32. Attributes: those of
-    matmul; `a_zero`, `b_zero`, the zero points.
+    matmul; `a_zero`, `b_zero`: the zero points.
     """
 
     kind = "matmul_integer"

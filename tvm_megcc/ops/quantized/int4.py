@@ -48,8 +48,8 @@ class DequantizeInt4(Operator):
     """(number - zero) * scale, for numbers of 4 bits.
 
     Operands: w, the numbers, uint8 [..., ceil(K / 2)], two in a byte; scale float32 and zero uint8
-    [..., ceil(K / block)]. Result: float32 [..., K]. Attributes: `block`, the numbers of a row that share a scale, an
-    even number; `depth`, K.
+    [..., ceil(K / block)]. Result: float32 [..., K]. Attributes: `block`: the numbers of a row that share a scale, an
+    even number; `depth`: K.
     """
 
     kind = "dequantize_int4"

@@ -22,7 +22,7 @@ class LayerNormQuantised(Operator):
     """y = (x - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance along the last axis, quantised.
 
     Operands: x int8 or uint8 [..., N]; scales float32 [2], of x and of the result; weight and bias float32 [N]. Result:
-    [..., N]. Attributes: `epsilon`; `x_zero`, the zero point of x; `dtype`, int8 or uint8, and `zero` of the result.
+    [..., N]. Attributes: `epsilon`; `x_zero`: the zero point of x; `dtype`: int8 or uint8, and `zero` of the result.
     """
 
     kind = "layer_norm_quantised"

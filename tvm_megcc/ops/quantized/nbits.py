@@ -73,7 +73,7 @@ class MatMulNBits(Operator):
     Operands: a float32 [..., M, K]; w, the numbers, uint8 [N, ceil(K * bits / 8)], the first of two 4-bit numbers in
     the low four bits; scale and offset float32 [N, ceil(K / block)]; bias float32 [N]. Result: float32 [..., M, N].
 
-    Attributes: `bits`, 4 or 8; `block`, the numbers of a row that share a scale; `activations`, "float32", or "int8" if
+    Attributes: `bits`: 4 or 8; `block`: the numbers of a row that share a scale; `activations`: "float32", or "int8" if
     the model allows a to be quantised (passes/quantization/activations.py).
     """
 
@@ -119,7 +119,7 @@ class QuantizeBlocks(Operator):
     scale = m / 127, with m the largest |x| of the block. Quotients and the product are rounded to float32. A block with
     m < 2^-100 becomes zero; with an infinity or NaN in a block, its scale is NaN and all q are zero.
 
-    Attributes: `multiple`, a multiple of 32 to which the last axis is zero-padded; `part`, 16 or 32, the length of the
+    Attributes: `multiple`: a multiple of 32 to which the last axis is zero-padded; `part`: 16 or 32, the length of the
     sums of q. Results: q int8 [..., K]; scale float32 [..., K / 32]; sums int32 [..., K / part].
     """
 
@@ -152,8 +152,8 @@ class MatMulNBitsInt8(Operator):
     y = y + s * scale.
 
     Operands: a, a_scale and a_sum, the results of quantize_blocks with `part` the smaller of the block and 32; w,
-    scale, offset and bias as those of matmul_nbits. Result: float32 [..., M, N]. Attributes: `bits`, 4 or 8; `block`,
-    16 or a multiple of 32; `depth`, the numbers in a row of w.
+    scale, offset and bias as those of matmul_nbits. Result: float32 [..., M, N]. Attributes: `bits`: 4 or 8; `block`:
+    16 or a multiple of 32; `depth`: the numbers in a row of w.
     """
 
     kind = "matmul_nbits_int8"

@@ -24,7 +24,7 @@ class NBitsRows(Operator):
 
     Operands: indices int32 or int64 [...]; w, scale and offset as those of matmul_nbits. Result: float32 [..., depth].
 
-    Attributes: `bits`, 4 or 8; `block`, the numbers of a row that share a scale; `depth`, the numbers of a row; `tied`,
+    Attributes: `bits`: 4 or 8; `block`: the numbers of a row that share a scale; `depth`: the numbers of a row; `tied`:
     the kind of the product that has the same weights, "" for none. Tied weights are stored once, in the packing of the
     product's kernel.
     """

@@ -26,7 +26,7 @@ def _require_int8(x: TensorType) -> None:
 @register
 class SumPoolInteger(SumPool):
     """The sum of x - x_zero over each window, int32, for x int8 or uint8 [N, C, H, W]; pads are zeros. Attributes:
-    those of pools; `x_zero`, the zero point of x."""
+    those of pools; `x_zero`: the zero point of x."""
 
     kind = "sum_pool_integer"
 
@@ -43,7 +43,7 @@ class SumPoolInteger(SumPool):
 
 @register
 class ReduceSumInteger(Reduction):
-    """The sum of x - x_zero over some axes, int32, for x int8 or uint8. Attributes: those of reductions; `x_zero`, the
+    """The sum of x - x_zero over some axes, int32, for x int8 or uint8. Attributes: those of reductions; `x_zero`: the
     zero point of x."""
 
     kind = "reduce_sum_integer"

@@ -52,7 +52,7 @@ class _Quantisation(Operator):
 
     Operands: x; scale, a float []; or [C] with one for each index along `axis`; or of x's rank with one for each
     `block` elements along `axis`; zero_point of scale's shape, 0 if absent.
-    Attributes: `axis`; `block`, 0 for no blocks; `dtype`, that of the result.
+    Attributes: `axis`; `block`: 0 for no blocks; `dtype`: that of the result.
     """
 
     operands = ("x", "scale", "zero_point?")

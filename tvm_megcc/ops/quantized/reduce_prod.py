@@ -24,7 +24,7 @@ def _requantize(values: np.ndarray, significand: int, bits: int) -> np.ndarray:
 class ProductFixed(Operator):
     """The product of x - zero over the last axis, requantized after each factor from the second on, and at the end.
 
-    Operand: x int8 or int16 [..., N]. Result: x's dtype, [...]. Attributes: `zero` and `result_zero`, the zero points;
+    Operand: x int8 or int16 [..., N]. Result: x's dtype, [...]. Attributes: `zero` and `result_zero`: the zero points;
     `significand`, 0 to 2^15 - 1, and `bits`, 1 to 62: the multiplier of each requantization is significand / 2^bits.
     """
 

@@ -58,7 +58,7 @@ class L2Fixed(Operator):
     """TFLite's L2_NORMALIZATION: x / sqrt(sum of squares of x along an axis), for x int8 or uint8.
 
     The result has x's type, the scale 1 / 128, and the zero point 128 for uint8, 0 for int8. Attributes: `axis`;
-    `zero`, the zero point of x.
+    `zero`: the zero point of x.
     """
 
     kind = "l2_fixed"

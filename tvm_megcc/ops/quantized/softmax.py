@@ -27,7 +27,7 @@ class SoftmaxQuantised(Operator):
     """Softmax along the last axis, quantised.
 
     Operands: x int8 or uint8 [..., N]; table int32 [256], exponentials indexed by how far a number is below the maximum
-    of its row; inverse float32 [1], the reciprocal of the result's scale. Result: [..., N]. Attributes: `dtype`, int8
+    of its row; inverse float32 [1], the reciprocal of the result's scale. Result: [..., N]. Attributes: `dtype`: int8
     or uint8, and `zero`, the zero point, of the result.
     """
 

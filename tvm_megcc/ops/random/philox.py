@@ -46,8 +46,8 @@ def philox(key: int, number: int, blocks: int) -> np.ndarray:
 class Draw(Operator):
     """A tensor of random numbers from a key, int64 [].
 
-    Attributes: `shape`; `number`, the index of this operator among those with the same key; `law`, the distribution;
-    `dtype`, float32, float64 or int64; `precision`, the bits of a uniform number.
+    Attributes: `shape`; `number`: the index of this operator among those with the same key; `law`: the distribution;
+    `dtype`: float32, float64 or int64; `precision`: the bits of a uniform number.
 
     Distributions: "uniform", multiples of 2^-precision in [0, 1); "normal", with mean 0 and variance 1, by the method
     of G. E. P. Box and M. E. Muller (Annals of Mathematical Statistics 29, 1958) in float64; "bits", all int64.

@@ -92,9 +92,9 @@ class RecurrentSteps(Operator):
     initial_c float32 [N,U], zeros if absent. Results, float32: some of Y [T,N,O], the output of each step; Y_h [N,O]
     and Y_c [N,U], output and cell after the last step.
 
-    Attributes: `gates`, G; `activation` of the cell and its gate, "tanh", "relu" or "affine"; `cell_clip`,
-    `projection_clip`, the bounds of cells and of projected outputs, 0 for none; `asymmetric`: states are quantised with
-    a zero point; `results`, the names of the results.
+    Attributes: `gates`: G; `activation` of the cell and its gate, "tanh", "relu" or "affine"; `cell_clip`,
+    `projection_clip`: the bounds of cells and of projected outputs, 0 for none; `asymmetric`: states are quantised with
+    a zero point; `results`: the names of the results.
     """
 
     kind = "recurrent_steps"

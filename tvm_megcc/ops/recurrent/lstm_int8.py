@@ -142,10 +142,10 @@ class LstmFixed(Operator):
     int32 [P]; initial_h int8 [N,P], the zero point if absent; initial_c int16 [N,H], 0 if absent. Results: some of Y
     int8 [T,N,P], the output of each step; Y_h int8 [N,P] and Y_c int16 [N,H], output and cell after the last step.
 
-    Attributes: `cell_bits`, integer bits of a cell, 0 to 6; `cell_clip` and `projection_clip`, the bounds of cells and
-    of projected outputs, 0 for none; `zero`, the results' zero point; `hidden_zero`, the zero point of the hidden state
+    Attributes: `cell_bits`: integer bits of a cell, 0 to 6; `cell_clip` and `projection_clip`: the bounds of cells and
+    of projected outputs, 0 for none; `zero`: the results' zero point; `hidden_zero`: the zero point of the hidden state
     before the projection; `coupled`: there is no input gate, i is 1 - f; `guards`: the variances of i, f, c, o that
-    replace those below 1; `results`, the names of the results.
+    replace those below 1; `results`: the names of the results.
 
     With a projection TFLite indexes peepholes and cells as if they were [P] and [N,P]: only the first N*P of the [N,H]
     cells have peepholes, and the weight of each is that of its flat index modulo P. With attribute `batch_major` this

@@ -44,7 +44,7 @@ class Recurrent(Operator):
     step; Y_h and (LSTM) Y_c [D,N,H], output and cell after the last step. After the end of a sequence Y is zero. For an
     empty sequence Y_h and Y_c are zero too, as in ONNX Runtime.
 
-    Attributes: `direction`, "forward", "reverse" or "bidirectional"; `activations`, expressions; `results`, the names
+    Attributes: `direction`: "forward", "reverse" or "bidirectional"; `activations`: expressions; `results`: the names
     of the results; `quantised`, optional: (result, dtype, expression of it) for results that are stored as integers;
     `r_zero`, optional.
 

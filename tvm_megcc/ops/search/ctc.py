@@ -67,7 +67,7 @@ class CtcGreedy(Operator):
     Operands: scores float32 [N,T,C], on any scale; lengths int64 [N], the number of frames, clamped to [0, T].
     Results: tokens int64 [N,L] and the first frame of each int64 [N,L], both -1 after the last token; the score of this
     frame float32 [N,L], 0 after the last token; the number of tokens int64 [N].
-    Attributes: `blank`, a class; `most`, L; further tokens are left out. If scores are equal, the first class is taken;
+    Attributes: `blank`: a class; `most`: L; further tokens are left out. If scores are equal, the first class is taken;
     NaN counts as -inf, inf as the largest float32.
     """
 
@@ -108,8 +108,8 @@ class CtcBeam(Operator):
     Operands: scores float32 [N,T,C], logarithms of probabilities; lengths int64 [N], the number of frames, clamped to
     [0, T]. Results: tokens int64 [N,R,L], -1 after the last token; the number of tokens int64 [N,R], -1 if there are
     fewer sequences; the logarithm of the sequence's probability float32 [N,R], -inf if there are fewer.
-    Attributes: `blank`, a class; `beam`, the number of sequences that are kept after each frame; `sequences`, R;
-    `most`, L.
+    Attributes: `blank`: a class; `beam`: the number of sequences that are kept after each frame; `sequences`: R;
+    `most`: L.
 
     Probabilities are summed in float64. If scores are equal, a sequence that was in the beam is better, then one
     with a better prefix, then one with a smaller last class. NaN counts as -inf, inf as the largest float32.
@@ -304,15 +304,15 @@ def _align(scores: np.ndarray, tokens: np.ndarray, blank: int) -> tuple[list[int
 
 @decomposes("megcc::CtcGreedy")
 def import_ctc_greedy(node: OnnxNode) -> tuple[str, ...]:
-    """Imports CtcGreedy of the domain megcc, with the operands and results of `CtcGreedy`. Attributes: `blank`, by
-    default 0; `most`, by default T."""
+    """Imports CtcGreedy of the domain megcc, with the operands and results of `CtcGreedy`. Attributes: `blank`: by
+    default 0; `most`: by default T."""
     return node.emit("ctc_greedy", node.inputs, blank=node.attr("blank", 0), most=_max_tokens(node))
 
 
 @decomposes("megcc::CtcBeam")
 def import_ctc_beam(node: OnnxNode) -> tuple[str, ...]:
-    """Imports CtcBeam of the domain megcc, with the operands and results of `CtcBeam`. Attributes: `blank`, by default
-    0; `beam`, 10; `sequences`, 1; `most`, T."""
+    """Imports CtcBeam of the domain megcc, with the operands and results of `CtcBeam`. Attributes: `blank`: by default
+    0; `beam`: 10; `sequences`: 1; `most`: T."""
     return node.emit("ctc_beam", node.inputs, blank=node.attr("blank", 0), beam=node.attr("beam", 10),
                      sequences=node.attr("sequences", 1), most=_max_tokens(node))
 

@@ -26,7 +26,7 @@ class Labels(Operator):
     of the labels, one after the other; ends int32 [V], the end of each label in the table. Results: the text uint8
     [N,M], with 0 after it; its length in bytes int64 [N].
 
-    Attributes: `most`, M; `strip`: a space at the beginning of a text is left out. Tokens that are no label are left
+    Attributes: `most`: M; `strip`: a space at the beginning of a text is left out. Tokens that are no label are left
     out, and so are the first label that does not fit, and all after it.
     """
 
@@ -69,7 +69,7 @@ class Labels(Operator):
 @decomposes("megcc::Labels")
 def import_labels(node: OnnxNode) -> tuple[str, ...]:
     """Imports Labels of the domain megcc, with the operands and results of `Labels`; table and ends are constants.
-    Attributes: `most`; `strip`, by default 0."""
+    Attributes: `most`; `strip`: by default 0."""
     if len(node.inputs) != 4:
         raise ShapeError("requires the operands tokens, numbers, bytes and ends")
     table, ends = node.const(2, "bytes"), node.const(3, "ends")

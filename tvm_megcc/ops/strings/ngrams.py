@@ -21,7 +21,7 @@ class CountGrams(Operator):
     Operands: x int64 [B, C], rows of words; table int64, the words of all n-grams one after the other, by n and then
     sorted; column int32, the column of each n-gram in the result. Result: float32 [B, columns].
 
-    Attributes: `columns`; `sizes`, (n, number of n-grams) for each n; `skips`, the largest number of words that are
+    Attributes: `columns`; `sizes`: (n, number of n-grams) for each n; `skips`: the largest number of words that are
     skipped between two words of an n-gram, the same number between all of them.
     """
 

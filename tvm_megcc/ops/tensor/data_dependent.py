@@ -37,7 +37,7 @@ class Extent(Operator):
     """Defines the value of an unbacked symbol as an element of the operand, int64 of any static shape. The result is
     the operand, unchanged.
 
-    Attributes: `symbol`; `element`, the index of the element in row-major order; `bound`, the largest value, None for
+    Attributes: `symbol`; `element`: the index of the element in row-major order; `bound`: the largest value, None for
     no limit; `required`: no extent depends on the symbol, but the run has to check its value. It is the check of a
     branch that was removed because it is impossible for the shapes of the inputs: with bound 0, the run fails if the
     condition chooses that branch.

@@ -272,7 +272,7 @@ def _crop(x: np.ndarray, pads: Sequence[tuple[int, int]]) -> np.ndarray:
 class Pad(Operator):
     """ONNX's Pad: adds elements before and after each axis of x, of any dtype, or takes some away.
 
-    Attributes: `before`, `after`, the numbers of elements, an entry for each axis, which is negative to take elements
+    Attributes: `before`, `after`: the numbers of elements, an entry for each axis, which is negative to take elements
     away; `mode`; `value`. Modes: "constant", elements are `value`; "reflect", a mirror image without the border;
     "edge", the border is repeated; "wrap", the axis is periodic.
     """

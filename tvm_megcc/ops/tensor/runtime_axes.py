@@ -51,7 +51,7 @@ def select_run_time_axis(node: OnnxNode, index: int, axes: Sequence[int],
 def select_run_time_axes(node: OnnxNode, index: int, candidates: Collection[tuple[int, ...]], free: Collection[int],
                          make: Callable[[tuple[int, ...]], tuple[str, ...]],
                          empty: tuple[int, ...] | None = None) -> tuple[str, ...]:
-    """Emits an operator over the axes in operand `index`. A run whose axes are none of the candidates fails.
+    """Emits an operator over the axes in operand `index`. A run fails if its axes are not among the candidates.
 
     Args:
         candidates: the possible choices of axes, whose results have equal shapes.

@@ -172,8 +172,8 @@ def dropout(node: OnnxNode) -> tuple[str, ...]:
 
 @register
 class Dims(Operator):
-    """A tensor whose elements are extents, which may be symbolic. Attributes: `extents`, in row-major order; `shape`;
-    `dtype`, int32 or int64."""
+    """A tensor whose elements are extents, which may be symbolic. Attributes: `extents`: in row-major order; `shape`;
+    `dtype`: int32 or int64."""
 
     kind = "dims"
     operands = ()

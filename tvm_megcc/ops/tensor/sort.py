@@ -17,7 +17,7 @@ class TopK(Operator):
     """ONNX's TopK: the k largest or smallest elements along an axis, the best first, and their indices, int64.
 
     Operand: x of numbers. Both results have x's shape with k elements along the axis. Attributes: `axis`; `k`;
-    `largest`, false for the smallest. The first of equal elements is the better one; NaN is larger than any number.
+    `largest`: false for the smallest. The first of equal elements is the better one; NaN is larger than any number.
     """
 
     kind = "top_k"
@@ -59,5 +59,5 @@ class TopK(Operator):
         elif (shape := node.declared_if_unknown(1)) is not None:
             k = shape[axis]
         else:
-            (k,) = node.dims(1, "k", node.type(0).shape[axis])
+            (k,) = node.dims(1, "k", limit=node.type(0).shape[axis])
         return node.emit(cls.kind, node.inputs[:1], axis=axis, k=k, largest=bool(node.attr("largest", 1)))

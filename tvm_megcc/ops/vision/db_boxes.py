@@ -55,9 +55,9 @@ class DbBoxes(Operator):
     rectangle; their number int64 [1]. Rows after the last box are 0. Boxes are in the order in which one reads: by
     their top left corners, from top to bottom, and in a line from left to right.
 
-    Attributes: `threshold`, the probability above which a pixel is text; `dilated`: text grows by a pixel to the right
-    and down; `least`, the lowest score; `ratio`: a rectangle grows on all sides by area * ratio / circumference;
-    `most`, K; `height`, `width`: those of the picture. If there are more than K boxes, those are given that begin first
+    Attributes: `threshold`: the probability above which a pixel is text; `dilated`: text grows by a pixel to the right
+    and down; `least`: the lowest score; `ratio`: a rectangle grows on all sides by area * ratio / circumference;
+    `most`: K; `height`, `width`: those of the picture. If there are more than K boxes, those are given that begin first
     in the map.
 
     Source: Liao et al., "Real-time Scene Text Detection with Differentiable Binarization" (2019), section 3.4, with
@@ -250,8 +250,8 @@ def _in_order(found: list[_Box]) -> list[_Box]:
 
 @decomposes("megcc::DbBoxes")
 def import_db_boxes(node: OnnxNode) -> tuple[str, ...]:
-    """Imports DbBoxes of the domain megcc, with the operand and results of `DbBoxes`. Attributes: `most`, K, by default
-    100; `threshold`, 0.3; `dilated`, 1; `least`, 0.5; `ratio`, 1.6; `height` and `width`, by default the map's."""
+    """Imports DbBoxes of the domain megcc, with the operand and results of `DbBoxes`. Attributes: `most`: K, by default
+    100; `threshold`: 0.3; `dilated`: 1; `least`: 0.5; `ratio`: 1.6; `height` and `width`: by default the map's."""
     if len(node.inputs) != 1 or node.type_of(node.inputs[0]).dtype != "float32":
         raise ShapeError("requires one operand, a map of float32")
     shape = node.type_of(node.inputs[0]).shape

@@ -24,10 +24,10 @@ class Detections(Operator):
     Operands: boxes float32 [B,4], y and x of one corner, then of the other; scores float32 [B,C]. Results, all float32:
     boxes [1,D,4], classes [1,D] and scores [1,D], with zeros after the last result; the number of results [1].
 
-    Attributes: `count`, the largest number of boxes; `classes`, the number of best classes that are given for each box,
+    Attributes: `count`: the largest number of boxes; `classes`: the number of best classes that are given for each box,
     a result each, so D is count * classes; `per_class`: if not 0, suppression is done for each class separately with at
-    most this many boxes, and a result is a box with a class, at most `count` of them; `background`, the number of
-    leading columns of scores that are not classes; `least`, the lowest score of a result; `overlap`, the IoU above
+    most this many boxes, and a result is a box with a class, at most `count` of them; `background`: the number of
+    leading columns of scores that are not classes; `least`: the lowest score of a result; `overlap`: the IoU above
     which the worse box is dropped. If scores are equal, the first box is better; NaN is the lowest score.
     """
 
@@ -81,7 +81,7 @@ class Detections(Operator):
 @decomposes("megcc::Detections")
 def import_detections(node: OnnxNode) -> tuple[str, ...]:
     """Imports Detections of the domain megcc, with the operands and results of `Detections`, and suppression for each
-    class separately. Attributes: `count`, D, by default 100; `least`, 0.25; `overlap`, 0.5."""
+    class separately. Attributes: `count`: D, by default 100; `least`: 0.25; `overlap`: 0.5."""
     if len(node.inputs) != 2 or any(node.type_of(name).dtype != "float32" for name in node.inputs):
         raise ShapeError("requires boxes and scores of float32")
     count = node.attr("count", 100)

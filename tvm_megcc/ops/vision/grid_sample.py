@@ -29,7 +29,7 @@ class GridSample(Operator):
     Operands: x [N, C, H, W] or [N, C, D, H, W] of floats; grid, of x's dtype, [N, …, 2 or 3], coordinates from -1 to 1
     along each axis, that of W first. Result: [N, C, …] with the grid's axes.
 
-    Attributes: `mode`, "nearest", "linear" or "cubic"; `padding`, the values outside of x: "zeros", "border" or
+    Attributes: `mode`: "nearest", "linear" or "cubic"; `padding`: the values outside of x: "zeros", "border" or
     "reflection"; `align`: -1 and 1 are the centres of the first and the last element, else their outer edges.
 
     With "border", a position outside of x is clamped to the border. Cubic weights are those of the unclamped position,

@@ -41,8 +41,8 @@ class ResizeTables(Operator):
     [size] and the weight of the upper one float32 [size]; else the first neighbour int32 [size] and the weights float32
     [size, taps]. For tf_crop_and_resize also which elements are outside of the operand, bool [size].
 
-    Attributes: `size`, the extent of the result, which differs by less than 1 from extent * scale; `coordinates`, one
-    of COORDINATES; the fields of an `Interpolation`; `taps`, the number of neighbours of an element in the results, if
+    Attributes: `size`: the extent of the result, which differs by less than 1 from extent * scale; `coordinates`: one
+    of COORDINATES; the fields of an `Interpolation`; `taps`: the number of neighbours of an element in the results, if
     there may be more than two.
     """
 

@@ -19,7 +19,7 @@ MAX_COORDINATE = np.float32(2**24)
 
 
 class _Roi(Operator):
-    """The base of pools of regions. Attributes: `size` (h, w), that of each pooled region; `scale`, the factor from the
+    """The base of pools of regions. Attributes: `size` (h, w), that of each pooled region; `scale`: the factor from the
     regions' coordinates to pixels.
 
     columns: the number of columns of operand rois.
@@ -43,7 +43,7 @@ class RoiAlign(_Roi):
     Operands: x [N, C, H, W] of floats; rois of x's dtype [R, 4], the corners x1, y1, x2, y2; image int32 or int64 [R],
     the batch element of each region. Result: x's dtype, [R, C, h, w].
 
-    Further attributes: `mode`, "avg" or "max"; `samples`, their number in a bin along each axis, 0 for as many as a bin
+    Further attributes: `mode`: "avg" or "max"; `samples`: their number in a bin along each axis, 0 for as many as a bin
     has pixels; `half_pixel`: the centre of pixel i is i + 0.5; else it is i, and regions have at least the size of a
     pixel. Samples outside of the image are 0, and are counted. As in ONNX's reference, "max" is the maximum of the
     weighted neighbours, not of the samples.

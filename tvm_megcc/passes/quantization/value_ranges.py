@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simplifies expressions over integers by the ranges of their operands: removes clips and tests for int32 overflow that
-have no effect, and simplifies sums that have few possible values. On CPUs that may lack an FPU, rounded products become
-integer functions."""
+"""Simplifies expressions over integers by the ranges of their operands: removes clips and int32 overflow
+checks that have no effect, and simplifies sums of multiples of two integers of small range. On CPUs that may lack
+an FPU, rounded products become integer functions."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: 
         shim = Path(aside) / "web.c"
         shim.write_text(source)
         objects = Objects(folder, folder / "build" / target.name / "npm", compiler)
-        flags = (*CFLAGS, *target.cflags, *profile([row], embedded=True))
+        flags = (*CFLAGS, *target.cflags, *profile([row], trusted_data=True))
         compiled = objects.compile_all([*c_sources(folder), shim], flags)
         exported = [f"-Wl,--export={name}_block_{function}" for function in functions]
         output = Path(aside) / f"{name}.wasm"

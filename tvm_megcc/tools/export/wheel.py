@@ -130,10 +130,10 @@ def _library(folder: Path, row: Mapping, target: Target, cc: str | None, source:
         shim = Path(aside) / "wheel.c"
         shim.write_text(source)
         objects = Objects(folder, folder / "build" / target.name / "wheel", compiler)
-        # The container is a separate file next to the library, and as trusted as the library: `embedded` leaves out the
-        # checks of its structure.
+        # The container is a separate file next to the library, and as trusted as the library: `trusted_data` leaves out
+        # the checks of its structure.
         sources = [path for path in c_sources(folder) if path.name != f"{row['name']}_data.c"]
-        compiled = objects.compile_all([*sources, shim], (*CFLAGS, *target.cflags, *profile([row], embedded=True),
+        compiled = objects.compile_all([*sources, shim], (*CFLAGS, *target.cflags, *profile([row], trusted_data=True),
                                                           "-fPIC"))
         output = Path(aside) / "network.so"
         link(compiler, ("-shared", "-nostdlib", "-Wl,--gc-sections", "-s", *target.cflags), compiled, output)

@@ -32,7 +32,7 @@ class Description:
             of an input which a `feature` takes is known.
 
     Raises:
-        MegccError: for a name that is none or taken, a value that no earlier step makes, and an impossible type or
+        MegccError: for a name that is invalid or taken, a value that no earlier step makes, and an impossible type or
             sample rate.
     """
 

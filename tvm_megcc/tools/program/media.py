@@ -51,7 +51,7 @@ def sound(path: Path, rate: int | None = None) -> tuple[npt.NDArray[np.float32],
     rate: the sample rate that is wanted, if that is known.
 
     Raises:
-        MegccError: for a file that is none, that is empty or compressed, or that has another sample rate.
+        MegccError: for a file that is no sound, that is empty or compressed, or that has another sample rate.
     """
     try:
         with wave.open(str(path), "rb") as file:
@@ -91,7 +91,7 @@ def picture(path: Path, port: Port) -> npt.NDArray[np.uint8]:
     """Returns a picture, RGB or grey, resized to the input's height and width.
 
     Raises:
-        MegccError: for a file that is none, and where Pillow is not installed.
+        MegccError: for a file that is no picture, and where Pillow is not installed.
     """
     try:
         from PIL import Image

@@ -47,8 +47,8 @@ def markdown() -> str:
         "tests/compiled/tools/test_onnx_backend.py`.", "",
         "An operand that fixes the shape of a result (shape, axes, k, split, …) is a constant of the model or follows "
         "from the shapes of its inputs. If only the run knows it, the compiler uses the model's shape of the result, "
-        "if that is complete. Otherwise the run finds the extents, or the operator is refused. Reductions, Squeeze and "
-        "Unsqueeze over axes of the run take as many axes as that operand has elements.",
+        "if that is complete. Otherwise its extents are computed at run time, or the operator is refused. Reductions, "
+        "Squeeze and Unsqueeze over axes of the run take as many axes as that operand has elements.",
         "",
         "| operator | ONNX | Relax | element types | kernels: layouts |", "|---|---|---|---|---|"]
     for kind, declaration in sorted(OPERATORS.items()):

@@ -19,7 +19,7 @@ from .importers import (
 )
 
 
-@imports_quantised("CONCATENATION", any_bits=True)
+@imports_quantised("CONCATENATION", also_int16=True)
 def concatenation(node: Node) -> Results:
     """Imports CONCATENATION. Only uint8 operands may differ in scale; they are requantized by a table."""
     y, dtype = result(node), common_dtype(node, QUANTISED_DTYPES)
@@ -38,16 +38,16 @@ def concatenation(node: Node) -> Results:
     return [joined(node, values, axis % rank)]
 
 
-imports_quantised("DENSIFY", any_bits=True)(densify)
+imports_quantised("DENSIFY", also_int16=True)(densify)
 
 
-@imports_quantised("PAD", "PADV2", any_bits=True)
+@imports_quantised("PAD", "PADV2", also_int16=True)
 def pad(node: Node) -> Results:
     """Imports PAD and PADV2. PAD pads with the zero point, PADV2 with its third operand (`padded`)."""
     return [padded(node, zero(result(node)))]
 
 
-@imports_quantised("SPACE_TO_BATCH_ND", any_bits=True)
+@imports_quantised("SPACE_TO_BATCH_ND", also_int16=True)
 def space_to_batch(node: Node) -> Results:
     """Imports SPACE_TO_BATCH_ND. The padding is the zero point."""
     require_same_scales(node)

@@ -53,7 +53,7 @@ def sum_(node: Node) -> Results:
     return [elementwise(node, expr)]
 
 
-@imports_quantised("MUL", any_bits=True)
+@imports_quantised("MUL", also_int16=True)
 def mul(node: Node) -> Results:
     common_dtype(node, QUANTISED_DTYPES)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
@@ -62,7 +62,7 @@ def mul(node: Node) -> Results:
     return [elementwise(node, clip(expr + zero(y), *activation(node)))]
 
 
-@imports_quantised("MAXIMUM", "MINIMUM", any_bits=True)
+@imports_quantised("MAXIMUM", "MINIMUM", also_int16=True)
 def extreme(node: Node) -> Results:
     require_same_scales(node)
     return [elementwise(node, call({"MAXIMUM": "max", "MINIMUM": "min"}[node.kind], X, arg(1)))]
@@ -244,7 +244,7 @@ def relu(node: Node) -> Results:
     return [elementwise(node, clip(requantize(X - zero(x), factor) + zero(y), *bounds))]
 
 
-@imports_quantised("QUANTIZE", any_bits=True)
+@imports_quantised("QUANTIZE", also_int16=True)
 def quantize(node: Node) -> Results:
     """Imports QUANTIZE of floats, or of integers of another scale. int16 may have any zero point, also from and to
     int32."""
@@ -260,7 +260,7 @@ def quantize(node: Node) -> Results:
     return [elementwise(node, clip(requantize(X - zero(x), factor) + zero(y), *bounds))]
 
 
-@imports_quantised("DEQUANTIZE", any_bits=True)
+@imports_quantised("DEQUANTIZE", also_int16=True)
 def dequantize(node: Node) -> Results:
     tensor = node.tensors[0]
     if tensor is None or tensor.quantization is None or node.results[0].dtype != "float32":

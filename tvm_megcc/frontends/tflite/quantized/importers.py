@@ -36,11 +36,12 @@ MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "
 BLOCKWISE = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
 
 
-def imports_quantised(*kinds: str, any_bits: bool = False) -> Callable[[Importer], Importer]:
-    """Returns a decorator that registers an importer of 8-bit operators. any_bits: also of int16 ones."""
+def imports_quantised(*kinds: str, also_int16: bool = False) -> Callable[[Importer], Importer]:
+    """Returns a decorator that registers an importer of 8-bit operators. also_int16: and of int16
+    ones."""
     def add(function: Importer) -> Importer:
         QUANTISED_IMPORTERS.update(dict.fromkeys(kinds, function))
-        if any_bits:
+        if also_int16:
             INT16_IMPORTERS.update(dict.fromkeys(kinds, function))
         return function
     return add

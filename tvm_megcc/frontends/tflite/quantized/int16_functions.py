@@ -92,7 +92,7 @@ def absolute(node: Node) -> Results:
     return [elementwise(node, clip(size, -2**15, 2**15 - 1))]
 
 
-@imports_quantised("SQRT", any_bits=True)
+@imports_quantised("SQRT", also_int16=True)
 def square_root(node: Node) -> Results:
     """Computes the root in float32 and rounds towards zero. LiteRT aborts on a negative number; here the result is
     0."""

@@ -86,7 +86,7 @@ class _Layer:
                 for gate in self.gates}
 
 
-@imports_quantised("UNIDIRECTIONAL_SEQUENCE_LSTM", any_bits=True)
+@imports_quantised("UNIDIRECTIONAL_SEQUENCE_LSTM", also_int16=True)
 def lstm(node: Node) -> Results:
     """Imports an int8 LSTM with an int16 cell state. One matrix product computes the inputs' part of the gates for all
     steps. `factors` are the fixed-point multipliers that the operator `lstm_fixed` documents."""

@@ -31,7 +31,7 @@ from .importers import (
 _MAX_COUNT = {"int8": 2**22, "uint8": 2**22, "int16": 2**15}
 
 
-@imports_quantised("MEAN", "SUM", any_bits=True)
+@imports_quantised("MEAN", "SUM", also_int16=True)
 def mean(node: Node) -> Results:
     """Imports MEAN and SUM. SUM of int8 and int16 is computed as in LiteRT's optimised kernel, which rounds to the
     nearest; the reference kernel reads int8 as uint8."""
@@ -57,7 +57,7 @@ def mean(node: Node) -> Results:
     return [rounded_mean if node.option("KeepDims") else node.without_axes(rounded_mean, axes)]
 
 
-@imports_quantised("REDUCE_MAX", "REDUCE_MIN", any_bits=True)
+@imports_quantised("REDUCE_MAX", "REDUCE_MIN", also_int16=True)
 def extreme(node: Node) -> Results:
     require_same_scales(node)
     value = node.value(0)
@@ -65,7 +65,7 @@ def extreme(node: Node) -> Results:
     return [reduced(node, value, node.kind.lower(), axes, bool(node.option("KeepDims")))]
 
 
-@imports_quantised("REDUCE_PROD", any_bits=True)
+@imports_quantised("REDUCE_PROD", also_int16=True)
 def product_along(node: Node) -> Results:
     """Imports REDUCE_PROD. As in LiteRT, each partial product is requantized by the n-th root of the whole factor."""
     value, x, y = node.value(0), operand(node, 0), result(node)

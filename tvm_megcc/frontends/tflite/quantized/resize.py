@@ -20,7 +20,7 @@ from .importers import emit_as_result, imports_quantised, require_same_scales
 _STEPS = 1 << 10
 
 
-@imports_quantised("RESIZE_BILINEAR", any_bits=True)
+@imports_quantised("RESIZE_BILINEAR", also_int16=True)
 def bilinear(node: Node) -> Results:
     """Operands: x, int32 [2] with height and width of the result, which have to be known."""
     require_same_scales(node)

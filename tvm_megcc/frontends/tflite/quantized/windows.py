@@ -15,7 +15,7 @@ from .fixed_point import Multiplier
 from .importers import activation, emit_as_result, imports_quantised, require_same_scales
 
 
-@imports_quantised("MAX_POOL_2D", any_bits=True)
+@imports_quantised("MAX_POOL_2D", also_int16=True)
 def max_pool(node: Node) -> Results:
     require_same_scales(node)
     attrs = {**windows(node), "kernel_shape": [node.option("FilterHeight"), node.option("FilterWidth")]}
@@ -31,7 +31,7 @@ def max_pool(node: Node) -> Results:
 _MAX_WINDOW_SIZE = {"int8": 2**20, "uint8": 2**20, "int16": 2**8}
 
 
-@imports_quantised("AVERAGE_POOL_2D", any_bits=True)
+@imports_quantised("AVERAGE_POOL_2D", also_int16=True)
 def average_pool(node: Node) -> Results:
     """Imports AVERAGE_POOL_2D: divides each sum by the number of elements in the window, ties away from zero."""
     require_same_scales(node)

@@ -52,9 +52,29 @@ def bounds(text: str, **arguments) -> list:
     ("int n = 3; if (memory[0]) { n = memory[1]; } for (int i = 0; i < n; i++) ;", None),
     ("int n = 3; g(&n); for (int i = 0; i < n; i++) ;", None),
     ("for (unsigned i = 0; i < (unsigned)(a - 20); i++) ;", None),
+    # Steps that an iteration may leave out.
+    ("int i = 0; while (i < 10) { if (memory[i]) i++; }", None),
+    ("int i = 0; while (i < 10) { if (memory[i]) continue; i++; }", None),
+    ("int i = 0; while (i < 10) { if (memory[i]) i++; else i += 2; }", 10),
+    ("int i = 0; while (i < 10) { if (memory[i]) { i++; } else { a++; } }", None),
+    ("int i = 0; while (i < 10) { if (memory[i]) break; i++; }", 10),
+    ("int n = 4, sum = 0; while (n > 0) { sum = sum + memory[--n]; }", 4),
+    ("int i = 0; while (i < 10) { memory[0] ? i++ : 0; }", None),
+    ("int i = 0; while (i < 10) { if (memory[i]) { i += 4; continue; } i++; }", 10),
+    ("int i = 10; while (memory[0] && i-- > 0) ;", None), ("int i = 10; while (i-- > 0) ;", 10),
+    ("int i = 0; while (i < 10) { i++; if (memory[i]) continue; i++; }", 10),
+    # Unsigned numbers wrap.
+    ("uint32_t n = 3; n = n - 5; for (uint32_t i = 0; i < n; i++) ;", None),
+    ("uint32_t n = 3; n -= 5; for (uint32_t i = 0; i < n; i++) ;", None),
+    ("uint32_t n = 3; for (uint32_t i = 0; i < n - 5; i++) ;", None),
+    ("for (uint32_t i = 3; i >= 0; i--) ;", None), ("for (uint32_t i = 3; i > 0; i -= 2) ;", None),
+    ("for (uint32_t i = 3; i > 0; i--) ;", 3), ("uint8_t n = 3; n = n - 5; for (int i = 0; i < n; i++) ;", None),
+    ("int m = a - 20; uint32_t n = m; for (uint32_t i = 0; i < n; i++) ;", None),
+    ("int m = a - 20; for (uint32_t i = 9; i > m; i--) ;", None),
 ])
 def test_bounds_of_loops(head, most):
-    text = f"int memory[9]; void g(int *p); void f(int a, int b) {{ {head} }}"
+    text = f"""typedef unsigned char uint8_t; typedef unsigned int uint32_t; int memory[9]; void g(int *p);
+               void f(int a, int b) {{ {head} }}"""
     assert bounds(text, a=(1, 3), b=(0, 10)) == [most]
 
 
@@ -74,6 +94,13 @@ def test_loops_in_assembler():
     assert [(loop.head, loop.at_most) for loop in loops(text, "f", {})] == [("loop in assembler", 12)]
     assigned = """void f(int n) { __asm__("mov %0, #3" : "=r"(n)); for (int i = 0; i < n; i++) { } }"""
     assert bounds(assigned, n=(2, 2)) == [None]
+
+
+def test_loops_of_calls_that_are_too_deep_are_unknown():
+    """The walk follows 12 calls."""
+    chain = "".join(f"void g{k}(int n) {{ g{k - 1}(n); }}\n" for k in range(1, 20))
+    text = f"void g0(int n) {{ for (int i = 0; i < n; i++) {{ }} }}\n{chain}void f(void) {{ g19(3); }}"
+    assert [loop.at_most for loop in loops(text, "f", {})] == [None]
 
 
 @pytest.mark.slow

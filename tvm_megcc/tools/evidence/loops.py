@@ -17,11 +17,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Union
 
 from pycparser import c_ast, c_generator, c_parser
 
-from .ranges import Range, binary, known, union
+from .ranges import BOOLEAN, Range, binary, known, union
 
 _NESTED = r"(?:[^()\"]|\"[^\"]*\"|\((?:[^()\"]|\"[^\"]*\"|\([^()]*\))*\))*"
 _ASSEMBLER = re.compile(rf"\b(?:__asm__|__asm|asm)\b\s*(?:volatile|__volatile__)?\s*\(({_NESTED})\)")
@@ -32,6 +32,8 @@ _BUILTIN_TYPE = re.compile(r"\b__builtin_va_list\b")
 _BACKWARDS, _MARKER = re.compile(r"\bb[a-z]* (?:\w+, ){0,2}\d+b\b"), "__assembler_statement"
 #: How deep calls are walked.
 _DEEPEST = 12
+#: Types whose arithmetic wraps below zero; narrower unsigned types are converted to int.
+_UNSIGNED = ("unsigned", "uint32_t", "uint64_t", "size_t", "uintptr_t")
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,59 @@ def _changes(node: c_ast.Node | None) -> dict[str, list[int | None]]:
     return found
 
 
+def _steps(node: c_ast.Node | None) -> set[str]:
+    """Returns the variables that an expression changes whenever it is computed; none for a statement."""
+    if node is None or isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile, c_ast.Switch)):
+        return set()
+    parts, found = [part for _, part in node.children()], set()
+    if isinstance(node, c_ast.UnaryOp) and node.op in ("++", "p++", "--", "p--") and isinstance(node.expr, c_ast.ID):
+        found = {node.expr.name}
+    elif isinstance(node, c_ast.UnaryOp) and node.op == "sizeof":
+        parts = []
+    elif isinstance(node, c_ast.Assignment) and isinstance(node.lvalue, c_ast.ID):
+        found = {node.lvalue.name}
+    elif isinstance(node, c_ast.TernaryOp) or (isinstance(node, c_ast.BinaryOp) and node.op in ("&&", "||")):
+        parts = parts[:1]  # the others are computed in some cases only
+    return found.union(*map(_steps, parts))
+
+
+#: The variables that a statement changes on its way to the next statement (None: it gets to no next one), and on each
+#: way to the next iteration by `continue`.
+_Ways = tuple[Union[set[str], None], list[set[str]]]
+
+
+def _ways(node: c_ast.Node | None) -> _Ways:
+    """Returns what a statement of a loop's body changes in any case."""
+    if isinstance(node, (c_ast.Continue, c_ast.Goto)):  # where a goto leads is not looked at
+        return None, [set()]
+    if isinstance(node, (c_ast.Break, c_ast.Return)):
+        return None, []
+    if isinstance(node, c_ast.Compound):
+        done: set[str] = set()
+        continued: list[set[str]] = []
+        for part in node.block_items or ():
+            following, others = _ways(part)
+            continued += [done | other for other in others]
+            if following is None:
+                return None, continued
+            done |= following
+        return done, continued
+    if isinstance(node, c_ast.If):
+        steps, branches = _steps(node.cond), [_ways(node.iftrue), _ways(node.iffalse)]
+        followed = [following for following, _ in branches if following is not None]
+        return (steps | set.intersection(*followed) if followed else None,
+                [steps | other for _, others in branches for other in others])
+    leaves = any(isinstance(part, (c_ast.Continue, c_ast.Goto)) for part in _nodes(node))
+    return _steps(node), [set()] * (leaves and not isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile)))
+
+
+def _steps_of_all_iterations(node: c_ast.Node) -> set[str]:
+    """Returns the variables that a loop changes in every iteration: in its head, or on all ways through its body."""
+    following, continued = _ways(node.stmt)
+    ways = [*([] if following is None else [following]), *continued]
+    return _steps(node.cond) | _steps(getattr(node, "next", None)) | (set.intersection(*ways) if ways else set())
+
+
 #: The ranges of variables by name, and of differences of pointers by (minuend, subtrahend).
 _Ranges = dict[Any, Range]
 
@@ -173,32 +228,76 @@ class _Walk:
     functions: name -> definition.
     constants: name -> value.
     found: the loops so far, by place in the tree.
+    stack: the functions that are being walked, outermost first.
+    returned: the ranges of the results of the innermost one so far.
+    types: the types of its variables.
+    seen: (function, ranges of its arguments) -> the range of its result.
     """
 
     functions: Mapping[str, c_ast.FuncDef]
     constants: Mapping[str, int]
     found: dict[int, _Found] = field(default_factory=dict)
     stack: list[str] = field(default_factory=list)
-    returned: list[Range | str] = field(default_factory=list)
+    returned: list[Range] = field(default_factory=list)
+    types: dict[str, c_ast.Node] = field(default_factory=dict)
     seen: dict[tuple[Any, ...], Range] = field(default_factory=dict)
 
     def call(self, name: str, ranges: _Ranges) -> Range:
         """Walks a function. Returns the range of its result."""
-        if name in self.stack or len(self.stack) >= _DEEPEST:
+        if name in self.stack:  # recursion, which the profile excludes
+            return None
+        if len(self.stack) >= _DEEPEST:
+            self.record_unknown(name)
             return None
         key = (name, tuple(sorted((variable, value) for variable, value in ranges.items() if value)))
         if key not in self.seen:
-            returned, self.returned = self.returned, []
+            kept = self.returned, self.types
+            declared = self.functions[name].decl.type
+            parameters = declared.args.params if declared.args else ()
+            self.returned, self.types = [], {parameter.name: parameter.type for parameter in parameters
+                                             if isinstance(parameter, c_ast.Decl)}
             self.stack.append(name)
-            self.statement(self.functions[name].body, dict(ranges))
+            self.statement(self.functions[name].body, {key: _converted(value, self.types[key]) if key in self.types
+                                                       else value for key, value in ranges.items()})
             self.stack.pop()
-            values = [value for value in self.returned if not isinstance(value, str)]
-            self.returned = returned
-            result = values[0] if values else None
-            for value in values[1:]:
+            result = self.returned[0] if self.returned else None
+            for value in self.returned[1:]:
                 result = union(result, value)
+            result = _converted(result, declared.type)
+            self.returned, self.types = kept
             self.seen[key] = result
         return self.seen[key]
+
+    def record_unknown(self, name: str) -> None:
+        """Notes the loops of a function that is not walked, and of those that it calls, as loops without a bound."""
+        waiting, reached = [name], set()
+        while waiting:
+            function = waiting.pop()
+            if function in reached or function not in self.functions:
+                continue
+            reached.add(function)
+            for node in _nodes(self.functions[function].body):
+                if isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile)):
+                    self.found.setdefault(id(node), _Found(function, node)).at_most = None
+                elif isinstance(node, c_ast.FuncCall) and isinstance(node.name, c_ast.ID):
+                    waiting.append(node.name.name)
+
+    def is_unsigned(self, node: c_ast.Node) -> bool:
+        """Whether the arithmetic of an expression may be unsigned."""
+        for part in _nodes(node):
+            if isinstance(part, c_ast.ID) and part.name in self.types:
+                names = _type_names(self.types[part.name])
+            elif isinstance(part, c_ast.Cast):
+                names = _type_names(part.to_type)
+            elif isinstance(part, c_ast.FuncCall) and getattr(part.name, "name", "") in self.functions:
+                names = _type_names(self.functions[part.name.name].decl.type.type)
+            elif isinstance(part, c_ast.Constant) and "u" in part.value.lower() and "int" in part.type:
+                names = list(_UNSIGNED)
+            else:
+                continue
+            if set(names) & set(_UNSIGNED):
+                return True
+        return False
 
     # --- statements: they change `ranges`, the range of each variable ---------------------------------------------
 
@@ -220,7 +319,9 @@ class _Walk:
             for part in node.decls:
                 self.statement(part, ranges)
         elif isinstance(node, c_ast.Decl):
-            _assign(ranges, node.name, self.value(node.init, ranges) if node.init is not None else None)
+            self.types[node.name] = node.type
+            value = self.value(node.init, ranges) if node.init is not None else None
+            _assign(ranges, node.name, _converted(value, node.type))
             self.difference(node.name, node.init, ranges)
         elif isinstance(node, c_ast.Return):
             self.returned.append(self.value(node.expr, ranges) if node.expr is not None else None)
@@ -290,7 +391,11 @@ class _Walk:
             constant = self.constants.get(node.name)
             return ranges.get(node.name, None if constant is None else (constant, constant))
         if isinstance(node, c_ast.BinaryOp):
-            return binary(node.op, self.value(node.left, ranges), self.value(node.right, ranges))
+            result = binary(node.op, self.value(node.left, ranges), self.value(node.right, ranges))
+            wraps = result is not None and not 0 <= result[0] <= result[1] < 1 << 32
+            if node.op in ("<", "<=", ">", ">=") or wraps:
+                return self.unsigned_result(node, result, ranges)
+            return result
         if isinstance(node, c_ast.UnaryOp):
             return self.unary(node, ranges)
         if isinstance(node, c_ast.TernaryOp):
@@ -301,7 +406,8 @@ class _Walk:
             value = self.value(node.rvalue, ranges)
             if isinstance(node.lvalue, c_ast.ID):
                 name = node.lvalue.name
-                _assign(ranges, name, value if node.op == "=" else binary(node.op[:-1], ranges.get(name), value))
+                value = value if node.op == "=" else binary(node.op[:-1], ranges.get(name), value)
+                _assign(ranges, name, _converted(value, self.types[name]) if name in self.types else value)
                 if node.op == "=":
                     self.difference(name, node.rvalue, ranges)
                 return ranges[name]
@@ -312,6 +418,16 @@ class _Walk:
         for _, part in node.children() if node is not None else ():
             self.statement(part, ranges)
         return None
+
+    def unsigned_result(self, node: c_ast.BinaryOp, result: Range, ranges: _Ranges) -> Range:
+        """Returns the range of a comparison, or of a result that 32 bits without a sign do not hold: unsigned
+        arithmetic wraps, and converts negative operands."""
+        if not self.is_unsigned(node):
+            return result
+        if node.op not in ("<", "<=", ">", ">="):
+            return None
+        operands = [self.value(part, dict(ranges)) for part in (node.left, node.right)]
+        return result if all(operand and operand[0] >= 0 for operand in operands) else BOOLEAN
 
     def difference(self, name: str, node: c_ast.Node | None, ranges: _Ranges) -> None:
         """Notes the difference of two variables after an assignment such as `name = other + n`."""
@@ -326,7 +442,8 @@ class _Walk:
         if node.op in ("++", "p++", "--", "p--"):
             after = binary("+" if "+" in node.op else "-", value, (1, 1))
             if isinstance(node.expr, c_ast.ID):
-                _assign(ranges, node.expr.name, after)
+                name = node.expr.name
+                _assign(ranges, name, _converted(after, self.types[name]) if name in self.types else after)
             return value if node.op[0] == "p" else after
         if node.op == "-":
             return binary("-", (0, 0), value)
@@ -379,11 +496,18 @@ def _greatest(a: Range, b: Range) -> Range:
     return known(max(a[0], b[0]), max(a[1], b[1])) if a and b else None
 
 
+def _type_names(type_: c_ast.Node) -> list[str]:
+    """Returns the words of a type, such as `uint32_t`; none for pointers and arrays."""
+    while isinstance(type_, (c_ast.TypeDecl, c_ast.Typename)):
+        type_ = type_.type
+    return list(getattr(type_, "names", []))
+
+
 def _converted(value: Range, type_: c_ast.Node) -> Range:
-    """Returns the range after a conversion: unknown if an unsigned type does not hold it."""
-    names = getattr(getattr(getattr(type_, "type", None), "type", None), "names", [])
+    """Returns the range after a conversion: unknown if the type does not hold it."""
+    names = _type_names(type_)
     unsigned = any(name.startswith(("uint", "unsigned", "size_t")) for name in names)
-    bits = next((int(size[0]) for name in names if (size := re.findall(r"int(\d+)_t", name))), 64)
+    bits = next((int(size[0]) for name in names if (size := re.findall(r"int(\d+)_t", name))), 32 if names else 64)
     lower, upper = (0, 2**bits - 1) if unsigned else (-2**(bits - 1), 2**(bits - 1) - 1)
     return value if value and lower <= value[0] and value[1] <= upper else None
 
@@ -407,9 +531,10 @@ def _most(walk: _Walk, node: c_ast.Node, begin: _Ranges, inner: _Ranges,
         changed: the variables that it changes.
     """
     best: tuple[int | None, tuple[str, Range, Range] | None] = (None, None)
+    every_iteration = _steps_of_all_iterations(node)
     for part in _conditions(node.cond):
         found = _counted(walk, part, begin, inner, changed)
-        if found and (best[0] is None or found[0] < best[0]):
+        if found and found[1][0] in every_iteration and (best[0] is None or found[0] < best[0]):
             best = found[0], found[1]
     return best
 
@@ -440,10 +565,14 @@ def _counted(walk: _Walk, part: c_ast.Node, begin: _Ranges, inner: _Ranges,
         if up:
             last = limit[1] - offset + inclusive - 1  # the greatest value for which the condition may hold
             most = max(0, (last - first[0]) // step + 1)
-            return most, (counter.name, (first[0], max(first[0], last)), (first[0], max(first[1], last + max(numbers))))
-        last = limit[0] - offset - inclusive + 1
-        most = max(0, (first[1] - last) // -step + 1)
-        return most, (counter.name, (min(first[1], last), first[1]), (min(first[0], last + min(numbers)), first[1]))
+            within, end = (first[0], max(first[0], last)), (first[0], max(first[1], last + max(numbers)))
+        else:
+            last = limit[0] - offset - inclusive + 1
+            most = max(0, (first[1] - last) // -step + 1)
+            within, end = (min(first[1], last), first[1]), (min(first[0], last + min(numbers)), first[1])
+        if walk.is_unsigned(part) and (min(end[0], limit[0]) < 0 or end[1] >= 1 << 32):
+            continue  # the counter may wrap, or the limit is converted
+        return most, (counter.name, within, end)
     return None
 
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from pycparser import c_ast, c_generator, c_parser
 
+from .changes import changes, literal, nodes, steps_of_all_iterations
 from .ranges import BOOLEAN, Range, binary, known, union
 
 _NESTED = r"(?:[^()\"]|\"[^\"]*\"|\((?:[^()\"]|\"[^\"]*\"|\([^()]*\))*\))*"
@@ -106,20 +107,11 @@ def _constants(tree: c_ast.FileAST) -> dict[str, int]:
         enum = getattr(getattr(node, "type", None), "type", None)
         following = 0
         for row in (enum.values.enumerators if isinstance(enum, c_ast.Enum) and enum.values else ()):
-            value = _literal(row.value) if row.value is not None else following
+            value = literal(row.value) if row.value is not None else following
             if value is None:
                 break
             found[row.name], following = value, value + 1
     return found
-
-
-def _literal(node: c_ast.Node) -> int | None:
-    if isinstance(node, c_ast.Constant) and "int" in node.type:
-        text = node.value.rstrip("uUlL")
-        return int(text, 8) if re.fullmatch(r"0[0-7]+", text) else int(text, 0)
-    if isinstance(node, c_ast.Constant) and node.type == "char" and len(node.value) == 3:
-        return ord(node.value[1])
-    return None
 
 
 def _head(printer: c_generator.CGenerator, node: c_ast.Node) -> str:
@@ -131,83 +123,6 @@ def _head(printer: c_generator.CGenerator, node: c_ast.Node) -> str:
     if isinstance(node, c_ast.For):
         return f"for ({text(node.init)}; {text(node.cond)}; {text(node.next)})"
     return f"{'do … ' if isinstance(node, c_ast.DoWhile) else ''}while ({text(node.cond)})"
-
-
-def _nodes(node: c_ast.Node | None) -> Iterator[c_ast.Node]:
-    if node is not None:
-        yield node
-        for _, child in node.children():
-            yield from _nodes(child)
-
-
-def _changes(node: c_ast.Node | None) -> dict[str, list[int | None]]:
-    """Returns the variables that a statement changes -> the numbers that it adds; None for any other change."""
-    found: dict[str, list[int | None]] = {}
-    for part in _nodes(node):
-        target, step = None, None
-        if isinstance(part, c_ast.Assignment):
-            target, value = part.lvalue, _literal(part.rvalue)
-            step = value if part.op == "+=" else -value if part.op == "-=" and value is not None else None
-        elif isinstance(part, c_ast.UnaryOp) and part.op in ("++", "p++", "--", "p--"):
-            target, step = part.expr, 1 if "+" in part.op else -1
-        elif isinstance(part, c_ast.UnaryOp) and part.op == "&":
-            target = part.expr
-        if isinstance(target, c_ast.ID):
-            found.setdefault(target.name, []).append(step)
-    return found
-
-
-def _steps(node: c_ast.Node | None) -> set[str]:
-    """Returns the variables that an expression changes whenever it is computed; none for a statement."""
-    if node is None or isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile, c_ast.Switch)):
-        return set()
-    parts, found = [part for _, part in node.children()], set()
-    if isinstance(node, c_ast.UnaryOp) and node.op in ("++", "p++", "--", "p--") and isinstance(node.expr, c_ast.ID):
-        found = {node.expr.name}
-    elif isinstance(node, c_ast.UnaryOp) and node.op == "sizeof":
-        parts = []
-    elif isinstance(node, c_ast.Assignment) and isinstance(node.lvalue, c_ast.ID):
-        found = {node.lvalue.name}
-    elif isinstance(node, c_ast.TernaryOp) or (isinstance(node, c_ast.BinaryOp) and node.op in ("&&", "||")):
-        parts = parts[:1]  # the others are computed in some cases only
-    return found.union(*map(_steps, parts))
-
-
-#: The variables that a statement changes on its way to the next statement (None: it gets to no next one), and on each
-#: way to the next iteration by `continue`.
-_Ways = tuple[Union[set[str], None], list[set[str]]]
-
-
-def _ways(node: c_ast.Node | None) -> _Ways:
-    """Returns what a statement of a loop's body changes in any case."""
-    if isinstance(node, (c_ast.Continue, c_ast.Goto)):  # where a goto leads is not looked at
-        return None, [set()]
-    if isinstance(node, (c_ast.Break, c_ast.Return)):
-        return None, []
-    if isinstance(node, c_ast.Compound):
-        done: set[str] = set()
-        continued: list[set[str]] = []
-        for part in node.block_items or ():
-            following, others = _ways(part)
-            continued += [done | other for other in others]
-            if following is None:
-                return None, continued
-            done |= following
-        return done, continued
-    if isinstance(node, c_ast.If):
-        steps, branches = _steps(node.cond), [_ways(node.iftrue), _ways(node.iffalse)]
-        followed = [following for following, _ in branches if following is not None]
-        return (steps | set.intersection(*followed) if followed else None,
-                [steps | other for _, others in branches for other in others])
-    leaves = any(isinstance(part, (c_ast.Continue, c_ast.Goto)) for part in _nodes(node))
-    return _steps(node), [set()] * (leaves and not isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile)))
-
-
-def _steps_of_all_iterations(node: c_ast.Node) -> set[str]:
-    """Returns the variables that a loop changes in every iteration: in its head, or on all ways through its body."""
-    following, continued = _ways(node.stmt)
-    ways = [*([] if following is None else [following]), *continued]
-    return _steps(node.cond) | _steps(getattr(node, "next", None)) | (set.intersection(*ways) if ways else set())
 
 
 #: The ranges of variables by name, and of differences of pointers by (minuend, subtrahend).
@@ -276,7 +191,7 @@ class _Walk:
             if function in reached or function not in self.functions:
                 continue
             reached.add(function)
-            for node in _nodes(self.functions[function].body):
+            for node in nodes(self.functions[function].body):
                 if isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile)):
                     self.found.setdefault(id(node), _Found(function, node)).at_most = None
                 elif isinstance(node, c_ast.FuncCall) and isinstance(node.name, c_ast.ID):
@@ -284,7 +199,7 @@ class _Walk:
 
     def is_unsigned(self, node: c_ast.Node) -> bool:
         """Whether the arithmetic of an expression may be unsigned."""
-        for part in _nodes(node):
+        for part in nodes(node):
             if isinstance(part, c_ast.ID) and part.name in self.types:
                 names = _type_names(self.types[part.name])
             elif isinstance(part, c_ast.Cast):
@@ -330,7 +245,7 @@ class _Walk:
 
     def forget(self, node: c_ast.Node | None, ranges: _Ranges) -> None:
         """Makes the variables that a statement changes unknown."""
-        for name in _changes(node):
+        for name in changes(node):
             _assign(ranges, name, None)
 
     def branch(self, node: c_ast.If, ranges: _Ranges) -> None:
@@ -353,8 +268,8 @@ class _Walk:
         inner = dict(ranges)
         if isinstance(node, c_ast.For):
             self.statement(node.init, inner)
-        changed = _changes(node.stmt)
-        for name, steps in [*_changes(node.cond).items(), *_changes(getattr(node, "next", None)).items()]:
+        changed = changes(node.stmt)
+        for name, steps in [*changes(node.cond).items(), *changes(getattr(node, "next", None)).items()]:
             changed[name] = changed.get(name, []) + steps
         begin = dict(inner)
         for name in changed:
@@ -384,9 +299,9 @@ class _Walk:
 
     def value(self, node: c_ast.Node | None, ranges: _Ranges) -> Range:
         """Returns the range of an expression, and walks the functions that it calls."""
-        literal = _literal(node) if node is not None else None
-        if literal is not None:
-            return literal, literal
+        number = literal(node) if node is not None else None
+        if number is not None:
+            return number, number
         if isinstance(node, c_ast.ID):
             constant = self.constants.get(node.name)
             return ranges.get(node.name, None if constant is None else (constant, constant))
@@ -531,7 +446,7 @@ def _most(walk: _Walk, node: c_ast.Node, begin: _Ranges, inner: _Ranges,
         changed: the variables that it changes.
     """
     best: tuple[int | None, tuple[str, Range, Range] | None] = (None, None)
-    every_iteration = _steps_of_all_iterations(node)
+    every_iteration = steps_of_all_iterations(node)
     for part in _conditions(node.cond):
         found = _counted(walk, part, begin, inner, changed)
         if found and found[1][0] in every_iteration and (best[0] is None or found[0] < best[0]):
@@ -547,7 +462,7 @@ def _counted(walk: _Walk, part: c_ast.Node, begin: _Ranges, inner: _Ranges,
         return None
     for side, limit_node, operator in ((part.left, part.right, part.op),
                                        (part.right, part.left, part.op.translate(str.maketrans("<>", "><")))):
-        counter = next((node for node in _nodes(side) if isinstance(node, c_ast.ID) and node.name in changed), None)
+        counter = next((node for node in nodes(side) if isinstance(node, c_ast.ID) and node.name in changed), None)
         steps = changed[counter.name] if counter is not None else []
         numbers = [step for step in steps if step]
         if counter is None or not numbers or len(numbers) != len(steps):

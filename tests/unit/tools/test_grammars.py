@@ -113,7 +113,8 @@ def test_left_recursion_and_schemas(vocabulary):
 
 @pytest.mark.parametrize(("text", "message"), [
     ("root ::= x", "no rule 'x', which 'root' needs"), ("", "no rule 'root'"), ("root ::= (" * 3000, "missing"),
-    ("root ::= " + "(" * 5000 + '"a"' + ")" * 5000, "nested deeper than 100"), ("root ::= root", "refused|no token"),
+    ("root ::= " + "(" * 5000 + '"a"' + ")" * 5000, "nested deeper than 100"),
+    ('root ::= "a"' + "*" * 200_000, "more than 100 signs of repetition"), ("root ::= root", "refused|no token"),
     ("root ::= ((a)", "missing"), ("root ::= a)", "closes nothing"), ("root ::= []", "no characters"),
     ("root ::= [b-a]", "ends before it begins"), (r'root ::= "\uD800"', "is no character"),
     ('root ::= "a', "no part of"),

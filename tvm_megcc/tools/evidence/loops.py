@@ -306,10 +306,11 @@ class _Walk:
             constant = self.constants.get(node.name)
             return ranges.get(node.name, None if constant is None else (constant, constant))
         if isinstance(node, c_ast.BinaryOp):
-            result = binary(node.op, self.value(node.left, ranges), self.value(node.right, ranges))
+            operands = self.value(node.left, ranges), self.value(node.right, ranges)
+            result = binary(node.op, *operands)
             wraps = result is not None and not 0 <= result[0] <= result[1] < 1 << 32
             if node.op in ("<", "<=", ">", ">=") or wraps:
-                return self.unsigned_result(node, result, ranges)
+                return self.unsigned_result(node, result, operands)
             return result
         if isinstance(node, c_ast.UnaryOp):
             return self.unary(node, ranges)
@@ -334,14 +335,13 @@ class _Walk:
             self.statement(part, ranges)
         return None
 
-    def unsigned_result(self, node: c_ast.BinaryOp, result: Range, ranges: _Ranges) -> Range:
+    def unsigned_result(self, node: c_ast.BinaryOp, result: Range, operands: tuple[Range, Range]) -> Range:
         """Returns the range of a comparison, or of a result that 32 bits without a sign do not hold: unsigned
         arithmetic wraps, and converts negative operands."""
         if not self.is_unsigned(node):
             return result
         if node.op not in ("<", "<=", ">", ">="):
             return None
-        operands = [self.value(part, dict(ranges)) for part in (node.left, node.right)]
         return result if all(operand and operand[0] >= 0 for operand in operands) else BOOLEAN
 
     def difference(self, name: str, node: c_ast.Node | None, ranges: _Ranges) -> None:

@@ -12,7 +12,7 @@ import re
 
 from ...errors import MegccError, quoted
 
-#: The deepest nesting of parentheses.
+#: The deepest nesting of parentheses, and the most signs of repetition after an item.
 MAX_DEPTH = 100
 #: The highest number of repetitions in braces.
 MAX_REPETITIONS = 10_000
@@ -126,8 +126,11 @@ class _Reader:
 
     def repeated(self, item: list[str]) -> list[str]:
         """Reads the signs of repetition after an item."""
+        signs = 0
         while self.kind in ("*", "+", "?", "braces"):
-            sign = self.kind
+            sign, signs = self.kind, signs + 1
+            if signs > MAX_DEPTH:
+                raise self.error(f"more than {MAX_DEPTH} signs of repetition follow each other")
             if sign == "braces" and self.found is not None:
                 least, most = int(self.found["least"]), self.found["most"]
                 limit = int(most) if most else 0 if self.found["comma"] else least

@@ -18,8 +18,8 @@ class Scope:
 
     isa: the instruction set (target.py).
     ep: prints the epilogue: ep(v), ep.store(…). ep.params, ep.args: its operands as C parameters, as arguments.
-    known: known.OW is the extent OW, if code may be unrolled for its value; else None.
-    fixed: fixed.OW is the extent OW, if it is a constant in the code; else None, and it is an argument of the call.
+    known: known.X is the extent X (N, OW, …), if code may be unrolled for its value; else None.
+    fixed: fixed.X is the extent X (N, OW, …), if it is a constant in the code; else None: an argument of the call.
     compact: whether the kernel is for `-O size`.
     float: the C type of the elements that a vector holds: float, or mgc_float16 on vectors of float16.
     """

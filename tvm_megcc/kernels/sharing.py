@@ -80,14 +80,14 @@ def _cheapest_grid(tiling: Tiling, depth: int, channels: int, images: Dim, rows:
     options: list[tuple[tuple[float, int, int], TaskGrid]] = []
     for height, width in _row_splits(rows, pixels) if any_rows else [(rows, pixels)]:
         best = tiling.best_vectors(width, channels)
-        for vectors in tiling.widths(width) if threads_matter and not tiling.vectors else (best,):
+        for vectors in tiling.tile_vectors(width) if threads_matter and not tiling.vectors else (best,):
             step = vectors * tiling.lanes
             chunks = chunk_count(depth, channels, step, images * height, width, target)
             cost = height * tiling.total_cost(width, channels, vectors)
             if threads_matter and is_large(images * rows * pixels * depth * channels):
                 cost *= load_imbalance(channels, step, chunks, images * height, width)
-            # Among equal costs, short rows give the most even tasks; but where weights stay in L1 (`blocking`),
-            # long rows are better.
+            # Among equal costs, short rows give the most even tasks. In WebAssembly (`hoists_loads`) long rows are
+            # better, because a block of weights stays in L1 while a row is computed (blocking.py).
             rank = round(cost, 3), -width if tiling.hoists_loads else width, -vectors
             tiles = tiling if vectors == best else replace(tiling, vectors=vectors)
             options.append((rank, TaskGrid(height, width, tiles, chunks)))

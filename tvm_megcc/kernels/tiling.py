@@ -27,7 +27,7 @@ WITHOUT_FMA = ("c", "sse2", "wasm32", "simd128")
 
 @dataclass(frozen=True)
 class ChannelRange:
-    """Output channels [start, end) that tiles of one width cover.
+    """Output channels [start, end) that tiles of equally many vectors cover.
 
     vectors: vectors of channels in a tile; tiles begin every `vectors * lanes` channels.
     width: channels in a block of packed weights.
@@ -105,7 +105,7 @@ class Tiling:
                       vectors=vectors, assembler=assembler and isa.assembler, scalar_inputs=isa.helium,
                       hoists_loads=isa.hoists_loads, lmul_vectors=isa.registers // 8 if isa.wide else 0)
 
-    def widths(self, pixels: int = 0) -> tuple[int, ...]:
+    def tile_vectors(self, pixels: int = 0) -> tuple[int, ...]:
         """Returns the numbers of vectors that a tile may have. A tile covers whole blocks of channels or divides one.
 
         pixels: of a row; 0: any. A single pixel has wider tiles, because nothing else fills the registers.
@@ -174,13 +174,13 @@ class Tiling:
         if self.vectors:
             return self.vectors
         pixels = ANY_ROW if pixels is None else pixels
-        return min(self.widths(pixels), key=lambda v: (self.total_cost(pixels, channels, v), -v))
+        return min(self.tile_vectors(pixels), key=lambda v: (self.total_cost(pixels, channels, v), -v))
 
-    def other_widths(self, pixels: int, channels: int) -> tuple[int, ...]:
+    def other_tile_vectors(self, pixels: int, channels: int) -> tuple[int, ...]:
         """Returns the other numbers of vectors whose tiles differ from the best one's, for tuning to try."""
         known = [self.channel_ranges(pixels, channels, self.best_vectors(pixels, channels))]
         found = []
-        for vectors in self.widths(pixels):
+        for vectors in self.tile_vectors(pixels):
             if (ranges := self.channel_ranges(pixels, channels, vectors)) not in known:
                 known.append(ranges)
                 found.append(vectors)
@@ -351,7 +351,7 @@ def _channel_ranges(tiling: Tiling, pixels: int | None, channels: int, vectors: 
     rest = -(-(channels - done) // lanes)
     width = rest * lanes
     while rest > 0:
-        part = max(v for v in tiling.widths() if v <= min(rest, vectors))
+        part = max(v for v in tiling.tile_vectors() if v <= min(rest, vectors))
         done = add(part, done, done + part * lanes, width)
         rest -= part
     return tuple(ranges)

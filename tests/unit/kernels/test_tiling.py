@@ -20,7 +20,7 @@ def check_tiles(isa, pixels: int, channels: int) -> None:
     """Every channel is in one tile, and its weights are where conv2d/direct looks for them."""
     depth, tiling = 3, Tiling.of(isa, isa.lane_fma)
     weights = np.arange(1, depth * channels + 1, dtype=np.float32).reshape(depth, channels)
-    for vectors in tiling.widths(pixels):
+    for vectors in tiling.tile_vectors(pixels):
         block = tiling.block(pixels, vectors)
         packed = pack(("columns", isa.lanes, False, block, vectors * isa.lanes if block > BLOCK else BLOCK), weights)
         seen = []
@@ -47,7 +47,7 @@ def test_a_single_pixel_reads_two_streams(isa: str, block: int):
 def test_an_engine_has_registers_for_a_whole_step(isa: str):
     """Sums and operands of a tile of WebAssembly are 14 at most, of x86's 16, and one pixel more would be too many."""
     tiling = Tiling.of(ISAS[isa])
-    tiles = {vectors: tiling.max_pixels(vectors) for vectors in tiling.widths()}
+    tiles = {vectors: tiling.max_pixels(vectors) for vectors in tiling.tile_vectors()}
     assert tiles == {1: 6, 2: 4, 4: 2}
     assert all(p * v + p + v <= 14 < (p + 1) * v + p + 1 + v for v, p in tiles.items())
 

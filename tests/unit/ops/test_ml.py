@@ -9,10 +9,18 @@ import pytest
 from onnx import helper
 
 from tests.onnx_models import fed, model
+from tvm_megcc.context import Context
 from tvm_megcc.errors import ModelError
 from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.ir.dims import Symbol
+from tvm_megcc.ir.graph import Attrs, Op
+from tvm_megcc.ir.types import TensorType
+from tvm_megcc.kernels.site import Site
+from tvm_megcc.kernels.tree.masks import TreeMasks
 from tvm_megcc.ops.ml.tree_tables import MODES
+from tvm_megcc.ops.ml.trees import Trees
 from tvm_megcc.runtime.reference import run
+from tvm_megcc.target import TARGETS
 
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 FEATURES = 5
@@ -251,3 +259,13 @@ def test_sets_of_values():
                          ({"nodes_featureids": [0, 9]}, "feature 9; the features are 0 to 1")):
         with pytest.raises(ModelError, match=why):
             import_onnx(ml_model("TreeEnsemble", ensemble(**changes), {"x": x}, ["y"], 5))
+
+
+def test_masks_need_scratch_for_the_values_of_one_feature():
+    """The masks of all trees and the values of a feature, 4 bytes each, of 16 rows; however many features there are."""
+    case = Trees.cases[0]
+    types = tuple(TensorType(dtype, shape) for shape, dtype in case.inputs)
+    op = Op("trees", Attrs(case.attrs), tuple("abcdef"), ("y",))
+    site = Site(op, types, Trees.infer(op.attrs, *types), Context(TARGETS["x86-64-v3"]), frozenset(case.constant),
+                {index: np.asarray(case.values[index], types[index].dtype) for index in case.constant})
+    assert TreeMasks().lower(site).scratch == 16 * (4 * Symbol("ROOTS") + 4)

@@ -129,7 +129,7 @@ class DirectConv(Tiled):
         s = Geometry.of(site)
         if s.is_static:
             grid = DirectConv()._task_grid(site)  # of the default tile, whatever that of self is
-            yield from map(type(self), grid.tiling.other_widths(grid.pixels, s.oc))
+            yield from map(type(self), grid.tiling.other_tile_vectors(grid.pixels, s.oc))
 
     def cost(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes

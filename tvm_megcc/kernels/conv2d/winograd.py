@@ -193,7 +193,7 @@ class Blocking:
         tiling = Tiling.of(target.isa, lane_fma=target.isa.lane_fma, assembler=True)
         count = _tiles(s)
         options = []
-        for vectors in tiling.widths():
+        for vectors in tiling.tile_vectors():
             max_pixels = tiling.max_pixels(vectors)
             min_products = -(-count // max_pixels)
             # Fewer pixels need more loads per product. In assembler they pay off if they divide the number of tiles,

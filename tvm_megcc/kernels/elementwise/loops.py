@@ -196,7 +196,7 @@ class LaneKernel(Broadcast):
     """Expressions over integers and floats, saturated to the operator's element type."""
 
     name = "lanes"
-    lanes = "i"  # its epilogue works on int32
+    lanes = "i"  # its formulas work on int32, with the functions of megcc_integer.h
 
     def refuse(self, site: Site):
         if "dtype" not in site.attrs or site.kind != "elementwise":

@@ -309,7 +309,6 @@ class QuantizeBlocksKernel(Kernel):
     one row."""
 
     name = "blocks"
-    lanes = "i"  # its epilogue works on int32
 
     def lower(self, site: Site) -> Lowered:
         M, K, D = extent_symbols("M", "K", "D")

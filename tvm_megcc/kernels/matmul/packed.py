@@ -83,7 +83,7 @@ class PackedMatMul(Tiled):
         rows, _, columns = _sizes(site)
         if isinstance(rows, int):
             grid = PackedMatMul()._task_grid(site)  # with the default tile, whatever this one is
-            yield from map(type(self), grid.tiling.other_widths(grid.pixels, columns))
+            yield from map(type(self), grid.tiling.other_tile_vectors(grid.pixels, columns))
 
     def cost(self, site):
         rows, depth, columns = _sizes(site)

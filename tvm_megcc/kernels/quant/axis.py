@@ -49,7 +49,6 @@ class PerAxisKernel(Kernel):
     for each index of an axis."""
 
     name = "per_axis"
-    lanes = "i"  # its epilogue works on int32
     integers: tuple[str, ...]
 
     def layouts(self, site: Site):

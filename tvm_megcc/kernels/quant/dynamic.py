@@ -13,7 +13,6 @@ class DynamicQuantizeKernel(Kernel):
 
     name = "per_tensor"
     dtypes = (FLOAT32,)
-    lanes = "i"  # its epilogue works on int32
 
     def lower(self, site: Site) -> Lowered:
         (n,) = extent_symbols("N")

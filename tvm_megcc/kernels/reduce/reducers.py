@@ -20,7 +20,7 @@ class Reducer:
 
     identity: the result for no elements.
     combine: the accumulator `a` combined with an element `v`, both vectors.
-    combine_lanes: the same for scalars; "" if missing lanes may count as 0 and mgc_sum() adds the lanes up.
+    combine_lanes: `combine` for scalars; "" for a sum, whose missing lanes count as 0 and whose lanes mgc_sums add up.
     finish: the result from a vector `a` of reduced values; `count` is the number of elements in each.
 
     In the tables for scalars, all of these are scalars.
@@ -48,7 +48,7 @@ FLOAT32_REDUCERS = {
 
 @dataclass(frozen=True)
 class ReduceParameters(Parameters):
-    """The axes that neighbours in memory share have been joined, so that every other one is reduced.
+    """Parameters of both kernels. Axes are those of `reduced_axes`, of which every other one is reduced.
 
     reduced: for each axis, whether it is reduced.
     identity, combine, finish: as in `Reducer`.
@@ -100,7 +100,8 @@ FLOAT64_REDUCERS = {
 
 
 def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]:
-    """Returns (extent, is reduced) of the operand's axes in memory, with neighbouring axes merged."""
+    """Returns (extent, is reduced) of the operand's axes in memory. Neighbours that are both reduced, or both not, are
+    merged to one axis; axes of extent 1 are left out."""
     merged: list[tuple[Dim, bool]] = []
     for axis, _, extent in memory_axes(x):
         reduced = axis in axes
@@ -110,7 +111,7 @@ def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]
             merged[-1] = (merged[-1][0] * extent, reduced)
         else:
             merged.append((extent, reduced))
-    # Templates have at least one reduced axis. Reduced axes of extent 1 alone become a last one.
+    # Templates have at least one reduced axis: a last one of extent 1 if all others were left out.
     return merged if any(reduced for _, reduced in merged) else [*merged, (1, True)]
 
 
@@ -159,11 +160,6 @@ class ReduceVectors(Reduce):
 
     name = "vector"
     dtypes = (FLOAT32,)
-
-    def refuse(self, site: Site):
-        if self._name(site.op) not in FLOAT32_REDUCERS:
-            return "is several simpler reductions"
-        return None
 
     def tasks(self, remaining, reduced, target) -> Dim:
         return product(remaining) if reduced[-1] else product(remaining[:-1]) * ceildiv(remaining[-1], target.isa.lanes)

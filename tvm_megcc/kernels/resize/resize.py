@@ -57,7 +57,7 @@ class TablesKernel(Kernel):
     name = "doubles"
 
     def lower(self, site: Site) -> Lowered:
-        attrs, has_taps = site.attrs, not interpolation_of(site.attrs).by_tables
+        attrs, has_taps = site.attrs, interpolation_of(site.attrs).has_windows
         names = ["index"] if attrs.mode == "nearest" else ["first" if has_taps else "lower", "weight"]
         if attrs.coordinates == CROP:
             names.append("outside")
@@ -84,7 +84,8 @@ def _tables_name(params: TablesParameters) -> str:
 class ResizeNearest(Kernel):
     """Resizes [OUTER][H][W][INNER] to [OUTER][OH][OW][INNER] by tables of indices.
 
-    If only one axis is resized, H is 1 and has no table.
+    If only one axis is resized, H is 1 and has no table. `ResizeLinear` inherits all but the parameters; it also has
+    tables of weights, and scratch if two axes are resized.
     """
 
     name = "nearest"

@@ -34,7 +34,7 @@ class FixedLstmParameters(Parameters):
     cell_clip, projection_clip: the bounds of the cell state and of the projection, in their units; 0 for none.
     zero: the zero point of the results.
     hidden_zero: the zero point of the operand of the projection.
-    guards: for each normalised gate, what replaces a variance below 1.
+    guards: what replaces a variance below 1 of a normalised gate: for i, f, c and o, also if there is no i.
     gate_bits: integer bits of gates, which are int16.
     eighth, third, powers: exp(-1/8), 1/3, and exp(-2^k) for k from -2 on, in Q0.15: constants of the series of exp.
     newton: 48/17 and -32/17 in Q2.13, with which Newton's method for a reciprocal begins.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...foreign import digest
+from ...ir.dims import Dim, dim_max
 from ...ops.recurrent.hybrid import EPSILON
 from ..base import Kernel, Lowered, extent_symbols
 from ..parameters import Parameters
@@ -59,9 +60,10 @@ class HybridSteps(Kernel):
             weight=site.inputs[1].c_type, activation=attrs.activation, cell_clip=_literal(attrs.cell_clip),
             projection_clip=_literal(attrs.projection_clip), asymmetric=bool(attrs.asymmetric))
         units = site.inputs[positions["projection"]].shape[1] if "projection" in positions else results_of_step
-        # Scratch: float32 gates [gates][U], cell states [U], operand of the projection [U] and last results [R]; then,
-        # as int16, the quantized values [U + R].
-        floats, quantized = (gates + 2) * U + R, U + R
+        # Scratch: float32 gates [gates][U], cell states [U], operand of the projection [U] and last results [R]; then
+        # int16, for int8 weights: last results or operand of the projection, quantized.
+        floats = (gates + 2) * U + R
+        quantized: Dim = dim_max(U, R) if params.weight == "int8_t" else 0
         return Lowered("rnn/hybrid", params, {"T": steps, "N": batch, "U": units, "R": results_of_step}, operands,
                        results, N, _operation(site.inputs[1].dtype, params), self.name,
                        scratch=4 * floats + 2 * quantized)

@@ -75,7 +75,7 @@ class StoredResult:
             if name == result:
                 zero = lanes.evaluate(expression, [np.zeros((), np.float32)], dtype)
                 return StoredResult(DTYPES[dtype].c_type, DTYPES[dtype].short, lanes.to_c(expression, ["x"], ["f"]),
-                              str(int(zero)))
+                                    str(int(zero)))
         return StoredResult()
 
 
@@ -202,7 +202,7 @@ def _widens(site: Site, gates: int) -> bool:
 def _operation(op: Op, params: StepsParameters) -> str:
     flags = op.attrs.direction[0] + "_input_forget" * params.input_forget
     flags += "_linear" * op.attrs.get("linear_before_reset", False)
-    optional = [name for name in (*params.operands[2:], *params.results)]
+    optional = [*params.operands[2:], *params.results]
     clip = f" {params.cell_clip}" if params.cell_clip else ""
     formulas = sha256(f"{params.f} {params.g} {params.h}{clip}".encode()).hexdigest()[:4]
     stored = [getattr(params, name) for name in params.results]
@@ -235,7 +235,7 @@ class PackedSteps(Steps):
         if isa.lanes == 1:
             return 1, self.vectors or 1
         needed = ceildiv(units, isa.lanes) if isinstance(units, int) else sums
-        fitting = [vectors for vectors in _widths(isa) if vectors * gates <= sums and vectors <= max(needed, 1)]
+        fitting = [vectors for vectors in _tile_vectors(isa) if vectors * gates <= sums and vectors <= max(needed, 1)]
         return min(4, sums // gates), self.vectors or fitting[-1]
 
     def parts(self, site, sequences, vectors):
@@ -248,7 +248,7 @@ class PackedSteps(Steps):
     def other_tiles(self, site):
         cell, units = cell_of(site.op), site.inputs[1].shape[-1]
         default = self.sizes(cell, units, site.target)[1]
-        for vectors in _widths(site.isa):
+        for vectors in _tile_vectors(site.isa):
             if vectors != default and vectors * max(cell.products) < site.isa.registers \
                     and isinstance(units, int) and vectors * site.isa.lanes < units:
                 yield PackedSteps(vectors)
@@ -268,11 +268,11 @@ class DotSteps(Steps):
 
 
 def _sums(isa: Isa) -> int:
-    """Returns the sums of a tile. Eight hide the latency of multiply-add; more need more than sixteen registers, and
-    eight registers hold only four."""
+    """Returns the sums of a tile. Eight hide the latency of multiply-add; more need more than sixteen registers. The
+    eight register groups of RISC-V with 128 bits (`wide`) hold only four."""
     return 4 if isa.wide and isa.registers < 16 else 16 if isa.registers > 16 else 8
 
 
-def _widths(isa: Isa) -> tuple[int, ...]:
+def _tile_vectors(isa: Isa) -> tuple[int, ...]:
     """Returns the vectors of units that a tile may have: it lies in a block of weights, or covers whole ones."""
     return tuple(vectors for vectors in (1, 2, 4, 8, 16) if isa.lanes >= BLOCK or vectors * isa.lanes <= BLOCK)

@@ -44,9 +44,9 @@ class WindowsDeformConv(Kernel):
         has_bias, has_mask = site.has(3), site.has(4)
         params = DeformParameters(kh, kw, *a.strides, *a.dilations, bias=has_bias, groups=a.groups,
                                   offset_groups=a.offset_groups, mask=has_mask)
-        # Scratch: the window of a pixel, float32 [C][kh * kw].
         name = f"deform_conv_{window_name((kh, kw), a.strides, a.dilations)}_g{a.groups}o{a.offset_groups}" \
             + "_bias" * has_bias + "_mask" * has_mask
+        # Scratch: the window of a pixel, float32 [C][kh * kw].
         return Lowered("sample/deform_conv", params, extents,
                        present(site, *(Operand(key, index, size) for index, (key, size) in enumerate(sizes.items()))),
                        (Operand("y", 0, N * OC * OH * OW),), N * OH * OW, name, self.name, scratch=4 * C * kh * kw,

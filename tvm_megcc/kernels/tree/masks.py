@@ -184,10 +184,10 @@ class TreeMasks(Kernel):
             Operand("leaves", 2, L, ("tree_leaves",), also=(1, 3)), Operand("first", 3, L + 1),
             Operand("targets", 4, W), Operand("weights", 5, W)]
         parameters = MaskParameters(*aggregate_values(site), bits=bits, together=ROWS_TOGETHER, single=single)
-        # Scratch: the masks of all trees [R][ROWS_TOGETHER], then values of features [F][ROWS_TOGETHER].
+        # Scratch: the masks of all trees [R][ROWS_TOGETHER], then the values of one feature [ROWS_TOGETHER].
         return Lowered("tree/masks", parameters, extents, tuple(operands), (Operand("y", 0, N * T),), N,
                        f"trees_{attrs.fold}" + "_single" * single, f"masks{bits}",
-                       scratch=ROWS_TOGETHER * (R * (bits // 8) + F * (4 if x.dtype == "float32" else 8)))
+                       scratch=ROWS_TOGETHER * (R * (bits // 8) + x.itemsize))
 
     def cost(self, site: Site) -> float:
         rows, nodes = site.likely.x.shape[0], site.inputs[1].shape[0]

@@ -101,12 +101,12 @@ class Interpolation:
     antialias: bool
 
     @property
-    def by_tables(self) -> bool:
-        """Returns whether each element has at most two neighbours, and those outside of the axis are clamped to its
-        border. Then it is a `resize`, else a `resample`."""
-        return self.mode == "nearest" or (self.mode == "linear" and not self.excludes and not self.antialias)
+    def has_windows(self) -> bool:
+        """Returns whether an element may have more than two neighbours, or neighbours outside of the axis are excluded.
+        Then it is a `resample`, else a `resize`."""
+        return self.mode == "cubic" or (self.mode == "linear" and (self.excludes or self.antialias))
 
-    def reach(self, scale: float) -> int:
+    def neighbour_count(self, scale: float) -> int:
         """Returns the number of neighbours of each element."""
         shrink = min(scale, 1.0) if self.antialias else 1.0
         return 2 * math.ceil((2 if self.mode == "cubic" else 1) / shrink)
@@ -115,7 +115,7 @@ class Interpolation:
         """Returns the indices and weights of the neighbours of each position, int64 and float64 [positions, T]; indices
         may be outside of the axis."""
         shrink = min(scale, 1.0) if self.antialias else 1.0
-        reach = self.reach(scale) // 2
+        reach = self.neighbour_count(scale) // 2
         indices = np.floor(position).astype(np.int64)[:, None] + np.arange(1 - reach, 1 + reach)
         weights = self._kernel(np.abs(indices - position[:, None]) * shrink)
         if self.excludes:

@@ -197,7 +197,7 @@ def _emit_tables(node: OnnxNode, resized: _ResizedAxis, interpolation: Interpola
     """Emits the results of `ResizeTables` for an axis; they are constants if everything is known."""
     if resized.known:
         # The tables are computed at import, so their size is limited. 1e-9: 1 / scale must not overflow.
-        neighbours = () if interpolation.by_tables else (interpolation.reach(max(resized.scale, 1e-9)),)
+        neighbours = (interpolation.neighbour_count(max(resized.scale, 1e-9)),) if interpolation.has_windows else ()
         node.require_budget(resized.size, *neighbours)
     scale = resized.scale if isinstance(resized.scale, str) else node.constant(np.array([resized.scale]))
     operands = (scale, node.extent(resized.extent))
@@ -205,28 +205,28 @@ def _emit_tables(node: OnnxNode, resized: _ResizedAxis, interpolation: Interpola
         region = resized.region if isinstance(resized.region, str) else node.constant(np.array(resized.region))
         operands = (*operands, region)
     return ResizeTables.of(node, operands, interpolation, size=resized.size, coordinates=coordinates,
-                           taps=0 if interpolation.by_tables else _max_taps(resized, interpolation))
+                           taps=_max_taps(resized, interpolation) if interpolation.has_windows else 0)
 
 
 def _max_taps(resized: _ResizedAxis, interpolation: Interpolation) -> Dim:
     """Returns the largest possible number of neighbours of an element on the axis."""
     if not isinstance(resized.scale, str):
-        return dim_min(interpolation.reach(resized.scale), resized.extent)
+        return dim_min(interpolation.neighbour_count(resized.scale), resized.extent)
     if not interpolation.antialias:
-        return dim_min(interpolation.reach(1.0), resized.extent)  # which is the same for every scale
+        return dim_min(interpolation.neighbour_count(1.0), resized.extent)  # which is the same for every scale
     if not isinstance(resized.size, int) or not isinstance(resized.extent, int):
         return resized.extent
     # The smallest scale that gives this size: it is extent * scale, rounded down or, with keep_aspect_ratio_policy, to
     # the nearest.
     least = (resized.size - 0.5) / resized.extent if resized.size else 1.0
-    return min(interpolation.reach(least), resized.extent)
+    return min(interpolation.neighbour_count(least), resized.extent)
 
 
 def _emit_resize(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, ...]]],
                  interpolation: Interpolation) -> str:
     """Emits the interpolation of a value along axes, given with their tables; two neighbouring axes at a time with
     `resize`."""
-    if not interpolation.by_tables:
+    if interpolation.has_windows:
         for axis, operands in tables:
             (value,) = node.emit("resample", (value, *operands), axis=axis)
         return value

@@ -58,7 +58,7 @@ class ResizeTables(Operator):
             raise ShapeError(f"a scale {scale} of an extent {extent} with a region {region}")
         size, interpolation = attrs.size, interpolation_of(attrs)
         results = [TensorType("int32", (size,))]
-        if not interpolation.by_tables:
+        if interpolation.has_windows:
             results.append(TensorType("float32", (size, attrs.taps)))
         elif interpolation.mode != "nearest":
             results.append(TensorType("float32", (size,)))
@@ -74,10 +74,10 @@ class ResizeTables(Operator):
             raise ShapeError(f"{attrs.size} elements of an axis of {axis} that is scaled by {ratio}")
         part = (0.0, 1.0) if region is None else (float(region[0]), float(region[1]))
         position = source_coordinates(axis, attrs.size, ratio, attrs.coordinates, part)
-        if interpolation.by_tables:
-            results = axis_tables(position, axis, interpolation.mode, interpolation.rounding)
-        else:
+        if interpolation.has_windows:
             results = list(resample_tables(*interpolation.windows(position, axis, ratio), axis, attrs.taps))
+        else:
+            results = axis_tables(position, axis, interpolation.mode, interpolation.rounding)
         if attrs.coordinates == CROP:
             results.append((position < 0) | (position > axis - 1))
         return tuple(results)

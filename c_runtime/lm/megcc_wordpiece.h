@@ -28,7 +28,7 @@ typedef struct megcc_wordpiece {
     uint32_t tokens;            /* size of the vocabulary */
     uint32_t words, specials, classes, mappings; /* lengths of `word`, `special`, `class_` and `mapped` */
     uint32_t inside, inside_end; /* the tokens that begin with "##" are word[inside] to word[inside_end - 1] */
-    uint32_t unknown;           /* token of words that tokens do not make up */
+    uint32_t unknown;           /* token of a word that is not a sequence of tokens */
     uint32_t first, last;       /* tokens that the network expects around a text, [CLS] and [SEP]; or MEGCC_NO_TOKEN */
     uint32_t longest_word;      /* characters of the longest word that is not unknown */
     uint8_t hangul;             /* whether syllables of Hangul are decomposed */
@@ -36,7 +36,7 @@ typedef struct megcc_wordpiece {
     const uint32_t *text;       /* [tokens + specials + 1]: offset of each in `bytes` */
     const uint32_t *word;       /* [words]: tokens, sorted by text */
     const uint32_t *special;    /* [specials]: their tokens, sorted by text */
-    const uint32_t *class_;     /* [classes]: first code point << 4 | class, see the source */
+    const uint32_t *class_;     /* [classes]: first code point of a range << 4 | its class in megcc_wordpiece.c */
     const uint32_t *mapped;     /* [mappings]: characters that are replaced, ascending */
     const uint16_t *target;     /* [mappings + 1]: offset in `letters` of what replaces each */
     const uint8_t *letters;     /* UTF-8 */

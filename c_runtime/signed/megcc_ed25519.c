@@ -48,7 +48,7 @@ static bool is_canonical(const uint8_t *point)
 
 int32_t megcc_ed25519_verify(const uint8_t signature[64], const uint8_t key[32], const void *message, size_t size)
 {
-    bool is_taken = is_canonical(signature) && is_canonical(key);
+    bool is_taken = is_canonical(signature) && is_canonical(key); /* a signature begins with the point R */
     for (uint32_t i = 0; i < 5u; i++) {
         is_taken = is_taken && !is_y(key, small_order[i]);
     }

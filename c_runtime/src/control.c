@@ -64,7 +64,8 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
     return MEGCC_OK;
 }
 
-/* Begins a loop (inputs = 0) or ends an iteration of it (1). */
+/* Begins a loop (inputs = 0), or ends an iteration of it (1). The begin jumps to the instruction after the loop if there is no
+ * iteration; the end jumps back if there is a further one. */
 static int32_t loop(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
     const uint64_t limit = session->options.iteration_limit != 0u ? session->options.iteration_limit : MOST_ITERATIONS;
@@ -74,21 +75,22 @@ static int32_t loop(megcc_session *session, const instruction_row *row, megcc_er
     }
     uint8_t *iteration = operand_of(session, row, 0);
     const uint8_t *trip_count = operand_of(session, row, 1), *condition = operand_of(session, row, 2);
+    const bool is_end = row->inputs != 0u;
     int64_t number = 0, end;
     if (iteration == NULL || trip_count == NULL || condition == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
     }
-    if (row->inputs != 0u) {
+    if (is_end) {
         (void)memcpy((uint8_t *)&number, iteration, sizeof number);
         number += number < INT64_MAX ? 1 : 0;
     }
     (void)memcpy(iteration, (const uint8_t *)&number, sizeof number);
     (void)memcpy((uint8_t *)&end, trip_count, sizeof end);
-    const bool goes_on = number < end && *condition != 0u, is_end = row->inputs != 0u;
-    if (goes_on != is_end) {
+    const bool goes_on = number < end && *condition != 0u, jumps = is_end ? goes_on : !goes_on;
+    if (!jumps) {
         return MEGCC_OK;
     }
-    if (row->inputs != 0u && session->iterations++ == limit) {
+    if (is_end && session->iterations++ == limit) {
         return megcc_fail(error, MEGCC_E_CANCELLED, AT("iteration_limit"), session->next, (int64_t)limit, 0);
     }
     return go_to(session, row->first_extent, error);

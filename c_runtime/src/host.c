@@ -151,5 +151,5 @@ int32_t megcc_model_load_file(megcc_model *model, megcc_file *file, const megcc_
 }
 
 #else
-typedef int megcc_no_host;
+typedef int megcc_no_host; /* ISO C requires a declaration in each file */
 #endif

@@ -55,6 +55,11 @@ typedef struct MEGCC_ROW quant_row {
     uint32_t count, first;
 } quant_row;
 
+/* In a call the fields are what their names say: counts, and where its operands and extents begin. Others use them so:
+ *     branch   jumps to instruction `first_extent` if its operand equals `inputs`
+ *     loop     jumps to instruction `first_extent`; `inputs` is 0 at the begin of the loop, 1 at the end of an iteration
+ *     extent   makes element `inputs` of tensor `operands` the value of symbol `first_extent`
+ *     release  frees tensor `operands` */
 typedef struct MEGCC_ROW instruction_row {
     uint8_t opcode, inputs, outputs, extents;
     uint32_t operands, first_extent;
@@ -255,7 +260,7 @@ struct megcc_session {
     size_t workspace_bytes;
     uint64_t allocated;         /* bytes from the allocator that are not freed yet */
     uint64_t iterations;        /* iterations of loops, in this run */
-    uint32_t checked[2];        /* instructions from [0] up to, not including, [1] are checked with the current extents */
+    uint32_t checked[2];        /* the calls from instruction [0] up to, not including, [1] fit the current extents */
 #endif
 };
 

@@ -48,6 +48,7 @@ int32_t megcc_materialise(megcc_session *session, uint32_t tensor, megcc_error *
         return MEGCC_OK;
     }
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(&session->model->program, tensor), session->extents);
+    /* A tensor without elements gets a byte: an address of NULL means that nothing has written the tensor. */
     const int32_t status = megcc_grow(session, &session->base[tensor], &session->capacity[tensor], bytes != 0u ? bytes : 1u);
     return status == MEGCC_OK ? MEGCC_OK : megcc_fail(error, status, AT("allocator"), session->next, tensor, bytes);
 }

@@ -26,7 +26,7 @@ uint8_t *megcc_session_own_address(const megcc_session *session, uint32_t tensor
     switch (row->storage) {
     case STORAGE_WEIGHT:
 #ifndef MEGCC_NO_REGIONS
-        if (slot->bytes != 0u) {
+        if (slot->bytes != 0u) { /* megcc_session_copy_weights() has copied it */
             return megcc_session_at(session, slot->offset);
         }
 #endif
@@ -61,7 +61,7 @@ void megcc_session_place(megcc_session *session, bool keep)
 #ifndef MEGCC_NO_DYNAMIC
         megcc_release_small(session, i);
         if (session->capacity != NULL && session->capacity[i] != 0u) {
-            continue;
+            continue; /* its memory from the allocator is still large enough */
         }
 #endif
         session->base[i] = megcc_session_own_address(session, i);

@@ -111,7 +111,7 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-/* Wakes the threads that sleep. In a forked child there are no threads, so it does nothing. */
+/* Wakes the threads that sleep. In a forked child there are none. */
 static void wake(megcc_pool *pool)
 {
     if (getpid() != pool->owner) {

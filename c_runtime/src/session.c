@@ -163,24 +163,17 @@ static const int32_t *known_extents(const megcc_session *session)
     return session->extents != NULL ? session->extents : extents_of(&session->model->program);
 }
 
-#ifndef MEGCC_NO_DYNAMIC
 /* Whether a tensor is not bound to the caller's memory and has its own; allocates that for an unbounded input. */
 static bool has_own_memory(megcc_session *session, uint32_t tensor)
 {
-    if (tensor_at(&session->model->program, tensor)->storage != STORAGE_UNBOUNDED) {
-        return session->base[tensor] == megcc_session_own_address(session, tensor);
+#ifndef MEGCC_NO_DYNAMIC
+    if (tensor_at(&session->model->program, tensor)->storage == STORAGE_UNBOUNDED) {
+        const bool is_bound = session->base[tensor] != NULL && session->capacity[tensor] == 0u;
+        return !is_bound && megcc_materialise(session, tensor, NULL) == MEGCC_OK;
     }
-    if (session->base[tensor] != NULL && session->capacity[tensor] == 0u) {
-        return false;
-    }
-    return megcc_materialise(session, tensor, NULL) == MEGCC_OK;
-}
-#else
-static bool has_own_memory(megcc_session *session, uint32_t tensor)
-{
+#endif
     return session->base[tensor] == megcc_session_own_address(session, tensor);
 }
-#endif
 
 /* Returns the tensor of a port and describes it in `tensor`, unless that is NULL; MEGCC_NONE if there is no such port. table:
  * MEGCC_INPUTS or MEGCC_OUTPUTS. */

@@ -196,20 +196,20 @@ int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error)
     return set_dynamic_shapes(session, NULL, false, error);
 }
 
-/* Reads the value of a symbol that the run has computed. */
+/* Reads the value of the symbol of an instruction `extent`: an element of an int64 tensor. */
 static int32_t read_symbol(const megcc_session *session, uint32_t instruction, int32_t *result, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
     const instruction_row *row = instruction_at(p, instruction);
-    const bound_row *bound = row_at(session->bucket.bounds, row->first_extent, sizeof *bound);
-    const uint8_t *data = address_of(session, row->operands);
+    const uint32_t tensor = row->operands, element = row->inputs, symbol = row->first_extent;
+    const bound_row *bound = row_at(session->bucket.bounds, symbol, sizeof *bound);
+    const uint8_t *data = address_of(session, tensor);
     const uint32_t most = (uint32_t)bound->hi & (uint32_t)INT32_MAX; /* a bound of -1, no limit, becomes INT32_MAX */
     int64_t value;
-    if (data == NULL
-        || megcc_tensor_bytes(tensor_at(p, row->operands), session->extents) / sizeof value <= row->inputs) {
-        return megcc_fail(error, MEGCC_E_ORDER, AT("Instruction.operands"), instruction, row->operands, 0);
+    if (data == NULL || megcc_tensor_bytes(tensor_at(p, tensor), session->extents) / sizeof value <= element) {
+        return megcc_fail(error, MEGCC_E_ORDER, AT("Instruction.operands"), instruction, tensor, 0);
     }
-    (void)memcpy((uint8_t *)&value, data + sizeof value * row->inputs, sizeof value);
+    (void)memcpy((uint8_t *)&value, data + sizeof value * element, sizeof value);
     if (value < bound->lo || value > (int64_t)most) {
         return megcc_fail(error, MEGCC_E_SHAPE, AT("Bound.hi"), instruction, value, most);
     }
@@ -220,6 +220,7 @@ static int32_t read_symbol(const megcc_session *session, uint32_t instruction, i
 int32_t megcc_session_verify(megcc_session *session, uint32_t instruction, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
+    /* At checked[1] there is no call: it is an instruction `extent`, or the end. */
     if (p->unbacked_symbols == 0u || (session->checked[0] <= instruction && instruction <= session->checked[1])) {
         return MEGCC_OK;
     }
@@ -250,6 +251,7 @@ int32_t megcc_session_extent(megcc_session *session, uint32_t instruction, megcc
         forget(p, table, symbol);
         (void)resolve_extents(p, table, NULL);
     }
+    /* Tensors that the new extents enlarge get other memory when they are written. */
     for (uint32_t i = 0; p->unbounded != 0u && i < p->rows[MEGCC_TENSORS].count; i++) {
         megcc_release_small(session, i);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks calls against the signatures of their kernels, for known extents: when the model is opened if shapes are
- * static, otherwise each time shapes are set. Kernels then run without checks.
+ * Checks calls against the signatures of their kernels, as soon as their extents are known: when the model is opened, when
+ * shapes are set, or when a run has computed an extent. Kernels then run without checks.
  */
 #include "internal.h"
 
@@ -54,7 +54,7 @@ static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const
     if (operands + 3u > MEGCC_MAX_NEED) {
         return MEGCC_E_UNSUPPORTED;
     }
-#ifdef MEGCC_NO_EXTENTS
+#ifdef MEGCC_NO_EXTENTS /* no kernel gets extents at run time */
     (void)p;
     (void)extents;
     (void)first;

@@ -178,7 +178,7 @@ static int32_t verify_control(const megcc_program *p, uint32_t i, megcc_error *e
     }
     REQUIRE(is_number(p, row, 0, MEGCC_INT64) && is_written(p, row, 0) && is_number(p, row, 1, MEGCC_INT64)
                 && is_number(p, row, 2, MEGCC_BOOL), "Program.operands", i);
-    /* inputs = 0: the begin of a loop, which jumps behind it; 1: the end of an iteration, which jumps back. */
+    /* inputs = 0: the begin of a loop, which jumps out of it; 1: the end of an iteration, which jumps back. */
     REQUIRE(row->inputs != 0u ? target >= 1u && target <= i : target > i && target <= count, "Instruction.first_extent",
             i);
     return MEGCC_OK;

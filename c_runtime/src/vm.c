@@ -108,7 +108,7 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
             if (status != MEGCC_OK) {
                 return status;
             }
-            /* An operand without memory has no elements: no iteration of a loop has written it. */
+            /* An input has no memory if nothing has written it, as after a loop without iterations. Then it must be empty. */
             if (session->base[root] == NULL && megcc_tensor_bytes(tensor_at(p, tensor), session->extents) != 0u) {
                 return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), index, root, 0);
             }
@@ -220,14 +220,14 @@ int32_t megcc_session_step(megcc_session *session, megcc_error *error)
     if (session->extents == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_set_shapes"), MEGCC_NONE, 0, 0);
     }
-    if (session->next == 0u && require_inputs(session, error) != MEGCC_OK) {
-        return MEGCC_E_ORDER;
-    }
-#ifndef MEGCC_NO_DYNAMIC
     if (session->next == 0u) {
+        if (require_inputs(session, error) != MEGCC_OK) {
+            return MEGCC_E_ORDER;
+        }
+#ifndef MEGCC_NO_DYNAMIC
         session->iterations = 0;
-    }
 #endif
+    }
     if (session->next < count) {
         const int32_t status = run_instruction(session, error);
         if (status != MEGCC_OK) {

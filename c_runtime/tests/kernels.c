@@ -6,6 +6,7 @@
 
 #define ROWS 4
 #define COLUMNS 6
+#define BYTES (4 * ROWS * COLUMNS)
 /* n of the dynamic model: its bounds, and the largest that its shape function accepts. */
 #define LEAST 1
 #define MOST 500000
@@ -22,15 +23,16 @@ static int32_t mul(const megcc_call *c, int32_t begin, int32_t end, void *scratc
     return 0;
 }
 
-/* out = a + b, by way of scratch and shared workspace; out may be where a is */
+/* out = a + b; out may be where a is. It writes all 64 bytes of scratch, and the last of the 16 bytes of shared workspace for
+ * each row, so that memory which is too small shows. */
 static int32_t add(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
 {
     const float *a = c->in[0], *b = c->in[1];
     float *out = c->out[0], *row = scratch, *shared = c->shared;
     for (int32_t r = begin; r < end; r++) {
-        for (int32_t i = 0; i < 16; i++)
+        for (int32_t i = 0; i < 64 / 4; i++)
             row[i] = i < COLUMNS ? a[r * COLUMNS + i] + b[r * COLUMNS + i] : 0;
-        shared[4 * r] = row[0];
+        shared[4 * r + 3] = row[0];
         for (int32_t i = 0; i < COLUMNS; i++)
             out[r * COLUMNS + i] = row[i];
     }
@@ -53,9 +55,9 @@ static int32_t check(const megcc_call *c, int32_t begin, int32_t end, void *scra
 
 /* Rows of megcc_operand: bytes, alias (bit i: may be where input i is), dtype (0: float32), reserved. */
 static const megcc_operand binary[] = {
-    { 96, 0, 0, { 0, 0, 0 } }, { 96, 0, 0, { 0, 0, 0 } }, { 96, 1, 0, { 0, 0, 0 } },
+    { BYTES, 0, 0, { 0, 0, 0 } }, { BYTES, 0, 0, { 0, 0, 0 } }, { BYTES, 1, 0, { 0, 0, 0 } },
 };
-static const megcc_operand unary[] = { { 96, 0, 0, { 0, 0, 0 } }, { 96, 0, 0, { 0, 0, 0 } } };
+static const megcc_operand unary[] = { { BYTES, 0, 0, { 0, 0, 0 } }, { BYTES, 0, 0, { 0, 0, 0 } } };
 
 /* Rows of megcc_kernel: run, need, operand, shared, scratch, tasks, inputs, outputs, extents, reserved, symbol. */
 static const megcc_kernel static_kernels[] = {
@@ -64,7 +66,10 @@ static const megcc_kernel static_kernels[] = {
     { check, NULL, unary, 0, 0, ROWS, 1, 1, 0, 0 MEGCC_SYMBOL("check") },
     { check, NULL, unary, 0, 0, ROWS, 1, 1, 0, 0 MEGCC_SYMBOL("copy") },
 };
-/* A kernel of more operands than a mask of 32 bits tells apart, sized by its extents; and one of more than there can be. */
+
+/* wide_kernels: one has more operands than megcc_operand.alias has bits; the other has more than the runtime takes. */
+
+/* out = the first of the inputs */
 static int32_t first(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
 {
     const float *in = c->in[0];
@@ -83,7 +88,7 @@ static int32_t many_need(const int32_t *table, const int32_t *extent, int64_t *n
         need[i] = 4 * extent[0];
     need[MANY + 1] = need[MANY + 2] = 0;
     need[MANY + 3] = extent[0];
-    return table != NULL;
+    return table != NULL; /* a program without symbols has no table */
 }
 
 static const megcc_operand many[MEGCC_MAX_OPERANDS + 1];
@@ -91,7 +96,8 @@ static const megcc_kernel wide_kernels[] = {
     { first, many_need, many, 0, 0, 0, MANY, 1, 1, 0 MEGCC_SYMBOL("first") },
     { first, NULL, many, 0, 0, 0, MEGCC_MAX_OPERANDS, 1, 0, 0 MEGCC_SYMBOL("too_many") },
 };
-/* every other element; y may begin where x does */
+
+/* Every other element, 12 in a task. By `half`, out may begin where in does. */
 static int32_t evens(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
 {
     const float *in = c->in[0];
@@ -103,9 +109,10 @@ static int32_t evens(const megcc_call *c, int32_t begin, int32_t end, void *scra
 }
 
 static const megcc_operand half[] = {
-    { 96, 0, 0, { 0, 0, 0 } }, { 48, 1 | MEGCC_ALIAS_ANY_SIZE, 0, { 0, 0, 0 } },
+    { BYTES, 0, 0, { 0, 0, 0 } }, { BYTES / 2, 1 | MEGCC_ALIAS_ANY_SIZE, 0, { 0, 0, 0 } },
 };
-/* As evens, to two outputs. By `strict`, the first may be where x is only if it has the same size. */
+
+/* As evens, with two outputs of the same values. */
 static int32_t both(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
 {
     const megcc_call other = { c->in, c->out + 1, c->extent, c->shared };
@@ -113,14 +120,16 @@ static int32_t both(const megcc_call *c, int32_t begin, int32_t end, void *scrat
     return evens(&other, begin, end, scratch);
 }
 
+/* The first output may have exactly the memory of the input, but not begin there with another size. */
 static const megcc_operand strict[] = {
-    { 96, 0, 0, { 0, 0, 0 } }, { 48, 1, 0, { 0, 0, 0 } }, { 48, 0, 0, { 0, 0, 0 } },
+    { BYTES, 0, 0, { 0, 0, 0 } }, { BYTES / 2, 1, 0, { 0, 0, 0 } }, { BYTES / 2, 0, 0, { 0, 0, 0 } },
 };
 static const megcc_kernel half_kernels[] = {
     { evens, NULL, half, 0, 0, 1, 1, 1, 0, 0 MEGCC_SYMBOL("evens") },
     { evens, NULL, strict, 0, 0, 1, 1, 1, 0, 0 MEGCC_SYMBOL("strict") },
     { both, NULL, strict, 0, 0, 1, 1, 2, 0, 0 MEGCC_SYMBOL("both") },
 };
+
 /* For each input, then each output: dtype, layout, block, rank, extents (-1: the first symbol or value, -2: the second). */
 static const int32_t half_ports[] = { 0, 0, 0, 1, 24, 0, 0, 0, 1, 12 };
 static const int32_t static_ports[] = { 0, 0, 0, 2, 4, 6, 0, 0, 0, 2, 4, 6, 0, 0, 0, 1, 24, 0, 0, 0, 2, 4, 6 };

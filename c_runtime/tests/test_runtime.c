@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_runtime FOLDER [TEST...]: runs tests on the containers of the folder, which tests/compiled/runtime/runtime_models.py makes.
- * Without names it lists them.
+ * test_runtime FOLDER [TEST...]: runs tests on the containers of the folder; without names it lists the tests. The containers
+ * are made by tests/compiled/runtime/runtime_models.py, where the offsets and sizes below are from.
  */
 #if defined(__unix__) || defined(__APPLE__)
 #define _POSIX_C_SOURCE 200809L
@@ -122,6 +122,7 @@ static void test_large(void)
     run_once(&f, 3, 1);
     copy = megcc_heap_get(f.file.size, 64);
     memcpy(copy, f.file.data, f.file.size);
+    /* Without the weight, 96 bytes; then also without the 64 unused bytes before it, and a byte of the rest. */
     CHECK(megcc_model_open(&f.model, &static_module, copy, f.file.size - 96, NULL, &f.error) == MEGCC_E_CORRUPT);
 #ifndef MEGCC_NO_STRINGS
     CHECK(strcmp(f.error.where, "Tensor.data") == 0);
@@ -178,7 +179,7 @@ static void test_step(void)
     finish(&f);
 }
 
-/* Memory in two blocks; a weight is copied to the second, and read there. */
+/* Memory in two blocks, of 480 and 416 bytes; a weight is copied to the second one, and read there. */
 static void test_regions(void)
 {
     fixture f = { 0 };
@@ -209,7 +210,7 @@ static void test_regions(void)
     options.region[0].memory = other;
     CHECK(megcc_session_open(&f.session, &f.model, f.memory, size, &options, &f.error) == MEGCC_OK);
     run_once(&f, 3, 1);
-    float *weight = (float *)(void *)(other + 800 - 480);
+    float *weight = (float *)(void *)(other + 800 - 480); /* its offset in the arena is 800 */
     for (int i = 0; i < ELEMENTS; i++)
         CHECK(weight[i] == 0.5f * (float)i);
     weight[1] = 1.0f;
@@ -305,6 +306,7 @@ static void test_memory(void)
     size_t alignment;
     load(&f, "static");
     const size_t size = megcc_model_memory(&f.model, &alignment);
+    /* 7 pointers: to 4 inputs and outputs, and to 3 operands of a call; a word for each of 4 workers. */
     CHECK(alignment == 16 && size == MEGCC_MEMORY_BYTES(16u, 7u, 4u, 800u));
     unsigned char *memory = megcc_heap_get(size + 1, 64);
     memset(memory, 0xA5, size + 1);
@@ -820,7 +822,8 @@ static void test_demands(void)
     finish(&f);
 }
 
-/* An allocator that counts, and fails from the `fail_at`-th call on. */
+/* An allocator that counts bytes and calls. Call number `fail_at` returns NULL (0: none does), and blocks are `shift` bytes
+ * off their alignment. */
 typedef struct heap {
     size_t bytes;
     int calls, fail_at, shift;
@@ -1173,13 +1176,11 @@ static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {
-    TEST(run), TEST(large), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes), TEST(wide), TEST(half),
-    TEST(regions), TEST(begun),
-    TEST(open),
-    TEST(cpu), TEST(checksum), TEST(files), TEST(error_text), TEST(parallel), TEST(pool), TEST(fork), TEST(observe),
+    TEST(run), TEST(large), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes),
+    TEST(wide), TEST(half), TEST(regions), TEST(begun), TEST(open), TEST(cpu), TEST(checksum), TEST(files),
+    TEST(error_text), TEST(parallel), TEST(pool), TEST(fork), TEST(observe),
     TEST(buckets), TEST(pair), TEST(kept), TEST(demands), TEST(unbounded), TEST(failing_allocations),
-    TEST(copy_without_memory), TEST(memory_limit), TEST(damaged),
-    TEST(hostile),
+    TEST(copy_without_memory), TEST(memory_limit), TEST(damaged), TEST(hostile),
 };
 
 int main(int argc, char **argv)

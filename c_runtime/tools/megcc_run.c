@@ -355,7 +355,7 @@ static int run(const request *r, const megcc_model *model, megcc_session *sessio
     mark(r, 0);
     if (save_outputs(r, session, megcc_model_outputs(model)))
         return 1;
-    for (int32_t i = 0; r->times && i < r->repeat; i++)
+    for (int32_t i = 0; r->times && i < r->repeat; i++) /* before print_times() sorts them */
         printf("time_us %.3f\n", times[i]);
     printf("run ");
     print_times(times, r->repeat);
@@ -426,9 +426,9 @@ int main(int argc, char **argv)
         return 2;
     }
     char name[256] = TEXT(MEGCC_MODULE);
-    char *suffix = strstr(name, "_module");
-    if (suffix != NULL)
-        memcpy(suffix, ".megcc", sizeof ".megcc");
+    const size_t length = strlen(name), suffix = strlen("_module");
+    if (length > suffix && strcmp(name + length - suffix, "_module") == 0)
+        memcpy(name + length - suffix, ".megcc", sizeof ".megcc");
     const char *path = r.model != NULL ? r.model : name;
 
     static megcc_model model;

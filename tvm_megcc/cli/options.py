@@ -35,7 +35,7 @@ def command_line() -> argparse.ArgumentParser:
     """Returns the parser of the command with all its verbs."""
     parser = Verb(
         prog="megcc", description="Neural networks to C: a model in, a folder of C out.",
-        epilog="MODEL is an ONNX file, a TFLite file (.tflite) or, through TVM, a saved program of torch.export "
+        epilog="MODEL is an ONNX, TFLite (.tflite) or GGUF file or, through TVM, a saved program of torch.export "
                "(.pt2). PATH is a model, a folder that 'megcc compile' wrote, or the .megcc file in it.")
     parser.add_argument("--version", action="version", version=f"megcc {VERSION}")
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Verb)
@@ -56,7 +56,7 @@ def _compile(verbs: Verbs) -> None:
     verb = add_verb(verbs, "compile", run.compile_, "compile models into a folder of C")
     group = verb.add_mutually_exclusive_group(required=True)
     group.add_argument("model", nargs="*", metavar="MODEL", default=[],
-                       help="ONNX, TFLite or .pt2 files; several share one folder, runtime and kernels")
+                       help="ONNX, TFLite, GGUF or .pt2 files; several share one folder, runtime and kernels")
     group.add_argument("--config", metavar="FILE", help="several models with options of their own, as JSON or TOML "
                                                         "(docs/command.md)")
     add_output(verb, "NAME_megcc")

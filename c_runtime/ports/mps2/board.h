@@ -76,8 +76,8 @@ static inline void board_close(int32_t file)
     board_request(SYS_CLOSE, block);
 }
 
-/* A clock, in ticks. On a Cortex-M it is SysTick, which counts 24 bits down; an emulator that counts instructions derives it
- * from their number. On a RISC-V it is minstret, the number of instructions. board_clock_since() writes the clock to *now,
+/* A clock, in ticks. On a Cortex-M it is SysTick, which counts 24 bits down, so an interval must be shorter than 2^24 ticks; an
+ * emulator that counts instructions derives it from their number. On a RISC-V it is minstret, the number of instructions. board_clock_since() writes the clock to *now,
  * and returns the ticks since it was `before`. */
 #if defined(__riscv)
 static inline void board_clock_start(void)

@@ -54,17 +54,17 @@ static int failed(const char *what, int32_t status)
     return 1;
 }
 
-/* Instructions of the loop that calibrates the emulator's clock. */
+/* Instructions of the calibration loop. The host (runtime/emulator/firmware.py, with the same number) computes from its ticks
+ * how many instructions a tick stands for. */
 enum { CALIBRATION = 200000 };
 
 /* Executes CALIBRATION instructions: two in an iteration. */
 static void calibration_loop(void)
 {
-#if defined(__riscv)
     uint32_t left = CALIBRATION / 2;
+#if defined(__riscv)
     __asm__ volatile("1: addi %0, %0, -1\n\tbnez %0, 1b" : "+r"(left));
 #else
-    uint32_t left = CALIBRATION / 2;
     __asm__ volatile(".syntax unified\n1: subs %0, %0, #1\n\tbne 1b" : "+l"(left) : : "cc");
 #endif
 }

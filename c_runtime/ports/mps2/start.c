@@ -5,6 +5,7 @@
  */
 #include "board.h"
 
+/* Defined by link.ld: the sections of data and of the stack; data_image: the initial data in flash. */
 extern uint32_t data_begin[], data_end[], bss_begin[], bss_end[], stack_limit[], stack_top[];
 extern const uint32_t data_image[];
 
@@ -25,6 +26,8 @@ void fault(void);
 #else
 #define ENABLE_FPU
 #endif
+/* A RISC-V begins with this code, where a Cortex-M has its table of vectors. The lowest two bits of mtvec are a mode, so `fault`
+ * is aligned to 4. */
 __asm__(".section .vectors, \"ax\", @progbits\n\t"
         ".option push\n\t.option arch, +zicsr\n\tla sp, stack_top\n\tla t0, fault\n\tcsrw mtvec, t0\n\t"
         ENABLE_FPU "j reset\n\t"

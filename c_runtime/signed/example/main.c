@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: 0BSD
  *
- * A program that starts with the newer of two slots, here files: main a.signed b.signed LEAST. The names in capitals
- * come from the command that compiles it (docs/updates.md).
+ * A program that starts with the newer of two slots, here files: main a.signed b.signed 1. The last argument is the least
+ * counter that it accepts (slots.h).
+ *
+ * The command that compiles it (docs/updates.md) defines HEADER, the model's header, and MODULE, the module that it declares;
+ * KEY, a header made by `megcc keygen`, and PUBLIC_KEY, the array in it; and PRODUCT, a string.
  */
 #include <stdio.h>
 #include <stdlib.h>

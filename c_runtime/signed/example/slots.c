@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: 0BSD
  *
- * Opens the newer of two signed models (A/B slots): an update writes the slot that is not in use, so that the other one
- * still opens if power fails or the new model is damaged. A model whose counter is less than `least` is refused, which
- * prevents a rollback to an older version.
+ * Opens the newer of two signed models: see slots.h.
  */
 #include "slots.h"
 

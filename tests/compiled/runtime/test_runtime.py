@@ -229,7 +229,8 @@ def test_run_command(megcc_run: Path, folder: Path, tmp_path: Path):
 
 
 def test_run_command_shapes(folder: Path, tmp_path: Path):
-    program = build(tmp_path / "megcc_run", "-DMEGCC_MODULE=dynamic_module",
+    # A module whose model is called a_module.
+    program = build(tmp_path / "megcc_run", "-Ddynamic_module=a_module_module", "-DMEGCC_MODULE=a_module_module",
                     sources=(*SOURCES, ROOT / "tests" / "kernels.c", ROOT / "tools" / "megcc_run.c"))
     a = np.arange(15, dtype=np.float32)
     a.tofile(tmp_path / "a.bin")
@@ -238,8 +239,11 @@ def test_run_command_shapes(folder: Path, tmp_path: Path):
               "--output", f"y={tmp_path / 'y.bin'}", "--repeat", "2", "--profile"], cwd=folder)
         np.testing.assert_array_equal(np.fromfile(tmp_path / "y.bin", np.float32), 4 * a)
     for shapes in ([], ["--shape", "a=5,3"], ["--shape", "a=5,3", "--shape", "b=9"], ["--shape", "a=99,3"]):
-        result = subprocess.run([program, *shapes], cwd=folder, capture_output=True, text=True, check=False)
+        result = subprocess.run([program, "--model", "dynamic.megcc", *shapes], cwd=folder, capture_output=True,
+                                text=True, check=False)
         assert result.returncode == 1 and "not compiled for this shape: shapes" in result.stderr
+    result = subprocess.run([program], cwd=folder, capture_output=True, text=True, check=False)
+    assert result.stderr.startswith("megcc_run: a_module.megcc\n")  # the default file
 
 
 def test_run_command_info(megcc_run: Path, folder: Path):

@@ -62,6 +62,13 @@ def test_links_lead_to_files_and_headings(page):
     assert not wrong, f"{page.name} links to {', '.join(wrong)}"
 
 
+def test_the_c_api_page_has_every_switch():
+    header = (ROOT / "c_runtime" / "include" / "megcc.h").read_text()
+    switches = set(re.findall(r"\bMEGCC_NO_[A-Z_]+|MEGCC_TRUSTED_DATA", header))
+    page = (ROOT / "docs" / "c-api.md").read_text()
+    assert len(switches) > 5 and not [switch for switch in switches if f"| `{switch}` |" not in page]
+
+
 def test_the_c_api_page_has_every_prototype():
     def flat(text: str) -> str:
         return " ".join(text.split())

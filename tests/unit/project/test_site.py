@@ -26,6 +26,12 @@ def test_every_verb_has_its_options():
         assert not missing, f"{name} lacks {missing}"
 
 
+def test_the_page_of_the_command_has_every_verb():
+    page = (ROOT / "docs" / "command.md").read_text()
+    verbs = {name.split()[1] for name in (verb.prog for verb in SITE["verbs"](command_line()))}
+    assert not [verb for verb in verbs if not re.search(rf"^\|.*`{verb}[ `]", page, re.MULTILINE)]
+
+
 def test_help_is_no_markup():
     assert SITE["plain"]("a_b  [x] 5%%\n <n>") == r"a\_b \[x] 5% \<n>"
 

@@ -228,6 +228,13 @@ def quotients_of_truth_values() -> tirx.PrimFunc:
     return te.create_prim_func([x, te.compute((4,), lambda i: tirx.Div(x[i], x[3 - i]))])
 
 
+def of_a_gpu(name: str) -> tirx.PrimFunc:
+    """An intrinsic that is not TIR's function of the same name."""
+    x = te.placeholder((8, 64), "float32")
+    return te.create_prim_func([x, te.compute((8, 64), lambda i, j: tirx.call_intrin("float32", name, x[i, j]))])
+
+
 #: Functions and a word of the reason that they are refused with.
 REFUSED = {"call_extern": calls_a_library, "bfloat16": of_bfloat16, "threads": on_threads, "popcount": counts_bits,
-           "within each other": nested(), "there is no div of bool": quotients_of_truth_values()}
+           "within each other": nested(), "there is no div of bool": quotients_of_truth_values(),
+           **{name: of_a_gpu(name) for name in ("tirx.ptx.sqrt", "tirx.ptx.tanh")}}

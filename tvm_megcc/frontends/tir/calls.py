@@ -10,7 +10,7 @@ from ...ir.c_text import ATOM, EQUAL, OR, SHIFT, SUM, UNARY
 from ...ir.types import DTYPES
 from . import helpers
 from .addresses import Addresses
-from .values import BITS, Value, dtype_of
+from .values import BITS, Value, dtype_of, function_of_tir
 
 #: Bit operations, as TIR's nodes and as its functions -> C's operators.
 BITWISE = {"BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "bitwise_and": "&", "bitwise_or": "|",
@@ -31,9 +31,11 @@ class Calls(Addresses):
     """Prints calls of functions, casts and bit operations; `Expressions` prints the rest."""
 
     def _value(self, expr) -> Value:
+        """Returns an expression in C as `value` does, without simplifying it: it is part of a simplified one."""
         raise NotImplementedError
 
     def _conditional(self, condition, yes, no, dtype: str) -> Value:
+        """Returns a conditional expression in C."""
         raise NotImplementedError
 
     def _Cast(self, expr) -> Value:
@@ -75,7 +77,7 @@ class Calls(Addresses):
 
     def _call(self, call) -> Value:
         name = getattr(call.op, "name", str(call.op))  # such as "tirx.exp"
-        short, dtype = name.rpartition(".")[2], dtype_of(call)
+        short, dtype = function_of_tir(call), dtype_of(call)
         if short == "if_then_else":
             return self._conditional(*call.args, dtype)
         if short == "likely":
@@ -92,10 +94,10 @@ class Calls(Addresses):
         if short == "isfinite":
             x = self._value(call.args[0])
             return Value(f"{x.operand(SUM)} - {x.operand(SUM + 1)} == 0", EQUAL, "bool")  # inf - inf is NaN
-        if short in _FUNCTIONS and name.startswith(("tirx.", "prim.")):
+        if short in _FUNCTIONS:
             return self._function(_RENAMED.get(short, short), dtype, call.args)
         of_function = ""
-        if "call_" in short and call.args and hasattr(call.args[0], "value"):  # such as call_extern("name", …)
+        if "call_" in name and call.args and hasattr(call.args[0], "value"):  # such as call_extern("name", …)
             of_function = f" of {call.args[0].value}"
         raise MegccError(f"TIR's {name}{of_function} is not supported")
 

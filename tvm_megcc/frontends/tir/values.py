@@ -113,6 +113,13 @@ def is_deep(expr) -> bool:
     return False
 
 
+def function_of_tir(expr) -> str:
+    """Returns the function of TIR that an expression calls, such as "exp" for `tirx.exp`; "" for other expressions, and
+    for intrinsics of other namespaces such as `tirx.ptx.sqrt` of GPUs, which only have the same names."""
+    namespace, _, name = getattr(getattr(expr, "op", None), "name", "").rpartition(".")
+    return name if namespace in ("tirx", "prim") else ""
+
+
 def count_nodes(expr) -> int:
     """Returns the number of operations, variables and constants in an expression."""
     return 1 + sum(map(count_nodes, children(expr)))

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from tvm import ir
-
 from ...ir.c_text import ATOM, PRODUCT, SUM
 from ...ir.expr import c_float
 from ..tvm_versions import TENSOR_READ, Var, buffer_of, element_type
 from .expr import Expressions
-from .values import Value, any_subexpression, int_value
+from .values import Value, any_subexpression, function_of_tir, int_value
 
 #: TIR's float32 functions -> their vector versions in megcc_math.h and megcc_simd.h.
 _FUNCTIONS = {"exp": "mgc_exp", "log": "mgc_log", "tanh": "mgc_tanh", "sigmoid": "mgc_sigmoid", "erf": "mgc_erf",
@@ -106,10 +104,10 @@ class Vectors(Expressions):
             sides = self._vector_strings(expr.condition.a, expr.condition.b)
             sides = sides if type(expr.condition).__name__ == "LT" else sides[::-1]
             return _vector_call("mgc_if_lt", *sides, *self._vector_strings(expr.true_value, expr.false_value))
-        short = expr.op.name.rpartition(".")[2] if kind == "Call" and isinstance(expr.op, ir.Op) else ""
-        if short not in _FUNCTIONS:
+        function = function_of_tir(expr)
+        if function not in _FUNCTIONS:
             raise _NotVectorizable
-        return _vector_call(_FUNCTIONS[short], *self._vector_strings(*expr.args))
+        return _vector_call(_FUNCTIONS[function], *self._vector_strings(*expr.args))
 
     def _vector_strings(self, *exprs) -> list[str]:
         return [self._vector_value(expr).text for expr in exprs]
@@ -146,4 +144,4 @@ def _is_load(expr) -> bool:
 
 
 def _is_slow(expr) -> bool:
-    return type(expr).__name__ == "Call" and getattr(expr.op, "name", "").rpartition(".")[2] in _SLOW
+    return function_of_tir(expr) in _SLOW

@@ -330,6 +330,8 @@ REFUSED = (
         out_dtype="int32"), (x(1, 2, 3, 4, dtype="int8"), x(2, 3, 2, 2, dtype="int8"))), "is TVM's"),
     (Case("qnn.softmax of many", lambda relay, a: relay.qnn.op.softmax(a, *qnn(relay, 0.1, 0, 0.0078125, 0), axis=-1),
           (integers("int8", 1, 1000),)), "may not fit in int32"),
+    (Case("qnn.leaky_relu beyond int32", lambda relay, a: relay.qnn.op.leaky_relu(
+        a, 16.0, *qnn(relay, 1048576.0, 0, 0.25, 0)), (integers("int8", 3, 5),)), "differ too much"),
     (Case("qnn.requantize to nearest", lambda relay, a: relay.qnn.op.requantize(
         a, *qnn(relay, 0.5, 0, 2.0, 3), rounding="TONEAREST", compute_dtype="float32", out_dtype="int8"),
         (x(3, 5, dtype="int32"),)), "rounding 'TONEAREST' in float32"),

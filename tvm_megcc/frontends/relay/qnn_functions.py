@@ -48,17 +48,18 @@ def leaky_relu(node: TvmNode) -> Values:
     """Imports leaky_relu: requantizes to the result's scale, with the factor alpha below the operand's zero point."""
     dtype, minimum, maximum, scale, zero = _parameters(node)
     alpha, codes = float(node.attrs.alpha), np.arange(minimum, maximum + 1)
-    if not 0 <= alpha < 2**20:
+    if not alpha >= 0:
         raise MegccError(f"alpha {alpha}")
     requantized_codes = codes
     if (scale[0], zero[0]) != (scale[1], zero[1]):
         centred = codes - zero[0]
         requantized_codes = centred if scale[0] == scale[1] else _times(centred, float(scale[0]) / float(scale[1]))
         requantized_codes = requantized_codes + zero[1]
-    if abs(requantized_codes).max() >= 2**31:
+    terms = _times(requantized_codes, alpha), _times(np.array([zero[1]]), 1 - alpha)
+    # TVM computes in int32.
+    if max(abs(numbers).max() for numbers in (requantized_codes, *terms, terms[0] + terms[1])) >= 2**31:
         raise MegccError("its scales differ too much")
-    negative = _times(requantized_codes, alpha) + _times(np.array([zero[1]]), 1 - alpha)
-    table = np.clip(np.where(codes < zero[0], negative, requantized_codes), minimum, maximum)
+    table = np.clip(np.where(codes < zero[0], terms[0] + terms[1], requantized_codes), minimum, maximum)
     return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)
 
 
@@ -84,9 +85,9 @@ def _parameters(node: TvmNode) -> tuple[str, int, int, list[np.float32], list[in
 
 
 #: Fractional bits of the reciprocals of sums, and of the result before it is requantized.
-_RECIPROCAL, _RESULT = 30, 7
+_RECIPROCAL_BITS, _RESULT_BITS = 30, 7
 #: The largest right shift of an exponential.
-_MAX_SHIFT = 20
+_MAX_EXPONENTIAL_SHIFT = 20
 
 
 @imports("softmax")
@@ -114,12 +115,10 @@ def softmax(node: TvmNode) -> Values:
     powers = emit_expression(node, times_power_of_two(X, arg(1) - arg(2)), significand, largest_shift, shift,
                              dtype="int32")
     total = node.emit("reduce_sum", powers, **along)
-    inverse = emit_broadcast(node.onnx_node(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
-    quotient = floor_shift(X * arg(1), _RECIPROCAL - _RESULT)
+    inverse = emit_broadcast(node.onnx_node(), "div", (node.constant(2**_RECIPROCAL_BITS, "int32"), total))[0]
+    quotient = floor_shift(X * arg(1), _RECIPROCAL_BITS - _RESULT_BITS)
     operands = ChannelOperands(node, powers, inverse)
-    # One scale for all channels, so the axis does not matter.
-    expr = requantized(operands, centred=quotient, scale=np.array([2.0**-_RESULT], np.float32), result=float(scale[1]),
-                       axis=-1) + zero[1]
+    expr = requantized(operands, quotient, np.array([2.0**-_RESULT_BITS], np.float32), float(scale[1])) + zero[1]
     return (emit_expression(node, saturated(expr, dtype), *operands.names),)
 
 
@@ -131,5 +130,5 @@ def _exponentials(one_code: int) -> tuple[np.ndarray, np.ndarray]:
     """
     x = -np.arange(256, dtype=np.int64)
     exponent = x + (x >> 1) - (x >> 4)  # x * 1.4375, about x * log2(e)
-    shifts = np.clip(exponent // -one_code, 0, _MAX_SHIFT)
+    shifts = np.clip(exponent // -one_code, 0, _MAX_EXPONENTIAL_SHIFT)
     return shifts, ((exponent + shifts * one_code) >> 1) + one_code

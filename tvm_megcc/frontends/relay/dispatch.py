@@ -119,10 +119,10 @@ def _with_known_extents(function: relay.Function, func_name: str, input_shape: M
                 raise MegccError(f"Dispatch: {where} is {dim}, input_shape says {given}")
         shapes[name] = {axis: int(given) for axis, given in enumerate(shape)
                         if isinstance(given, (int, np.integer, tir.IntImm))}
-    return renewed(function, shapes)
+    return with_extents(function, shapes)
 
 
-def renewed(function: relay.Function, shapes: Mapping[str, Mapping[int, int]], result=None) -> relay.Function:
+def with_extents(function: relay.Function, shapes: Mapping[str, Mapping[int, int]], result=None) -> relay.Function:
     """Returns a copy with new variables, in which input extents are replaced. shapes: {input: {axis: extent}}. result:
     the return type, None to infer it."""
     parameters = _parameters(function, shapes)
@@ -197,7 +197,7 @@ class _DispatchBuilder:
             if lower == upper:
                 name, axis = self.axes[symbol]
                 shapes.setdefault(name, {})[axis] = lower
-        clone = renewed(self.function, shapes, self._result())
+        clone = with_extents(self.function, shapes, self._result())
         bounds = {**json.loads(str(attr(self.function, BOUNDS, "{}"))),
                   **{symbol: [lower, upper] for symbol, lower, upper in bucket.bounds}}
         return clone.with_attr(BOUNDS, json.dumps(bounds))

@@ -111,7 +111,8 @@ class Importer:
         return self.values[root]
 
     def _missing_operands(self, expr) -> Sequence:
-        """Returns the expressions that have to be imported before this one."""
+        """Returns the expressions that have to be imported before this one. Gives a Let's variable its value before the
+        body is imported."""
         if kind_of(expr) != "Let":
             return children(expr)
         if expr.value not in self.values:

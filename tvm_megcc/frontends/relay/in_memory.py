@@ -31,6 +31,7 @@ def loaded(path: Path, symbols: Iterable[str], cpu: Target) -> Module:
         symbols: the functions that it exports.
         cpu: the target that it was compiled for. On another machine, calls in memory raise an error.
     """
+    # The additional name, which is not a function of the file, tells `targets_of` that the file is ours, and its CPU.
     part = tvm.runtime.load_static_library(str(path), [*symbols, TARGET_SYMBOL + cpu.name])
     if not hasattr(Module, "clear_imports"):  # then the import could not be removed for export
         return part
@@ -106,7 +107,8 @@ def _make_executor(self, expr=None):
 
 
 def _initialise(self, *arguments, **keywords) -> None:
-    """Replaces the constructor of the AOT executor's factory. TVM would call regions with bare pointers there."""
+    """Replaces the constructor of the AOT executor's factory. In another interface than the packed one, TVM would call
+    regions with bare pointers."""
     _tvm_initialise(self, *arguments, **keywords)
     options = self.executor._attrs
     chosen = {name: options[name] for name in options.keys()}  # without those that are not given

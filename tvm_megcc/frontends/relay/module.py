@@ -9,7 +9,7 @@ import tvm
 from tvm import relay
 
 from ...ir.graph import Graph
-from .dispatch import extents_of, renewed
+from .dispatch import extents_of, with_extents
 from .functions import by_function
 from .importer import import_main
 from .patterns import registered
@@ -36,7 +36,7 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
     mod = bind_params(relay.transform.InferType()(mod), params or {})
     known = {name: {axis: extent for axis, extent in enumerate(shape) if isinstance(extent, int)}
              for name, shape in (shapes or {}).items()}
-    mod["main"] = renewed(mod["main"], known)
+    mod["main"] = with_extents(mod["main"], known)
     # Composites are merged as in a region, so that the operators have the same order and the generated C is the same.
     # The patterns' checks are left out: an operator without a kernel is an error here, whether it is merged or not.
     table = [(name, pattern) for name, pattern, _check in registered()]

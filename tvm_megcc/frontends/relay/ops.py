@@ -92,9 +92,9 @@ def floor_divide(node: TvmNode) -> Values:
 def round_away(node: TvmNode) -> Values:
     """Rounds to the nearest, ties away from zero. ONNX's and Relax's Round take the even number of a tie."""
     dtype = node.types[0].dtype
-    size = node.emit("abs", *node.inputs)
-    floor = node.emit("floor", size)
-    up = node.emit("greater_equal", node.emit("sub", size, floor), node.constant(0.5, dtype))
+    magnitude = node.emit("abs", *node.inputs)
+    floor = node.emit("floor", magnitude)
+    up = node.emit("greater_equal", node.emit("sub", magnitude, floor), node.constant(0.5, dtype))
     (up,) = cast_to(node.onnx_node(inputs=(up,)), up, dtype)
     return (node.emit("mul", node.emit("sign", *node.inputs), node.emit("add", floor, up)),)
 

@@ -4,7 +4,8 @@ become one kernel; and the attribute "target.megcc" of every operator that can b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tvm import ir
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
@@ -22,21 +23,18 @@ from .terms import matched_calls, relay_names
 
 COMPILER = "megcc"
 
-#: The target that checks ask about. `partition_for_megcc` sets it; by default it is the host.
-_TARGET: list[Target] = []
+#: The last is the target that checks ask about. `partition_for_megcc` adds it; without one it is the host.
+_TARGETS: list[Target] = []
 
 
-class checking_for:
-    """Within the block, checks ask for kernels of this target."""
-
-    def __init__(self, target: Target):
-        self.target = target
-
-    def __enter__(self):
-        _TARGET.append(self.target)
-
-    def __exit__(self, *_):
-        _TARGET.pop()
+@contextmanager
+def checking_for(target: Target) -> Iterator[None]:
+    """Makes checks within the block ask for kernels of this target."""
+    _TARGETS.append(target)
+    try:
+        yield
+    finally:
+        _TARGETS.pop()
 
 
 def refusal(call, target: Target | None = None) -> str | None:
@@ -45,7 +43,7 @@ def refusal(call, target: Target | None = None) -> str | None:
         graph = import_call(call)
     except MegccError as error:
         return str(error)
-    return why_unsupported(graph, target or (_TARGET[-1] if _TARGET else native()))
+    return why_unsupported(graph, target or (_TARGETS[-1] if _TARGETS else native()))
 
 
 def check_of(row: patterns.Composite) -> Callable[[object], bool]:

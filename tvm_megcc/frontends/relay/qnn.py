@@ -78,21 +78,22 @@ class ChannelOperands:
         return arg(len(self.names) - 1)
 
 
-def requantized(operands: ChannelOperands, centred: Expr, scale: np.ndarray, result: float, axis: int) -> Expr:
+def requantized(operands: ChannelOperands, centred: Expr, scale: np.ndarray, result_scale: float, axis: int = -1
+                ) -> Expr:
     """Returns `centred`, integers minus their zero point, requantized to another scale, as TVM's RequantizeLowerInt
     does.
 
-    operands: those of the expression. scale: the scale of `centred`, float32 [1] or [channels]. result: the scale of
-    the result. axis: the axis of the channels.
+    operands: those of the expression. scale: the scale of `centred`, float32 [1] or [channels]. axis: the axis of the
+    channels, if there are several scales.
 
     Raises:
         MegccError: if scales are out of range.
     """
-    if scale.size == 1 and scale[0] == np.float32(result):
+    if scale.size == 1 and scale[0] == np.float32(result_scale):
         return centred
-    if not 0 < result < float("inf"):
-        raise MegccError(f"the scale of its result is {result}")
-    factors = [multiplier(float(channel_scale) / float(np.float32(result))) for channel_scale in scale]
+    if not 0 < result_scale < float("inf"):
+        raise MegccError(f"the scale of its result is {result_scale}")
+    factors = [multiplier(float(channel_scale) / float(np.float32(result_scale))) for channel_scale in scale]
     if max(factor.shift for factor in factors) > MAX_SHIFT:
         raise MegccError("its scales differ too much")
     parts = [np.array(part) for part in zip(*factors, strict=True)]
@@ -185,7 +186,7 @@ def add(node: TvmNode) -> Values:
     parts = []
     for index, (scale, zero) in enumerate(((2, 3), (4, 5))):
         centred = Arg(index) - int(scalar_parameter(node, zero))
-        parts.append(requantized(operands, centred, scale_array(node, scale), scalar_parameter(node, 6), axis=-1))
+        parts.append(requantized(operands, centred, scale_array(node, scale), scalar_parameter(node, 6)))
     total = parts[0] + sign * parts[1] + int(scalar_parameter(node, 7))
     return (emit_expression(node, saturated(total, dtype), *operands.names),)
 
@@ -199,7 +200,7 @@ def mul(node: TvmNode) -> Values:
     operands = ChannelOperands(node, *node.inputs[:2])
     product_scale = scale_array(node, 2) * scale_array(node, 4)
     products = (X - int(scalar_parameter(node, 3))) * (arg(1) - int(scalar_parameter(node, 5)))
-    expr = requantized(operands, products, product_scale, scalar_parameter(node, 6), axis=-1)
+    expr = requantized(operands, products, product_scale, scalar_parameter(node, 6))
     expr = expr + int(scalar_parameter(node, 7))
     return (emit_expression(node, saturated(expr, dtype), *operands.names),)
 
@@ -220,8 +221,9 @@ def average_pool(node: TvmNode) -> Values:
                       pads=pads, ceil=False, x_zero=0)
     # Sums are exact in float32. A quotient that is not an integer differs from one by more than the rounding error.
     quotient = call("real", X) / float(count)
-    size = call("floor", call("abs", quotient))
-    y = emit_expression(node, saturated(call("nearest", call("if_lt", quotient, 0, -size, size)), dtype), total)
+    magnitude = call("floor", call("abs", quotient))
+    truncated = call("if_lt", quotient, 0, -magnitude, magnitude)
+    y = emit_expression(node, saturated(call("nearest", truncated), dtype), total)
     return (node.transposed(y, "NCHW", a.out_layout or a.layout),)
 
 
@@ -238,7 +240,7 @@ def concatenate(node: TvmNode) -> Values:
         x_scale, x_zero = scale_array(node, count + index), int(scalar_parameter(node, 2 * count + index))
         if (x_scale[0], x_zero) != (np.float32(scale), zero):
             operands = ChannelOperands(node, name)
-            expr = requantized(operands, X - x_zero, x_scale, scale, -1) + zero
+            expr = requantized(operands, X - x_zero, x_scale, scale) + zero
             name = emit_expression(node, saturated(expr, dtype), *operands.names)
         parts.append(name)
     return node.onnx("Concat", *parts, axis=int(node.attrs.axis))

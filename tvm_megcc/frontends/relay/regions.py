@@ -61,6 +61,7 @@ def attr(function, name: str, default=None):
 
 def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     """Returns the module with its new regions named and merged. attrs: the attributes that they get."""
+    # Our code generator also compiles the functions that fail, and needs their target.
     functions = {var: function.with_attr(TARGET, attrs[TARGET]) if attr(function, OUTSIDE) is not None else function
                  for var, function in mod.functions.items()}
     new = {var for var, function in functions.items() if is_ours(function) and attr(function, TARGET) is None}
@@ -76,10 +77,10 @@ def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     # One region of each group stays, with the bounds of all callers as its buckets.
     replacements = {}
     for equal_regions in _equal_regions({var: functions[var] for var in new}, callers):
-        ranges = dict.fromkeys(str(attr(functions[callers[var]], BOUNDS, "{}")) for var in equal_regions)
-        first = equal_regions[0]
-        functions[first] = functions[first].with_attr({**attrs, BUCKETS: f"[{', '.join(ranges)}]"})
-        replacements.update(dict.fromkeys(equal_regions[1:], equal_regions[0]))
+        bounds = dict.fromkeys(str(attr(functions[callers[var]], BOUNDS, "{}")) for var in equal_regions)
+        first, *others = equal_regions
+        functions[first] = functions[first].with_attr({**attrs, BUCKETS: f"[{', '.join(bounds)}]"})
+        replacements.update(dict.fromkeys(others, first))
     functions = {var: _ReplaceCallees(replacements).visit(function)
                  if var in callers.values() and replacements else function
                  for var, function in functions.items() if var not in replacements}

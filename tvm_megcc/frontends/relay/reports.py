@@ -13,7 +13,7 @@ from ...ir.dims import evaluate, symbols
 from ..tvm_common.reports import EXTENT_OF_SYMBOLS, Report, box_diagram
 from ..tvm_common.support import macs
 from ..tvm_common.target import our_target
-from .expressions import everything, kind_of, operator_calls
+from .expressions import everything, is_operator, kind_of, operator_calls
 from .functions import idle
 from .importer import import_call
 from .patterns import refusal
@@ -72,7 +72,7 @@ def picture(mod: tvm.IRModule, name: str = "main") -> str:
     operators in grey."""
     boxes = []
     for part in everything(mod[name].body):
-        if kind_of(part) == "Call" and kind_of(part.op) == "Op":
+        if is_operator(part):
             boxes.append(("", [part.op.name]))
         elif kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar":
             calls = operator_calls(mod[part.op].body)

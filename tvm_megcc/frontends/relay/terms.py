@@ -23,8 +23,8 @@ def matched_calls(term: patterns.Term, expr) -> list | None:
     """Returns the calls that a pattern covers with `expr` as its root; None if it does not match."""
     found = _matched(term, expr, {})
     return None if found is None else list(dict.fromkeys(
-        matched for of, matched in found.items() if isinstance(of, (patterns.Call, patterns.Opt))
-        and is_operator(matched) and matched.op.name in _names(of)))
+        matched for part, matched in found.items() if isinstance(part, (patterns.Call, patterns.Opt))
+        and is_operator(matched) and matched.op.name in _names(part)))
 
 
 def _operands(term: patterns.Call | patterns.Opt) -> tuple[patterns.Term, ...]:

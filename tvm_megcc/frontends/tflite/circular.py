@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports CIRCULAR_BUFFER, the custom operator of streaming models that keeps the last steps of its operand."""
+"""Imports CIRCULAR_BUFFER, the custom operator of streaming models that keeps the last steps of its operand. With a
+cycle of K, what follows it takes effect in every K-th run only."""
 
 from __future__ import annotations
 
 from ...errors import ShapeError
 from .file import flexible
+from .layer_states import append_step
 from .node import Node, Results, Unsupported
 from .quantized.importers import imports_quantised, require_same_scales
 
 #: The numbers of steps of buffers whose cycle is 1 without option cycles_max; it is 2 for others, as in TFLite Micro's
 #: circular_buffer_common.cc.
 _STEPS_WITH_CYCLE_1 = (5, 13, 25)
+#: The largest cycle: a state counts its runs in int32.
 _MAX_CYCLES = 2**30
 
 
@@ -37,14 +40,8 @@ def circular_buffer(node: Node) -> Results:
         raise ShapeError(f"what follows it runs only once in {cycles} runs (cycles_max)")
     if len(node.results) != 1:
         raise Unsupported("a second result is not supported")
-    name = node.states.of(node.operator.outputs[0])
-    buffer = newest = node.plain(0)
-    if shape[1] > 1:
-        begin, end, axis = (node.builder.shape_constant([value], f"{node.name}.{what}")
-                            for value, what in ((1, "then"), (shape[1], "end"), (1, "axis")))
-        (later,) = node.onnx("Slice", name, begin, end, axis)
-        buffer = node.emit("concat", later, newest, axis=1)
-    state = node.as_value(buffer)
+    name = node.states.input_for(node.operator.outputs[0])
+    state = node.as_value(append_step(node, name, node.plain(0), axis=1))
     node.states.keep(name, state)
     if cycles > 1:
         node.states.run_every(cycles, node.name)

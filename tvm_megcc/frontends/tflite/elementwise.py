@@ -95,8 +95,8 @@ def squared_difference(node: Node) -> Results:
 
 @imports("FLOOR_DIV")
 def floor_division(node: Node) -> Results:
-    """Divides and rounds down. For integers, subtracts 1 from the truncated quotient where the remainder and the
-    divisor differ in sign."""
+    """Divides and rounds down. For integers, subtracts 1 from the truncated quotient where its remainder differs from
+    that of a quotient rounded down."""
     def make(names: list[str], order: Order) -> str:
         if node.type(0).dtype.startswith("float"):
             return node.emit("floor", emitted(node, "div")(names, order))

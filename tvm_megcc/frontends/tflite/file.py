@@ -227,13 +227,13 @@ class _Reader:
             raise _Damaged("it has no graph")
         kinds = [self.kind(code) for code in self.tables(model, "OperatorCodes")]
         buffers = [self.buffer(buffer) for buffer in self.tables(model, "Buffers")]
-        read = tuple(self.graph(graph, kinds, buffers) for graph in graphs)
+        subgraphs = tuple(self.graph(graph, kinds, buffers) for graph in graphs)
         signatures = tuple((self.text(signature.SignatureKey()), signature.SubgraphIndex())
                            for signature in self.tables(model, "SignatureDefs"))
         for name, index in signatures:
-            if not 0 <= index < len(read):
-                raise _Damaged(f"signature {quoted(name)} is graph {index} of {len(read)}")
-        return File(tensors=(), operators=(), inputs=(), outputs=(), graphs=read, signatures=signatures) \
+            if not 0 <= index < len(subgraphs):
+                raise _Damaged(f"signature {quoted(name)} is graph {index} of {len(subgraphs)}")
+        return File(tensors=(), operators=(), inputs=(), outputs=(), graphs=subgraphs, signatures=signatures) \
             .with_main_graph(0)
 
     def graph(self, graph, kinds: list[str], buffers: list[np.ndarray]) -> Subgraph:

@@ -200,8 +200,8 @@ class _Importer:
         defaults, options = [], []
         for name, tensor in dynamic.items():
             defaults.append(f"'{name}' as ({','.join(map(str, tensor.shape))})")
-            option = ["N" if known == -1 else str(size)
-                      for size, known in zip(tensor.shape, tensor.signature, strict=True)]
+            option = ["N" if declared == -1 else str(extent)
+                      for extent, declared in zip(tensor.shape, tensor.signature, strict=True)]
             options.append(f"{name}=({','.join(option)})")
         return (f"The file leaves extents of its inputs open and was read with {' and '.join(defaults)}: say which the "
                 f'model has, --input-shapes "{";".join(options)}" with a number for each N')
@@ -247,7 +247,7 @@ class _Importer:
             return list(dict.fromkeys(self.file.outputs))
         known = {tensor.name: index for index, tensor in enumerate(self.file.tensors)}
         missing = [name for name in self.output_names if name not in known]
-        if missing or not known:
+        if missing:
             raise ModelError(self.name, [f"output {quoted(name)}: nothing in the model is called so"
                                          for name in missing])
         return [known[name] for name in self.output_names]
@@ -350,11 +350,11 @@ class _Importer:
         if self.states.active:
             self.active_runs.update(dict.fromkeys(operator.outputs, self.states.active))
         values: Sequence[Value | Complex | None] = [None] * len(results)
-        first, known = len(self.builder.ops), len(self.builder.types)
+        first_op, value_count = len(self.builder.ops), len(self.builder.types)
         try:
             if operator.kind in VARIABLES:
                 value = self._value(operator.inputs[1]) if operator.kind == "ASSIGN_VARIABLE" else None
-                self.values.update(zip(operator.outputs, self.states.run(operator, value), strict=True))
+                self.values.update(zip(operator.outputs, self.states.import_variable(operator, value), strict=True))
                 return
             values = CONTROL[operator.kind](self, operator, name) if operator.kind in CONTROL \
                 else self._import_results(operator, name, label, results)
@@ -371,7 +371,7 @@ class _Importer:
             self.findings.append(f"{label}: its operands and options contradict each other, or what the operator is "
                                  "defined for")
         self.values.update(zip(operator.outputs, values, strict=True))
-        self._rename(results, values, first, known)
+        self._rename(results, values, first_op, value_count)
 
     def _import_results(self, operator: Operator, name: str, label: str, results: Sequence[Tensor]) \
             -> Sequence[Value | Complex | None]:
@@ -461,26 +461,27 @@ class _Importer:
         type_ = value.type
         if tensor.dtype == LIST:
             return
-        known = as_declared and not any(extent < 0 for extent in (*tensor.signature, *tensor.shape))
-        if type_.dtype != tensor.dtype or (known and tensor.shape and type_.is_static and type_.shape != tensor.shape):
+        is_static = as_declared and not any(extent < 0 for extent in (*tensor.signature, *tensor.shape))
+        if type_.dtype != tensor.dtype or (is_static and tensor.shape and type_.is_static
+                                           and type_.shape != tensor.shape):
             raise ShapeError(f"gives {type_} by our rules, {tensor.dtype}{list(tensor.shape)} by the file")
 
-    def _rename(self, results: Sequence[Tensor], values: Sequence[Value | Complex | None], first: int,
-                known: int) -> None:
+    def _rename(self, results: Sequence[Tensor], values: Sequence[Value | Complex | None], first_op: int,
+                value_count: int) -> None:
         """Renames an operator's results to their names in the file, where their order of axes is the file's.
 
         Args:
-            first: the index of the first operator of our graph that the importer may have added.
-            known: the number of values of our graph before.
+            first_op: the index of the first operator of our graph that the importer may have added.
+            value_count: the number of values of our graph before.
         """
         # Values that existed before keep their names. `types` is in the order in which values were added.
-        new_values = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
+        new_values = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - value_count))
         names = {}
         for tensor, value in zip(results, values, strict=True):
             if isinstance(value, Value) and value.name in new_values and value.name not in names and tensor.name \
                     and value.order == plain(len(value.order)):
                 names[value.name] = self.builder.unique(tensor.name)
-        renamed = self.builder.rename(names, first)
+        renamed = self.builder.rename(names, first_op)
         for value in values:
             for part in (value.real, value.imaginary) if isinstance(value, Complex) else (value,):
                 if part is not None:

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node of a TFLite file, and the table of importers."""
+"""A node of a TFLite file, and the table of importers.
+
+An operand's value may have its axes in another order than the file (`value.py` says why), so importers ask for the
+order that they need.
+"""
 
 from __future__ import annotations
 
@@ -182,6 +186,7 @@ class Node:
         same_extents = [before[axis] for axis in old_axes] == [shape[axis] for axis in new_axes]
         if value.order == plain(len(before)) or not same_extents:
             return self.as_value(self.emit("reshape", self.in_order(value), shape=shape))
+        # Axes of extent 1 can be anywhere in the order: they are put where they are in the file.
         order = [new_axes[old_axes.index(axis)] for axis in value.order if axis in old_axes]
         for axis in range(len(shape)):
             if axis not in new_axes:
@@ -217,14 +222,20 @@ Importer = Callable[[Node], Results]
 IMPORTERS: dict[str, Importer] = {}
 
 
-def imports(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
-    """Returns a decorator that registers an importer for operators. fused: the operators have the option of a fused
-    activation, which is then applied to the first result."""
-    def add(function: Importer) -> Importer:
-        def with_activation(node: Node) -> Results:
-            first, *rest = function(node)
-            return [node.with_activation(first), *rest]
+def registers_in(*tables: dict[str, Importer]) -> Callable[..., Callable[[Importer], Importer]]:
+    """Returns a decorator that registers importers in these tables, used as `@imports("ADD", fused=True)`. fused: the
+    operators have the option of a fused activation, which is then applied to the first result."""
+    def imports(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
+        def add(function: Importer) -> Importer:
+            def with_activation(node: Node) -> Results:
+                first, *rest = function(node)
+                return [node.with_activation(first), *rest]
 
-        IMPORTERS.update(dict.fromkeys(kinds, with_activation if fused else function))
-        return function
-    return add
+            for table in tables:
+                table.update(dict.fromkeys(kinds, with_activation if fused else function))
+            return function
+        return add
+    return imports
+
+
+imports = registers_in(IMPORTERS)

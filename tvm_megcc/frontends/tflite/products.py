@@ -18,25 +18,29 @@ from .value import Value
 @imports("FULLY_CONNECTED", fused=True)
 def fully_connected(node: Node) -> Results:
     """Flattens x to [rows, inputs] and multiplies it by the transpose of the weights [outputs, inputs]."""
+    matrix_shape, result_shape = fully_connected_shapes(node)
+    x = node.in_order(node.reshaped(node.value(0), matrix_shape))
+    (y,) = node.onnx("Gemm", x, node.plain(1), node.optional(2), transB=1)
+    return [node.reshaped(node.as_value(y), result_shape)]
+
+
+def fully_connected_shapes(node: Node) -> tuple[tuple[Dim, Dim], tuple[Dim, ...]]:
+    """Returns the shape [rows, inputs] that FULLY_CONNECTED flattens x to, and the shape of its result. With option
+    KeepNumDims the result keeps the axes of x except the last one.
+
+    Raises:
+        Unsupported: for shuffled weights.
+        ShapeError: if the weights are no matrix.
+    """
     if node.option("WeightsFormat", 0):
         raise Unsupported("its weights are shuffled, which is not supported; convert the model for a current TFLite")
-    w, shape = node.type(1), node.type(0).shape
-    if w.rank != 2:
-        raise ShapeError(f"weights {w} are no matrix")
-    outputs, inputs = w.shape
-    rows, keeps_axes = matrix_rows(node, inputs)
-    x = node.reshaped(node.value(0), (rows, inputs))
-    (y,) = node.onnx("Gemm", node.in_order(x), node.plain(1), node.optional(2), transB=1)
-    return [node.reshaped(node.as_value(y), (*shape[:-1], outputs))] if keeps_axes else [y]
-
-
-def matrix_rows(node: Node, inputs: Dim) -> tuple[Dim, bool]:
-    """Returns the number of rows of FULLY_CONNECTED's operand x, flattened to [rows, inputs], and whether the result
-    keeps the axes of x except the last one (option KeepNumDims)."""
-    shape = node.type(0).shape
+    if node.type(1).rank != 2:
+        raise ShapeError(f"weights {node.type(1)} are no matrix")
+    (outputs, inputs), shape = node.type(1).shape, node.type(0).shape
     if node.option("KeepNumDims", default=False) and shape and shape[-1] == inputs:
-        return product(shape[:-1]), True
-    return floordiv(product(shape), inputs) if inputs else 0, False
+        return (product(shape[:-1]), inputs), (*shape[:-1], outputs)
+    rows = floordiv(product(shape), inputs) if inputs else 0
+    return (rows, inputs), (rows, outputs)
 
 
 @imports("BATCH_MATMUL")

@@ -8,7 +8,7 @@ import numpy as np
 import tflite
 
 from ...errors import ShapeError
-from .layer_states import clipping_bound, initial_state, keep_state
+from .layer_states import clipping_bound, initial_state, keep_state, time_first
 from .node import Node, Results, Unsupported, imports
 from .recurrent_steps import STATES, needs_steps
 from .recurrent_steps import lstm as lstm_steps
@@ -46,7 +46,7 @@ def lstm(node: Node) -> Results:
     activation = _activation(node)
     attrs = {"hidden_size": r.shape[1], "activations": ["Sigmoid", activation, activation],
              "cell_clip": clipping_bound(node, "CellClip")}
-    x = _time_first(node)
+    x = node.checked_in_order(node.value(0), time_first(node))
     batch, units = node.type_of(x).shape[1], r.shape[1]
     initial_states = [initial_state(node, index, (1, batch, units)) for index in STATES]
     if any(initial_states):  # ONNX requires none or all
@@ -76,7 +76,7 @@ def rnn(node: Node) -> Results:
     """Operands: x, weights, recurrent weights, bias, state."""
     w, r, bias = (node.const(index, "weights") for index in (1, 2, 3))
     dtype = node.type(0).dtype
-    x = _time_first(node)
+    x = node.checked_in_order(node.value(0), time_first(node))
     initial = initial_state(node, 4, (1, node.type_of(x).shape[1], r.shape[0]))
     both_biases = node.constant(_with_recurrent_bias(bias), dtype)
     weights, recurrent_weights = node.constant(w[None], dtype), node.constant(r[None], dtype)
@@ -92,13 +92,8 @@ def _with_recurrent_bias(bias: np.ndarray) -> np.ndarray:
     return np.concatenate([bias, np.zeros_like(bias)])[None]
 
 
-def _time_first(node: Node) -> str:
-    """Returns the operand x as [time, batch, inputs]."""
-    return node.checked_in_order(node.value(0), (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))
-
-
 def _without_directions(node: Node, y: str) -> Value:
     """Returns [time, 1, batch, units] in the file's layout, without the axis of directions."""
     steps, _, batch, units = node.type_of(y).shape
     name = node.emit("reshape", y, shape=(steps, batch, units))
-    return node.as_value(name, (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))
+    return node.as_value(name, time_first(node))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tflite
 
-from .layer_states import clipping_bound, initial_state, is_kept, keep_state
+from .layer_states import clipping_bound, initial_state, is_kept, keep_state, time_first
 from .node import Node, Results, Unsupported
 from .quantized.hybrid import imports_hybrid, multiply_by, scales
 
@@ -47,11 +47,11 @@ def lstm(node: Node) -> Results:
     projections = [PROJECTION] if projection else []
     _require_same_dtype(node, [*(group[gate] for group in (INPUT, RECURRENT) for gate in gates), *projections])
     scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *projections], r)
-    x = _input_sums(node, [INPUT[gate] for gate in gates], None if normalised else biases)
+    input_sums = _input_sums(node, [INPUT[gate] for gate in gates], None if normalised else biases)
     other_operands = [peepholes, norms, projection, node.optional(PROJECTION_BIAS)]
-    y = _emit_steps(node, x, r, scale, other_operands, gates=len(gates), states=STATES,
+    y = _emit_steps(node, input_sums, r, scale, other_operands, gates=len(gates), states=STATES,
                     cell_clip=clipping_bound(node, "CellClip"), projection_clip=clipping_bound(node, "ProjClip"))
-    return [node.as_value(y, order(node))]
+    return [node.as_value(y, time_first(node))]
 
 
 @imports_hybrid("UNIDIRECTIONAL_SEQUENCE_RNN")
@@ -60,23 +60,17 @@ def rnn(node: Node) -> Results:
     projection."""
     _require_same_dtype(node, [1, 2])
     r, bias = node.const(2, "weights"), node.const(3, "bias")
-    x = _input_sums(node, [1], bias)
-    y = _emit_steps(node, x, r, _scales(node, [2], r), other_operands=[""] * 4, gates=1, states=(4,), cell_clip=0.0,
-                    projection_clip=0.0)
-    return [node.as_value(y, order(node))]
+    y = _emit_steps(node, _input_sums(node, [1], bias), r, _scales(node, [2], r), other_operands=[""] * 4, gates=1,
+                    states=(4,), cell_clip=0.0, projection_clip=0.0)
+    return [node.as_value(y, time_first(node))]
 
 
-def order(node: Node) -> tuple[int, ...]:
-    """Returns the permutation of a sequence's axes that puts time first."""
-    return (0, 1, 2) if node.option("TimeMajor", default=False) else (1, 0, 2)
-
-
-def _emit_steps(node: Node, x: str, r: np.ndarray, scale: str, other_operands: Sequence[str], gates: int,
+def _emit_steps(node: Node, input_sums: str, r: np.ndarray, scale: str, other_operands: Sequence[str], gates: int,
                 states: Sequence[int], **attrs) -> str:
     """Emits the recurrent operator over all steps and returns its results, [T, N, outputs].
 
     Args:
-        x: the inputs' part of the gates, [T, N, gates * units].
+        input_sums: the inputs' part of the gates, [T, N, gates * units].
         r: the recurrent weights, [gates * units, outputs], of the gates in our order.
         scale: the scales of int8 weights, "" for float ones.
         other_operands: peepholes, norms, projection and its bias; "" for absent ones.
@@ -85,11 +79,11 @@ def _emit_steps(node: Node, x: str, r: np.ndarray, scale: str, other_operands: S
     function = node.option("FusedActivationFunction")
     if function not in _ACTIVATIONS:
         raise Unsupported(f"activation {function} of a recurrent layer is not supported")
-    recurrent, batch, outputs = node.onnx_node().constant(r), node.type_of(x).shape[1], r.shape[1]
-    sizes = outputs, node.type_of(x).shape[2] // gates  # of h and c
+    _, batch, columns = node.type_of(input_sums).shape
+    sizes = r.shape[1], columns // gates  # of h and c
     initial_states = [initial_state(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
     kept = [(name, index) for name, index in zip(("Y_h", "Y_c"), states, strict=False) if is_kept(node, index)]
-    operands = x, recurrent, scale, *other_operands, *initial_states
+    operands = input_sums, node.onnx_node().constant(r), scale, *other_operands, *initial_states
     y, *last = node.onnx_node().emit("recurrent_steps", operands, gates=gates, activation=_ACTIVATIONS[function],
                                      results=("Y", *(name for name, _ in kept)),
                                      asymmetric=bool(node.option("AsymmetricQuantizeInputs", default=False)), **attrs)
@@ -100,7 +94,7 @@ def _emit_steps(node: Node, x: str, r: np.ndarray, scale: str, other_operands: S
 
 def _input_sums(node: Node, operands: Sequence[int], biases: np.ndarray | None) -> str:
     """Computes the contribution of the inputs of all steps to the gates: [T, N, gates * units]."""
-    x, weights = node.checked_in_order(node.value(0), order(node)), _concatenated(node, operands)
+    x, weights = node.checked_in_order(node.value(0), time_first(node)), _concatenated(node, operands)
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))
     constant = node.onnx_node().constant

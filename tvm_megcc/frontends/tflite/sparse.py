@@ -49,7 +49,8 @@ def dense(values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks
     for level, axis in zip(levels, order, strict=True):
         if axis >= rank:
             block_size[blocks[axis - rank]] = level.size
-    require(all(size > 0 and extent % size == 0 for size, extent in zip(block_size, shape, strict=True)), "its blocks")
+    require(all(block > 0 and extent % block == 0 for block, extent in zip(block_size, shape, strict=True)),
+            "its blocks")
     strides = [int(np.prod(shape[axis + 1:], dtype=object)) for axis in range(rank)]
     position = np.zeros(1, np.int64)  # flat index in the dense constant, for each entry of the level
     for level, axis in zip(levels, order, strict=True):

@@ -55,8 +55,9 @@ class States:
     initial_tensors: dict[str, Tensor] = field(default_factory=dict)
     active: str = ""
 
-    def of(self, index: int) -> str:
-        """Returns the input for a tensor that operators update. Its initial value, if quantised, is the zero point."""
+    def input_for(self, index: int) -> str:
+        """Returns our graph's input for a tensor that operators update. Its initial value, if quantised, is the zero
+        point."""
         if index not in self.tensors:
             tensor = self.file.tensors[index]
             self.tensors[index] = name = self._input(tensor, tensor.name or f"state{index}")
@@ -115,8 +116,8 @@ class States:
 
     # --- variables ---------------------------------------------------------------------------------------------------
 
-    def run(self, operator: Operator, value: Value | None) -> list[Value | None]:
-        """Imports one of `VARIABLES`. value: the operand of ASSIGN_VARIABLE."""
+    def import_variable(self, operator: Operator, value: Value | None) -> list[Value | None]:
+        """Imports one of `VARIABLES` and returns its results. value: the operand of ASSIGN_VARIABLE."""
         if operator.kind == "VAR_HANDLE":
             self.handles[operator.outputs[0]] = _name(operator)
             return [None]

@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir.expr import X, arg, clip
 from ...ops.elementwise import emit_broadcast
+from .layer_states import append_step
 from .node import Node, Results, Unsupported, imports
 from .quantized import fixed_point
 from .quantized.hybrid import imports_hybrid, multiply_by_operand, scales
@@ -28,17 +29,11 @@ def _append_features(node: Node, features: str) -> tuple[str, int]:
     (batch, found), rank = node.type_of(features).shape, node.option("Rank")
     if not isinstance(filters, int) or not isinstance(memory, int) or found != filters or rank < 1 or filters % rank:
         raise ShapeError(f"{found} features of rank {rank} for weights {node.type(_TIMES)}")
-    name = node.states.of(node.operator.inputs[_STATE])
-    before = node.as_value(node.emit("reshape", name, shape=(batch, filters, memory)))
-    newest = node.emit("reshape", features, shape=(batch, filters, 1))
-    if memory > 1:
-        start = node.builder.shape_constant([1], f"{node.name}.then")
-        end = node.builder.shape_constant([memory], f"{node.name}.end")
-        axis = node.builder.shape_constant([2], f"{node.name}.axis")
-        (all_but_oldest,) = node.onnx("Slice", before.name, start, end, axis)
-        newest = node.emit("concat", all_but_oldest, newest, axis=2)
-    node.states.keep(name, node.as_value(node.emit("reshape", newest, shape=node.type_of(name).shape)))
-    return newest, rank
+    name = node.states.input_for(node.operator.inputs[_STATE])
+    before = node.emit("reshape", name, shape=(batch, filters, memory))
+    window = append_step(node, before, node.emit("reshape", features, shape=(batch, filters, 1)), axis=2)
+    node.states.keep(name, node.as_value(node.emit("reshape", window, shape=node.type_of(name).shape)))
+    return window, rank
 
 
 def _sum_units(node: Node, weighted: str, rank: int) -> str:

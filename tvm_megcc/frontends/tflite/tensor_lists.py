@@ -16,7 +16,8 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.dims import Dim
-from .file import ORDINARY, Operator, Subgraph
+from ...ir.types import ORDINARY
+from .file import Operator, Subgraph
 from .node import Node, Results, Unsupported, imports
 
 #: The operator that replaces such concats: list, item, index.

@@ -44,13 +44,19 @@ def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple
     Raises:
         ShapeError: if the weights' channels contradict the image's.
     """
-    w = node.checked_in_order(node.value(1), (3, 0, 1, 2) if depthwise else CHANNELS_FIRST[4])
+    w = node.checked_in_order(node.value(1), weight_order(depthwise))
     groups = group_count(node, node.type_of(image).shape[1], node.type_of(w).shape, depthwise)
     conv = node.onnx_node("Conv", (image, w), windows(node))
     image, attrs = pad_for_windows(conv, image, node.type_of(w).shape[2:], fill)
     # Convolutions take the kernel's extents from the weights, and round down.
     return image, w, {**{name: value for name, value in attrs.items() if name not in ("kernel", "ceil")},
                       "groups": groups}
+
+
+def weight_order(depthwise: bool) -> Order:
+    """Returns the order of axes in which the weights of CONV_2D, [outputs, height, width, inputs of a group], or of
+    DEPTHWISE_CONV_2D, [1, height, width, outputs], are [outputs, inputs of a group, height, width]."""
+    return (3, 0, 1, 2) if depthwise else CHANNELS_FIRST[4]
 
 
 def group_count(node: Node, inputs: Dim, weights: Sequence[Dim], depthwise: bool) -> int:
@@ -74,25 +80,13 @@ def group_count(node: Node, inputs: Dim, weights: Sequence[Dim], depthwise: bool
     raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
 
 
-@imports("CONV_2D", fused=True)
+@imports("CONV_2D", "DEPTHWISE_CONV_2D", fused=True)
 def conv(node: Node) -> Results:
-    """Weights are [outputs, height, width, inputs of a group]."""
-    return [_float_conv(node, CHANNELS_FIRST[4], depthwise=False)]
-
-
-@imports("DEPTHWISE_CONV_2D", fused=True)
-def depthwise_conv(node: Node) -> Results:
-    """Weights are [1, height, width, channels * multiplier]."""
-    return [_float_conv(node, (3, 0, 1, 2), depthwise=True)]
-
-
-def _float_conv(node: Node, weight_order: Order, depthwise: bool) -> Value:
-    """Returns the convolution. weight_order: the order of the weights' axes that makes them [outputs, inputs of a
-    group, height, width]."""
-    x, w = channels(node), node.checked_in_order(node.value(1), weight_order)
+    depthwise = node.kind == "DEPTHWISE_CONV_2D"
+    x, w = channels(node), node.checked_in_order(node.value(1), weight_order(depthwise))
     groups = group_count(node, node.type_of(x).shape[1], node.type_of(w).shape, depthwise)
     (y,) = node.onnx("Conv", x, w, node.optional(2), group=groups, **windows(node))
-    return node.as_value(y, CHANNELS_FIRST[4])
+    return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
 @imports("CONV_3D", fused=True)
@@ -179,19 +173,13 @@ def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int]
 @imports("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", fused=True)
 def pool(node: Node) -> Results:
     """Imports pooling. Padding is not counted in means; L2_POOL_2D is the root of the mean square."""
-    value = node.as_value(channels(node), CHANNELS_FIRST[4])
-    return [pooled(node, value)]
-
-
-def pooled(node: Node, value: Value) -> Value:
-    """Returns the result of the pooling operator for a value with channels first."""
+    x = channels(node)
     attrs = {**windows(node), "kernel_shape": [node.option("FilterHeight"), node.option("FilterWidth")]}
-    x = value.name
     if node.kind == "L2_POOL_2D":
-        (mean,) = node.onnx("AveragePool", node.emit("mul", x, x), **attrs)
-        return node.as_value(node.emit("sqrt", mean), CHANNELS_FIRST[4])
-    (y,) = node.onnx("MaxPool" if node.kind == "MAX_POOL_2D" else "AveragePool", x, **attrs)
-    return node.as_value(y, CHANNELS_FIRST[4])
+        y = node.emit("sqrt", *node.onnx("AveragePool", node.emit("mul", x, x), **attrs))
+    else:
+        (y,) = node.onnx("MaxPool" if node.kind == "MAX_POOL_2D" else "AveragePool", x, **attrs)
+    return [node.as_value(y, CHANNELS_FIRST[4])]
 
 
 @imports("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")

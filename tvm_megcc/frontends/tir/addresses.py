@@ -96,7 +96,8 @@ class Addresses:
         return self.buffers[source]
 
     def offset(self, source, indices) -> str:
-        """Returns the offset of an element in C, row-major, with a check of indices that may be out of bounds."""
+        """Returns the offset of an element in C, row-major over the axes that are in memory (`Memory.stored`), with a
+        check of indices that may be out of bounds."""
         memory = self.memory(source)
         if memory.single or not memory.shape:
             return "0"
@@ -130,7 +131,7 @@ class Addresses:
     def element(self, index, extent, known: bool) -> Value:
         """Returns an index into an axis as int32. known: whether it is known to be within bounds, so needs no check."""
         value = self.value(index)
-        if not known:
+        if not known:  # the check sets the kernel's variable `outside`, with which the kernel fails
             name = self.use(helpers.INDEX)
             return Value(f"{name}({value.text}, {self.text(extent)}, &outside)", ATOM, "int32")
         if value.dtype == "int64":

@@ -56,7 +56,6 @@ class Expressions(Calls):
             return self._call(expr)
         if kind == TENSOR_READ:
             return self._load(expr)
-        printer = getattr(self, f"_{kind}", None)
         if kind in _INFIX:
             return self._infix(expr, *_INFIX[kind])
         if kind in _QUOTIENTS:
@@ -67,6 +66,7 @@ class Expressions(Calls):
             return self._bitwise(BITWISE[kind], dtype_of(expr), expr.a, expr.b)
         if kind in SHIFTS:
             return self._shift(SHIFTS[kind], dtype_of(expr), expr.a, expr.b)
+        printer = getattr(self, f"_{kind}", None)
         if printer is None:
             raise MegccError(f"TIR's {kind} is not supported")
         return printer(expr)

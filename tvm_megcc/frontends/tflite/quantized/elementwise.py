@@ -13,7 +13,7 @@ from ....ops.elementwise import emit_broadcast
 from ..node import Node, Results, Unsupported
 from ..value import Order
 from . import fixed_point
-from .fixed_tables import TABLES, leading_sign_bits, reciprocals, sizes
+from .fixed_tables import TABLES, leading_sign_bits, magnitudes, reciprocals
 from .importers import (
     BYTE_DTYPES,
     QUANTISED_DTYPES,
@@ -194,15 +194,15 @@ def div(node: Node) -> Results:
     def reciprocal_of_bytes(dividend: str, divisor: str) -> tuple[str, str, str]:
         sign = np.where(fixed_point.codes(dtype) < zero(b), -1, 1).astype(np.int8)
         signs, *inverse = (node.emit("lookup", divisor, constant(table))
-                           for table in (sign, *reciprocals(sizes(b, dtype))))
+                           for table in (sign, *reciprocals(magnitudes(b, dtype))))
         return (integers((X - zero(a)) * arg(1), dividend, signs), *inverse)
 
     def reciprocal_of_int16(dividend: str, divisor: str) -> tuple[str, str, str]:
-        size = integers(maximum(X, 0) - minimum(X, 0), divisor)
+        magnitude = integers(maximum(X, 0) - minimum(X, 0), divisor)
         inverse, _ = reciprocals(np.arange(2**15 + 1))
         sign = 2 * minimum(maximum(arg(1), -1), 0) + 1  # -1 for negative divisors, 1 for others
         signed = integers(X * sign, dividend, divisor)
-        return signed, node.emit("gather", constant(inverse), size, axis=0), integers(_bits(X) - 1, size)
+        return signed, node.emit("gather", constant(inverse), magnitude, axis=0), integers(_bits(X) - 1, magnitude)
 
     def make(names: list[str], order: Order) -> str:
         dividend, divisor = names
@@ -223,11 +223,11 @@ def div(node: Node) -> Results:
     return [node.in_common_order(node.values, make)]
 
 
-def _bits(size: Expr) -> Expr:
+def _bits(number: Expr) -> Expr:
     """Returns the number of significant bits of a number from 0 to 2^15."""
-    total = minimum(size, 1)
+    total = minimum(number, 1)
     for power in range(1, 16):
-        total = total + clip(size - (2**power - 1), 0, 1)
+        total = total + clip(number - (2**power - 1), 0, 1)  # 1 more from 2^power on
     return total
 
 

@@ -12,7 +12,7 @@ from ..file import Quantization
 from .fixed_point import Multiplier, codes, integer_range, multiplier, rescale, saturated
 
 
-def sizes(x: Quantization, dtype: str) -> np.ndarray:
+def magnitudes(x: Quantization, dtype: str) -> np.ndarray:
     """Returns |code - zero point| for each code of the dtype, in units of the scale of x."""
     return np.abs(_centred(x, dtype))
 
@@ -24,10 +24,10 @@ def _centred(x: Quantization, dtype: str) -> np.ndarray:
 
 def absolute(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
     """Returns the table of |x|, requantized to the result's scale."""
-    size = sizes(x, dtype)
+    magnitude = magnitudes(x, dtype)
     if x.scale[0] != result.scale[0]:
-        size = rescale(size, multiplier(float(x.scale[0] / result.scale[0])))
-    return saturated(size + int(result.zero_point[0]), dtype)
+        magnitude = rescale(magnitude, multiplier(float(x.scale[0] / result.scale[0])))
+    return saturated(magnitude + int(result.zero_point[0]), dtype)
 
 
 def reciprocal_root(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
@@ -89,16 +89,16 @@ def _short(significand: int) -> int:
 _GUESS_48_17, _GUESS_32_17 = 1515870810, 1010580540
 
 
-def reciprocals(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns significands (31 bits) and shifts of 1 / size, for sizes ≥ 0; 0 gives the reciprocal of 1.
+def reciprocals(magnitude: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns significands (31 bits) and shifts of 1 / magnitude; 0 gives the reciprocal of 1.
 
     Three steps of Newton's method as in gemmlowp: for a denominator d in [0.5, 1), here Q0.31, it begins with the guess
     48 / 17 - 32 / 17 * d. Guesses are Q2.29. `doubling_high` divides a product by 2^31, so 4 times that of two Q2.29 is
     Q2.29 again.
     """
-    size = np.maximum(size, 1).astype(np.int64)
-    bits = np.frexp(size.astype(np.float64))[1].astype(np.int64)
-    denominator = size << (31 - bits)
+    magnitude = np.maximum(magnitude, 1).astype(np.int64)
+    bits = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
+    denominator = magnitude << (31 - bits)
     guess = _GUESS_48_17 + doubling_high(denominator, np.int64(-_GUESS_32_17))
     for _ in range(3):
         guess = guess + 4 * doubling_high(guess, (1 << 29) - doubling_high(denominator, guess))
@@ -109,8 +109,8 @@ def leading_sign_bits(bound: int) -> np.ndarray:
     """Returns the number of redundant sign bits of each int32 from -bound to bound, as Arm's instruction CLS counts
     them: a left shift by as many bits does not overflow."""
     values = np.arange(-bound, bound + 1)
-    size = np.where(values < 0, ~values, values)
-    return (31 - np.where(size > 0, np.frexp(size.astype(np.float64))[1], 0)).astype(np.int32)
+    without_sign = np.where(values < 0, ~values, values)  # the bits that equal the sign bit are 0 here
+    return (31 - np.where(without_sign > 0, np.frexp(without_sign.astype(np.float64))[1], 0)).astype(np.int32)
 
 
 #: Operator -> the function that makes its table of 256 results.

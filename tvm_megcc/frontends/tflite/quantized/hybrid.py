@@ -4,11 +4,10 @@ floats to int8 by their range in the run, sums integer products, and dequantises
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from ....errors import ShapeError
 from ....ir.dims import round_up
 from ....ir.expr import X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
@@ -18,28 +17,17 @@ from ....ops.quantized.int4 import pack_two_per_byte
 from ....ops.quantized.nbits import BLOCK, activation_multiple, default_zero_point, is_supported_block
 from ...fixed_point import BELOW_HALF64, round_half_away
 from ..file import Blocks, Tensor
-from ..node import Importer, Node, Results, Unsupported
-from ..products import matrix_rows
+from ..node import Importer, Node, Results, Unsupported, registers_in
+from ..products import fully_connected_shapes
 from ..value import CHANNELS_FIRST
 from ..windows import channels, convolution
 
 #: Importers of operators on floats with 8-bit weights.
 HYBRID_IMPORTERS: dict[str, Importer] = {}
+imports_hybrid = registers_in(HYBRID_IMPORTERS)
 
 #: Sums of fewer products of int8 and 4 bits are exact in float32.
 _MAX_EXACT_DEPTH = 1 << 14
-
-
-def imports_hybrid(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
-    """Returns a decorator that registers importers. fused: a fused activation is applied to the first result."""
-    def add(function: Importer) -> Importer:
-        def with_activation(node: Node) -> Results:
-            first, *rest = function(node)
-            return [node.with_activation(first), *rest]
-
-        HYBRID_IMPORTERS.update(dict.fromkeys(kinds, with_activation if fused else function))
-        return function
-    return add
 
 
 def is_hybrid(kind: str, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> bool:
@@ -68,12 +56,12 @@ def dynamically_quantised(node: Node, x: str, axes: Sequence[int], asymmetric: b
     its zero point in float32 ("" for 0)."""
     reduction = {"axes": tuple(axes), "keepdims": True}
     if not asymmetric:
-        size = node.emit("reduce_max", node.emit("abs", x), **reduction)
-        scale = node.compute(call("if_lt", 0, X, X / 127, 1), size)
+        largest = node.emit("reduce_max", node.emit("abs", x), **reduction)
+        scale = node.compute(call("if_lt", 0, X, X / 127, 1), largest)
         # The maximum keeps a division by 0 out of the quotient, which is not taken then.
         real = X * call("if_lt", 0, arg(1), 127 / maximum(arg(1), float(np.float32(1e-38))), 0)
         expr = call("nearest", clip(round_half_away(real), -127, 127))
-        return emit_broadcast(node.onnx_node(), "elementwise", (x, size), expr=expr, dtype="int8")[0], scale, ""
+        return emit_broadcast(node.onnx_node(), "elementwise", (x, largest), expr=expr, dtype="int8")[0], scale, ""
     smallest, largest = (
         node.emit("cast", node.compute(bound(X, 0), node.emit(kind, x, **reduction)), dtype="float64")
         for kind, bound in (("reduce_min", minimum), ("reduce_max", maximum)))
@@ -125,20 +113,14 @@ def conv(node: Node) -> Results:
 @imports_hybrid("FULLY_CONNECTED", fused=True)
 def fully_connected(node: Node) -> Results:
     """Imports FULLY_CONNECTED. Each row of x has a scale of its own."""
-    if node.option("WeightsFormat", 0):
-        raise Unsupported("its weights are shuffled, which is not supported; convert the model for a current TFLite")
-    tensor = node.tensors[1]
-    blocks, shape = None if tensor is None else tensor.blocks, node.type(0).shape
-    weight_scales = np.ones(1) if blocks else scales(node, 1, 0)
-    if node.type(1).rank != 2:
-        raise ShapeError(f"weights {node.type(1)} are no matrix")
-    outputs, inputs = node.type(1).shape
-    rows, keeps_axes = matrix_rows(node, inputs)
-    matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
-    asymmetric = bool(node.option("AsymmetricQuantizeInputs", default=False))
-    value = node.as_value(_product_in_blocks(node, matrix, blocks) if blocks else
-                          multiply_by_operand(node, matrix, 1, weight_scales, asymmetric, node.optional(2)))
-    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps_axes else [value]
+    matrix_shape, result_shape = fully_connected_shapes(node)
+    matrix, tensor = node.in_order(node.reshaped(node.value(0), matrix_shape)), node.tensors[1]
+    if tensor is not None and tensor.blocks is not None:
+        y = _product_in_blocks(node, matrix, tensor.blocks)
+    else:
+        asymmetric = bool(node.option("AsymmetricQuantizeInputs", default=False))
+        y = multiply_by_operand(node, matrix, 1, scales(node, 1, 0), asymmetric, node.optional(2))
+    return [node.reshaped(node.as_value(y), result_shape)]
 
 
 def _weights_in_blocks(node: Node, blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
@@ -157,8 +139,9 @@ def _sums_in_blocks(node: Node, x: str, numbers: np.ndarray, scale: np.ndarray, 
     if padding:
         (x,) = node.onnx("Pad", x, node.constant([0, 0, 0, padding], "int64"))
     stored = pack_two_per_byte(numbers.astype(np.int16) + default_zero_point(4))
-    return node.emit("matmul_nbits_int8", x, "", _activation_sums(node, x, min(size, BLOCK)),
-                     node.constant(stored, "uint8"), node.constant(scale, "float32"), bits=4, block=size, depth=inputs)
+    sum_length = min(size, BLOCK)  # as the operator requires: it divides x into parts of 32, or of a smaller block
+    return node.emit("matmul_nbits_int8", x, "", _activation_sums(node, x, sum_length), node.constant(stored, "uint8"),
+                     node.constant(scale, "float32"), bits=4, block=size, depth=inputs)
 
 
 def _activation_sums(node: Node, x: str, sum_length: int) -> str:
@@ -210,11 +193,11 @@ def multiply_by_operand(node: Node, matrix: str, index: int, weight_scales: np.n
     importers call `multiply_by` for them.
     """
     tensor = node.tensors[index]
-    is_int4 = tensor is not None and tensor.bits < 8 and transposed and len(tensor.shape) == 2 \
+    stays_packed = tensor is not None and tensor.bits < 8 and transposed and len(tensor.shape) == 2 \
         and tensor.shape[1] < _MAX_EXACT_DEPTH
-    weights = node.const(index, "weights") if asymmetric or is_int4 else None
+    weights = node.const(index, "weights") if asymmetric or stays_packed else None
     return multiply_by(node, matrix, node.plain(index), weights, weight_scales, asymmetric, bias, transposed,
-                       weights if is_int4 else None)
+                       int4_weights=weights if stays_packed else None)
 
 
 def multiply_by(node: Node, matrix: str, name: str, weights: np.ndarray | None, weight_scales: np.ndarray,

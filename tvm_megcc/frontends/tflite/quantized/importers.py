@@ -13,7 +13,7 @@ from ....ir.expr import Expr, call, clip
 from ....ops.elementwise import emit_broadcast
 from ...fixed_point import MAX_SHIFT
 from ..file import Quantization, Tensor
-from ..node import IMPORTERS, Importer, Node, Results, Unsupported
+from ..node import IMPORTERS, Importer, Node, Results, Unsupported, registers_in
 from ..value import Order, Value
 from . import fixed_point
 from .fixed_point import Multiplier, Range
@@ -24,6 +24,7 @@ QUANTISED_DTYPES = (*BYTE_DTYPES, "int16")
 #: Importers of operators with 8-bit operands or results, and of those that also have int16 ones.
 QUANTISED_IMPORTERS: dict[str, Importer] = {}
 INT16_IMPORTERS: dict[str, Importer] = {}
+imports_int16 = registers_in(INT16_IMPORTERS)
 
 #: Operators that move or select elements without regard to their scale.
 MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "UNPACK", "PACK", "SLICE", "TILE",
@@ -37,22 +38,9 @@ BLOCKWISE = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
 
 
 def imports_quantised(*kinds: str, also_int16: bool = False) -> Callable[[Importer], Importer]:
-    """Returns a decorator that registers an importer of 8-bit operators. also_int16: and of int16
-    ones."""
-    def add(function: Importer) -> Importer:
-        QUANTISED_IMPORTERS.update(dict.fromkeys(kinds, function))
-        if also_int16:
-            INT16_IMPORTERS.update(dict.fromkeys(kinds, function))
-        return function
-    return add
-
-
-def imports_int16(*kinds: str) -> Callable[[Importer], Importer]:
-    """Returns a decorator that registers an importer of int16 operators."""
-    def add(function: Importer) -> Importer:
-        INT16_IMPORTERS.update(dict.fromkeys(kinds, function))
-        return function
-    return add
+    """Returns a decorator that registers an importer of 8-bit operators. also_int16: and of int16 ones."""
+    tables = [QUANTISED_IMPORTERS, INT16_IMPORTERS] if also_int16 else [QUANTISED_IMPORTERS]
+    return registers_in(*tables)(*kinds)
 
 
 def quantization_of(tensor: Tensor | None, dtypes: Sequence[str] = QUANTISED_DTYPES, any_zero: bool = False

@@ -13,9 +13,9 @@ from ....ops.quantized import softmax_int16
 from ...fixed_point import BELOW_HALF64, MAX_SHIFT, floor_shift, round_half_away
 from ..file import Quantization
 from ..node import Node, Results, Unsupported
-from ..products import matrix_rows
+from ..products import fully_connected_shapes
 from ..value import CHANNELS_FIRST
-from ..windows import channels, group_count, windows
+from ..windows import channels, group_count, weight_order, windows
 from . import fixed_point
 from .fixed_point import Multiplier
 from .importers import (
@@ -84,7 +84,7 @@ def _results(node: Node, sums: str, weights_q: Quantization, x: Quantization, bi
 def conv(node: Node) -> Results:
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
     weights_q, image = weights(node, 3 if depthwise else 0), channels(node)
-    w = node.const(1, "weights").transpose((3, 0, 1, 2) if depthwise else CHANNELS_FIRST[4])
+    w = node.const(1, "weights").transpose(weight_order(depthwise))
     groups = group_count(node, node.type_of(image).shape[1], w.shape, depthwise)
     name = node.onnx_node().constant(np.ascontiguousarray(w))
     image, attrs = pad_for_windows(node.onnx_node("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
@@ -103,15 +103,11 @@ def conv_transpose(node: Node) -> Results:
 @imports_int16("FULLY_CONNECTED")
 def fully_connected(node: Node) -> Results:
     """Imports FULLY_CONNECTED as a convolution of images of one pixel."""
-    weights_q, shape, w = weights(node, 0), node.type(0).shape, node.const(1, "weights")
-    if node.option("WeightsFormat", 0) or w.ndim != 2:
-        raise Unsupported(f"weights {node.type(1)}, or shuffled ones, are not supported")
-    outputs, inputs = w.shape
-    rows, keeps_axes = matrix_rows(node, inputs)
-    matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs, 1, 1)))
-    sums = _sums(node, matrix, w[:, :, None, None], 2, 1, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
-    value = node.reshaped(node.as_value(_requantize_in_float64(node, sums, weights_q)), (rows, outputs))
-    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps_axes else [value]
+    matrix_shape, result_shape = fully_connected_shapes(node)
+    weights_q, w = weights(node, 0), node.const(1, "weights")
+    images = node.in_order(node.reshaped(node.value(0), (*matrix_shape, 1, 1)))
+    sums = _sums(node, images, w[:, :, None, None], 2, 1, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
+    return [node.reshaped(node.as_value(_requantize_in_float64(node, sums, weights_q)), result_shape)]
 
 
 def _requantize_in_float64(node: Node, sums: str, weights_q: Quantization) -> str:
@@ -185,8 +181,8 @@ def sigmoid_or_tanh(node: Node) -> Results:
     bits = 9 if logistic else 8
     (scaled,) = emit_broadcast(node.onnx_node(), "elementwise", (value.name,), expr=_scaled_operand(node),
                                dtype="int32")
-    size = maximum(X, 0) - minimum(X, 0)
-    step = minimum(floor_shift(size, bits), 255)  # numbers beyond the table use its last entry
+    magnitude = maximum(X, 0) - minimum(X, 0)
+    step = minimum(floor_shift(magnitude, bits), 255)  # numbers beyond the table use its last entry
     (index,) = emit_broadcast(node.onnx_node(), "elementwise", (scaled,), expr=step, dtype="int32")
     table = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535).astype(np.int64)
     table += [_ROUNDED_UP >> entry & 1 for entry in range(256)]
@@ -194,7 +190,7 @@ def sigmoid_or_tanh(node: Node) -> Results:
     base[255] = 0x7FFF << 10 if logistic else 0xFFFF << 8  # LiteRT's height for all numbers from there on
     segment = [node.emit("gather", node.onnx_node().constant(part.astype(np.int32)), index, axis=0)
                for part in (base, slope)]
-    height_expr = arg(1) + (size - arg(3) * 2**bits) * arg(2)
+    height_expr = arg(1) + (magnitude - arg(3) * 2**bits) * arg(2)
     (height,) = emit_broadcast(node.onnx_node(), "elementwise", (scaled, *segment, index), expr=height_expr,
                                dtype="int32")
     negative = minimum(maximum(arg(1), -1), 0)
@@ -210,7 +206,7 @@ def _scaled_operand(node: Node) -> Expr:
     `SigmoidPrepare` and `TanhPrepare` (activations.cc)."""
     scale, power = operand(node, 0).scale[0], _power(operand(node, 0))
     left = 12 + power if power is not None else -1
-    if left == 0 or (left == 1 and node.kind == "TANH"):
+    if left == 0 or (left == 1 and node.kind == "TANH"):  # a scale of 2^-12 or, for tanh, also 2^-11
         return X * (3 << left)
     factor, shift = float(scale) * 4096.0 * 3.0, 0
     while factor <= 32767.0 / 2.0 and shift <= 30:

@@ -86,10 +86,10 @@ def function(node: Node) -> Results:
 def absolute(node: Node) -> Results:
     common_dtype(node, ("int16",))
     x, y = operand(node, 0), result(node)
-    size = maximum(X, 0) - minimum(X, 0)
+    magnitude = maximum(X, 0) - minimum(X, 0)
     if x.scale[0] != y.scale[0]:
-        size = requantize(size, fixed_point.multiplier(float(x.scale[0] / y.scale[0])))
-    return [elementwise(node, clip(size, -2**15, 2**15 - 1))]
+        magnitude = requantize(magnitude, fixed_point.multiplier(float(x.scale[0] / y.scale[0])))
+    return [elementwise(node, clip(magnitude, -2**15, 2**15 - 1))]
 
 
 @imports_quantised("SQRT", also_int16=True)

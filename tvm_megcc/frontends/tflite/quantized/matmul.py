@@ -34,10 +34,10 @@ def batch_matmul(node: Node) -> Results:
     if not isinstance(depth, int) or depth >= _MAX_DEPTH:
         raise Unsupported(f"sums of {depth} products of 16 bits are not supported")
     total = None
-    for left, upper in _bytes_of_int16(node, node.plain(0)):
-        for right, more in _bytes_of_int16(node, node.plain(1)) if types[1] == "int16" else [(node.plain(1), 0)]:
+    for left, left_shift in _bytes_of_int16(node, node.plain(0)):
+        for right, right_shift in _bytes_of_int16(node, node.plain(1)) if types[1] == "int16" else [(node.plain(1), 0)]:
             sums = node.emit("matmul_integer", left, right, **transposed, a_zero=0, b_zero=0)
-            part = node.compute(X * 2.0**(upper + more), node.emit("cast", sums, dtype="float64"))
+            part = node.compute(X * 2.0**(left_shift + right_shift), node.emit("cast", sums, dtype="float64"))
             total = part if total is None else node.compute(X + arg(1), total, part)
     (factor,) = fixed_point.product_multipliers(a, b, y, per_channel=False)
     significand, shift = with_15_bit_significand(factor)

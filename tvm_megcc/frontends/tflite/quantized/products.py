@@ -14,7 +14,7 @@ from ...fixed_point import MAX_SHIFT
 from ..file import Quantization
 from ..moves import sliced
 from ..node import Node, Results, Unsupported
-from ..products import matrix_rows
+from ..products import fully_connected_shapes
 from ..value import CHANNELS_FIRST
 from ..windows import channels, convolution, transposed_shape, windows
 from . import fixed_point
@@ -109,19 +109,14 @@ def conv(node: Node) -> Results:
 def fully_connected(node: Node) -> Results:
     """Imports FULLY_CONNECTED. LiteRT's kernel multiplies in float64 and rounds once; its other kernels round twice,
     the high half of the product and the shift."""
-    if node.option("WeightsFormat", 0):
-        raise Unsupported("its weights are shuffled, which is not supported")
-    x, weights_q, shape = operand(node, 0), weights(node, 0), node.type(0).shape
-    if node.type(1).rank != 2:
-        raise ShapeError(f"weights {node.type(1)} are no matrix")
-    outputs, inputs = node.type(1).shape
-    rows, keeps_axes = matrix_rows(node, inputs)
-    matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
+    matrix_shape, result_shape = fully_connected_shapes(node)
+    x, weights_q = operand(node, 0), weights(node, 0)
+    matrix = node.in_order(node.reshaped(node.value(0), matrix_shape))
     sums = node.emit("matmul_integer", matrix, node.plain(1), *filter(None, (bias(node, 2),)), trans_a=0, trans_b=1,
                      a_zero=zero(x), b_zero=zero(weights_q))
     factors = fixed_point.product_multipliers(x, weights_q, result(node), per_channel=True)
     value = node.as_value(requantize_sums(node, sums, factors, trailing_axes=0, function="rescale_once"))
-    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps_axes else [value]
+    return [node.reshaped(value, result_shape)]
 
 
 @imports_quantised("BATCH_MATMUL")

@@ -15,7 +15,7 @@ from ....ops.elementwise import emit_broadcast
 from ....ops.recurrent.lstm_int8 import FACTOR_COUNT, HIDDEN, MAX_CELL_BITS, NORMS, PEEPHOLES, PROJECTION
 from ...fixed_point import MAX_SHIFT
 from ..file import Quantization
-from ..layer_states import clipping_bound, initial_state, is_kept, keep_state
+from ..layer_states import clipping_bound, initial_state, is_kept, keep_state, time_first
 from ..node import Node, Results, Unsupported
 from . import fixed_point
 from .fixed_point import Multiplier
@@ -26,6 +26,9 @@ _INPUT, _RECURRENT, _PEEPHOLES, _BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11),
 #: The gate of each peephole.
 _PEEPHOLE_GATES = (0, 1, 3)
 _PROJECTION, _STATE, _CELL, _NORMS = (16, 17), 18, 19, (20, 21, 22, 23)
+#: The intermediate tensors of a layer: 0 to 3 are the sums of the gates, this one is the hidden state before the
+#: projection.
+_HIDDEN_INTERMEDIATE = 4
 #: The scale of the sums of gates that are not normalised, the inputs of sigmoid and tanh.
 _GATE_SCALE = np.float32(2**-12)
 #: LiteRT's smallest variance in layer normalisation is this number times the scale of a gate's weights (lstm.cc).
@@ -66,7 +69,8 @@ class _Layer:
         coupled, normalised = not node.has(_INPUT[0]), any(map(node.has, _NORMS))
         gates = range(1 if coupled else 0, 4)
         cell = quantization_of(node.tensors[_CELL], ("int16",))
-        hidden = _intermediate_quantization(node, 4, ("int8", "int16")) if len(node.intermediates) > 4 else result(node)
+        hidden = result(node) if len(node.intermediates) <= _HIDDEN_INTERMEDIATE \
+            else _intermediate_quantization(node, _HIDDEN_INTERMEDIATE, ("int8", "int16"))
         cell_bits = 15 + _power(cell)
         if not 0 <= cell_bits <= MAX_CELL_BITS or node.type(0).dtype != "int8":
             raise Unsupported(f"cells of {cell_bits} whole bits, or inputs that are not int8, are not supported")
@@ -96,6 +100,7 @@ def lstm(node: Node) -> Results:
     factors = np.zeros((FACTOR_COUNT, 2), np.int32)
     for gate, multiplier in layer.multipliers(_RECURRENT, state).items():
         factors[gate] = multiplier
+    # The hidden state is sigmoid(o) * tanh(c), both in units of 2^-15.
     factors[HIDDEN] = _multiplier(np.float32(2.0**-15 / float(hidden.scale[0]) * 2.0**-15))
     peepholes = _peephole_weights(layer, factors)
     norms, guards = _normalisation(layer, factors)
@@ -117,7 +122,7 @@ def lstm(node: Node) -> Results:
         results=("Y", *(name for name, _ in kept_states)))
     for (_, index), value in zip(kept_states, last, strict=True):
         keep_state(node, index, value)
-    return [node.as_value(y, _order(node))]
+    return [node.as_value(y, time_first(node))]
 
 
 def _peephole_weights(layer: _Layer, factors: np.ndarray) -> np.ndarray | None:
@@ -196,7 +201,7 @@ def _minus_zero_point(bias: np.ndarray, weights: np.ndarray, zero_point: int) ->
 def _input_sums(layer: _Layer) -> str:
     """Computes the inputs' part of the gates for all steps, int16 [T, N, gates * units]."""
     node, weights = layer.node, layer.concatenated(_INPUT)
-    x = node.checked_in_order(node.value(0), _order(node))
+    x = node.checked_in_order(node.value(0), time_first(node))
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))
     constant = node.onnx_node().constant
@@ -208,11 +213,6 @@ def _input_sums(layer: _Layer) -> str:
     expr = clip(call("rescale_fixed", X, arg(1), arg(2)), -2**15, 2**15 - 1)
     (gates,) = emit_broadcast(node.onnx_node(), "elementwise", (sums, *columns), expr=expr, dtype="int16")
     return node.emit("reshape", gates, shape=(steps, batch, weights.shape[0]))
-
-
-def _order(node: Node) -> tuple[int, ...]:
-    """Returns the permutation of a sequence's axes that puts time first."""
-    return (0, 1, 2) if node.option("TimeMajor", default=False) else (1, 0, 2)
 
 
 def _scale(node: Node, index: int) -> np.float32:

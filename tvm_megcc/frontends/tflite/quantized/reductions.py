@@ -89,13 +89,14 @@ def product_along(node: Node) -> Results:
 @imports_quantised("SOFTMAX")
 def softmax(node: Node) -> Results:
     """Imports SOFTMAX along the last axis. The scale of an 8-bit result is 1 / 256, of an int16 result 1 / 65536."""
-    dtype, value, result = node.type(0).dtype, node.value(0), node.results[0]
-    y, steps = result.quantization, 2**16 if result.dtype == "int16" else 2**8
-    tolerance = 1e-3 if result.dtype == "int16" else 0.0  # as LiteRT's kernel, which ignores the exact scale then
-    if result.dtype not in (dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > tolerance \
-            or zero(y) != fixed_point.integer_range(result.dtype).minimum:
+    value, result_dtype, y = node.value(0), node.results[0].dtype, node.results[0].quantization
+    wide = result_dtype == "int16"
+    # LiteRT's kernel ignores the exact scale of an int16 result.
+    steps, tolerance = (2**16, 1e-3) if wide else (2**8, 0.0)
+    if result_dtype not in (value.type.dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > tolerance \
+            or zero(y) != fixed_point.integer_range(result_dtype).minimum:
         raise Unsupported("its result is not in steps of 1 / 256, or 1 / 65536 of int16, from the least number on")
-    axis, wide = value.order.index(len(value.order) - 1), result.dtype == "int16"
+    axis = value.order.index(len(value.order) - 1)
     powers = softmax_int8.trim_table(softmax_int8.table(float(np.float32(node.option("Beta"))),
                                                            fixed_point.scale(operand(node, 0))), wide)
     attrs = {"axis": axis, "wide": True} if wide else {"axis": axis}

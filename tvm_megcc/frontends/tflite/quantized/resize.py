@@ -60,8 +60,8 @@ def _bilinear_int16(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, h
         value = _interpolated(node, value, 2 + axis, below, above, fraction.astype(np.float64),
                          X * (_STEPS - arg(2)) + arg(1) * arg(2), "")
     steps = float(_STEPS * _STEPS)
-    size = call("floor", (call("abs", X) + steps / 2) / steps)
-    return node.emit("cast", node.compute(call("if_lt", X, 0, -size, size), value), dtype="int16")
+    magnitude = call("floor", (call("abs", X) + steps / 2) / steps)
+    return node.emit("cast", node.compute(call("if_lt", X, 0, -magnitude, magnitude), value), dtype="int16")
 
 
 def _interpolated(node: Node, value: str, axis: int, below, above, fraction, expr: Expr, dtype: str) -> str:

@@ -99,7 +99,7 @@ class Addresses:
         """Returns the offset of an element in C, row-major over the axes that are in memory (`Memory.stored`), with a
         check of indices that may be out of bounds."""
         memory = self.memory(source)
-        if memory.single or not memory.shape:
+        if memory.is_variable or not memory.shape:
             return "0"
         if any(dtype_of(index) not in ("int32", "int64") for index in indices):
             raise MegccError(f"an index of {memory.name} is no int32 or int64")

@@ -104,8 +104,8 @@ class Expressions(Calls):
         for buffer, offset_in_variable, value in self.elements_in_variables:
             if buffer.same_as(buffer_of(expr)) and offset_in_variable == offset_without_placeholders:
                 return value
-        text = memory.name if memory.single else f"{memory.name}[{offset}]"
-        if self.subexpressions is not None and not memory.single:
+        text = memory.name if memory.is_variable else f"{memory.name}[{offset}]"
+        if self.subexpressions is not None and not memory.is_variable:
             text = self.subexpressions.load(text, memory.dtype)
         if memory.dtype == "bool":
             return Value(f"{text} != 0", EQUAL, "bool")

@@ -221,9 +221,9 @@ class Loops(FunctionText):
         memory = self.memory(statement.buffer)
         self.subexpressions = Subexpressions()
         value = self.stored(statement.value, memory.dtype)
-        offset = "" if memory.single else self.offset(statement.buffer, statement.indices)
+        offset = "" if memory.is_variable else self.offset(statement.buffer, statement.indices)
         value, offset = self.extract_common([value, offset])
-        if memory.single:
+        if memory.is_variable:
             self.lines.append(f"{memory.name} = {value};")
             return
         if helpers.INDEX in offset and f"[{offset}]" in value:  # the element is read and written: one check is enough
@@ -323,7 +323,7 @@ class Loops(FunctionText):
         self._nest(loop, update)
         self.elements_in_variables.pop()
         value = f"mgc_to_float16((double){name})" if memory.dtype == "float16" else name
-        self.lines.append(f"{memory.name if memory.single else f'{memory.name}[{offset}]'} = {value};")
+        self.lines.append(f"{memory.name if memory.is_variable else f'{memory.name}[{offset}]'} = {value};")
 
     def _nest(self, loop, body) -> None:
         """Prints a nest of loops. body: prints what is in the innermost one."""

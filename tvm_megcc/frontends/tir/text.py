@@ -101,10 +101,10 @@ class FunctionText(Vectors):
         shape, dtype = tuple(buffer.shape), dtype_of_buffer(buffer)
         size = product(self.dim(extent) for axis, extent in enumerate(shape) if axis not in set(dropped))
         name = self.name(buffer.name)
-        single = size == 1
-        self.buffers[buffer] = Memory(name, dtype, shape, single, frozenset(dropped))
+        is_variable = size == 1
+        self.buffers[buffer] = Memory(name, dtype, shape, is_variable, frozenset(dropped))
         c_type, bytes_ = DTYPES[dtype].c_type, DTYPES[dtype].bytes
-        if single:
+        if is_variable:
             self.lines.append(f"{c_type} {name} = 0;")
         elif isinstance(size, int) and size * bytes_ <= MAX_LOCAL_BYTES:
             self.lines.append(f"{c_type} {name}[{size}] = {{ 0 }};")

@@ -41,16 +41,16 @@ class Value:
 class Memory:
     """A buffer in C.
 
-    name: the name of the pointer, the array, or the variable if `single`.
+    name: the name of the pointer, the array, or the variable if `is_variable`.
     shape: TIR's extents.
-    single: whether it is a variable, since it has one element.
+    is_variable: whether it is a variable of C, since it has one element.
     dropped_axes: axes that are not in memory.
     """
 
     name: str
     dtype: str
     shape: tuple
-    single: bool = False
+    is_variable: bool = False
     dropped_axes: frozenset[int] = frozenset()
 
     def stored(self, values) -> list:

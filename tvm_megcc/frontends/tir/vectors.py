@@ -41,7 +41,7 @@ class Vectors(Expressions):
         def is_own_load(part) -> bool:
             return _is_load(part) and buffer_of(part).same_as(store.buffer)
 
-        if memory.dtype != "float32" or memory.single or not any_subexpression(store.value, _is_slow) \
+        if memory.dtype != "float32" or memory.is_variable or not any_subexpression(store.value, _is_slow) \
                 or any_subexpression(store.value, is_own_load):
             return None
         self.lane_variables, self.load_names = tuple(lane_variables), {}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A few generated kernels as texts under tests/golden, so that a change of the generator shows what it changes."""
+"""A few generated kernels as texts under tests/golden, so that a change of the generator shows what it changes; and
+scratch that is reserved only if the text uses it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 from tests.graphs import assert_golden
 from tests.kernels.kernel_harness import jobs_of
 from tvm_megcc.codegen.c_source.render import render_kernel
-from tvm_megcc.ops.base import Case
+from tvm_megcc.ops.base import Case, f32, operator
 from tvm_megcc.target import TARGETS
 from tvm_megcc.version import VERSION
 
@@ -39,3 +40,11 @@ def test_text(name: str):
     specs = [job.bound.spec for job in jobs_of(kind, case, epilogue, TARGETS[target], optimize)
              if job.bound.choice.kernel.label == kernel]
     assert_golden(f"kernel_{name}", render_kernel(specs[-1]).replace(VERSION, "VERSION"))
+
+
+@pytest.mark.parametrize(("target", "optimize"), [("x86-64-v3", "speed"), ("x86-64-v3", "size"), ("c", "speed")])
+def test_linear_resize_has_scratch_only_if_it_blends_rows_first(target: str, optimize: str):
+    case = next(case for case in operator("resize").cases if case.inputs[0] == f32(1, 2, 3, 21))
+    for job in jobs_of("resize", case, 0, TARGETS[target], optimize):
+        spec = job.bound.spec
+        assert (spec.scratch != 0) == ("blended" in render_kernel(spec)), spec.symbol

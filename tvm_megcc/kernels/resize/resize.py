@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...foreign import digest
-from ...ir.dims import Dim, product
+from ...ir.dims import Dim, Symbol, product
 from ...ir.graph import Op
 from ...ir.types import TensorType
 from ...ops.memory import memory_axes
@@ -85,7 +85,7 @@ class ResizeNearest(Kernel):
     """Resizes [OUTER][H][W][INNER] to [OUTER][OH][OW][INNER] by tables of indices.
 
     If only one axis is resized, H is 1 and has no table. `ResizeLinear` inherits all but the parameters; it also has
-    tables of weights, and scratch if two axes are resized.
+    tables of weights.
     """
 
     name = "nearest"
@@ -124,12 +124,14 @@ class ResizeNearest(Kernel):
         if site.attrs.mode == "linear":
             names = tuple(name for axis in names for name in (axis, f"{axis}_weight"))
         tables = [Operand(name, index, oh if name.startswith("row") else ow) for index, name in enumerate(names, 1)]
-        # Scratch of a linear resize: a row between two rows of x, float32 [W], then two vectors of its last element,
-        # which right neighbours of the last column read.
         return Lowered(f"resize/resize_{self.name}", self.parameters(is_2d, site.x), extents,
                        (Operand("x", 0, rows * w * inner), *tables),
                        (Operand("y", 0, result_rows * ow * inner),), result_rows, f"resize{1 + is_2d}d", self.name,
-                       scratch=4 * (w + 2 * site.isa.lanes) if is_2d and site.attrs.mode == "linear" else 0)
+                       scratch=self.scratch(site, is_2d, extents["INNER"]))
+
+    def scratch(self, site: Site, is_2d: bool, inner: Dim) -> Dim:
+        """Returns the bytes of scratch of a worker."""
+        return 0
 
     def parameters(self, is_2d: bool, type_: TensorType) -> Parameters:
         return NearestParameters(is_2d, type_.c_type)
@@ -146,6 +148,12 @@ class ResizeLinear(ResizeNearest):
 
     def refuse(self, site: Site):
         return None if site.attrs.mode == "linear" else "is not linear"
+
+    def scratch(self, site: Site, is_2d: bool, inner: Dim) -> Dim:
+        blends_rows = is_2d and inner == 1 and site.isa.lanes > 1 and not site.compact
+        # A row between two rows of x, float32 [W], then two vectors of its last element, which right neighbours of the
+        # last column read.
+        return 4 * (Symbol("W") + 2 * site.isa.lanes) if blends_rows else 0
 
     def parameters(self, is_2d: bool, type_: TensorType) -> Parameters:
         return LinearParameters(is_2d)

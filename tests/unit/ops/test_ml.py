@@ -269,3 +269,25 @@ def test_masks_need_scratch_for_the_values_of_one_feature():
     site = Site(op, types, Trees.infer(op.attrs, *types), Context(TARGETS["x86-64-v3"]), frozenset(case.constant),
                 {index: np.asarray(case.values[index], types[index].dtype) for index in case.constant})
     assert TreeMasks().lower(site).scratch == 16 * (4 * Symbol("ROOTS") + 4)
+
+
+def test_labels_after_other_strings():
+    """The string table of the model has other strings before the labels of the second and of the third node."""
+    tree = {"treeids": [0] * 3, "nodeids": [0, 1, 2], "featureids": [0] * 3, "truenodeids": [1, 0, 0],
+            "falsenodeids": [2, 0, 0], "modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "values": [0.0] * 3}
+    leaves = {"treeids": [0] * 4, "nodeids": [1, 1, 2, 2], "ids": [0, 1, 0, 1], "weights": [1.0, -1.0, -1.0, 1.0]}
+    attributes = {**{f"nodes_{name}": column for name, column in tree.items()},
+                  **{f"class_{name}": column for name, column in leaves.items()}}
+    made = [helper.make_node("TreeEnsembleClassifier", ["x"], [f"l{index}", f"p{index}"], domain="ai.onnx.ml",
+                             classlabels_strings=labels, **attributes)
+            for index, labels in enumerate((["no", "yes"], ["cat", "dog"]))]
+    made.append(helper.make_node("LinearClassifier", ["x"], ["l2", "p2"], domain="ai.onnx.ml", coefficients=[1.0],
+                                 intercepts=[0.0], classlabels_strings=["only"]))
+    x = np.array([[-1], [1]], np.float32)
+    proto = model(made, fed({"x": x}), ["l0", "l1", "l2"], opset=18)
+    for output in proto.graph.output:
+        output.ClearField("type")
+    graph = import_onnx(proto)
+    found = run(graph, {"x": x})
+    texts = [[graph.strings[index] for index in found[name]] for name in ("l0", "l1", "l2")]
+    assert texts == [["no", "yes"], ["cat", "dog"], ["0", "1"]]

@@ -161,6 +161,18 @@ def test_frames_that_the_run_tells(onesided):
             np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_a_window_of_a_length_that_the_run_tells(onesided):
+    signal = np.random.default_rng(1).normal(size=(2, 50, 1)).astype(np.float32)
+    source = model([node("STFT", "x s w", "y", onesided=onesided)], {"x": [2, 50, 1], "w": ["n"]}, ["y"],
+                   {"s": np.array(5)})
+    graph = import_onnx(source)
+    for length in (8, 13):
+        given = {"x": signal, "w": np.hanning(length).astype(np.float32)}
+        (expected,) = ReferenceEvaluator(source).run(None, given)
+        np.testing.assert_allclose(run(graph, given)["y"], expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("scale", [float("nan"), float("inf"), -1.0])
 def test_scales_that_are_none(scale):
     with pytest.raises(ModelError, match=f"scales an axis by {scale}"):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -150,3 +151,21 @@ def test_an_affine_grid_of_open_extents():
     known = import_onnx(model(nodes, {"x": [1, 1, 2, 3], "t": [1, 2, 3]}, ["y"], opset=20))
     wanted = reference.run(known, {"x": np.zeros((1, 1, 2, 3), np.float32), "t": theta})["y"]
     np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(("equation", "shape"), [("ii->i", (3, 3)), ("iji->ij", (3, 2, 3)), ("iii->i", (3, 3, 3))])
+def test_a_diagonal_ignores_infinities_beside_it(equation: str, shape: tuple[int, ...]):
+    x = np.full(shape, np.inf, np.float32)
+    index = np.arange(3)
+    if equation == "iji->ij":
+        x[index, :, index] = [[1, 2], [3, 4], [5, 6]]
+    else:
+        x[(index,) * len(shape)] = [1, 2, 3]
+    found = result(node("Einsum", "x", "y", equation=equation), {"x": x})
+    np.testing.assert_array_equal(found, np.einsum(equation, x))
+
+
+def test_lp_normalization_of_bfloat16():
+    x = np.array([[3, 4], [0, 0]], ml_dtypes.bfloat16)
+    found = result(node("LpNormalization", "x", "y"), {"x": x}, opset=22)
+    np.testing.assert_allclose(found.astype(np.float32), [[0.6, 0.8], [0, 0]], rtol=1e-2)

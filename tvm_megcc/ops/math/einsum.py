@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, product
 from ..base import OnnxNode, decomposes
@@ -78,20 +76,21 @@ def _needed_labels(result: str, remaining: Sequence[Term]) -> set[str]:
 
 
 def _take_diagonals(node: OnnxNode, term: Term) -> Term:
-    """Emits the diagonal of axes with the same label: a product with the identity matrix, summed over one axis."""
+    """Emits the diagonal of axes with the same label: every (N + 1)-th element of two axes of extent N, flattened."""
     for label in dict.fromkeys(term.labels):
         while term.labels.count(label) > 1:
             first = term.labels.index(label)
             second = term.labels.index(label, first + 1)
             type_ = node.type_of(term.value)
-            if type_.shape[first] != type_.shape[second] or not isinstance(type_.shape[first], int):
+            extent = type_.shape[first]
+            if extent != type_.shape[second] or not isinstance(extent, int):
                 raise ShapeError(f"no diagonal of axes {first} and {second} of {type_}")
-            shape = [type_.shape[first] if axis in (first, second) else 1 for axis in range(type_.rank)]
-            node.require_budget(type_.shape[first], type_.shape[first])
-            identity = node.constant(np.eye(type_.shape[first], dtype=np.dtype(type_.dtype)).reshape(shape))
-            (value,) = node.emit("mul", (term.value, identity))
-            (value,) = reduce(node, "reduce_sum", value, (second,), keepdims=False)
-            term = Term(value, term.labels[:second] + term.labels[second + 1:])
+            outer = [axis for axis in range(type_.rank) if axis not in (first, second)]
+            (value,) = node.emit("transpose", (term.value,), perm=(*outer, first, second))
+            (value,) = node.emit("reshape", (value,), shape=(*(type_.shape[axis] for axis in outer), extent * extent))
+            (value,) = node.emit("slice", (value,), axes=(len(outer),), starts=(0,), ends=(extent * extent,),
+                                 steps=(extent + 1,))
+            term = Term(value, "".join(term.labels[axis] for axis in outer) + label)
     return term
 
 

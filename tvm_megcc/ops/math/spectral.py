@@ -153,11 +153,11 @@ def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
     if isinstance(length, int):
         require_at_most(length, signal.shape[1], why)
     (value,) = node.emit("gather", (value, _frame_indices(node, signal.shape[1], length)), axis=1)
-    if not isinstance(length, int):
-        return (_dft_of_symbolic_frames(node, value, length),)
     if node.has(2):
         (window,) = node.emit("reshape", node.inputs[2:3], shape=(length, 1))
         (value,) = node.emit("mul", (value, window))
+    if not isinstance(length, int):
+        return (_dft_of_symbolic_frames(node, value, length),)
     return (emit_dft(node, value, length, inverse=False, onesided=bool(node.attr("onesided", 1))),)
 
 

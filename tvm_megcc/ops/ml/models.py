@@ -21,6 +21,7 @@ from ..emit_onnx import number
 from ..tensor.move import emit_slice
 from .tree_ensembles import (
     apply_post_transform,
+    apply_regression_transform,
     choose_label,
     concat_columns,
     emit_labels,
@@ -61,14 +62,14 @@ def linear_regressor(node: OnnxNode) -> tuple[str, ...]:
         raise ShapeError(f"has {bias.size} intercepts for {targets} targets")
     kind = post_transform_of(node)
     y = _linear(node, x, weights.T, bias)
-    return (apply_post_transform(node, y, kind if targets > 1 or kind == "PROBIT" else "NONE"),)
+    return (apply_regression_transform(node, y, kind, targets),)
 
 
 @ml("LinearClassifier")
 def linear_classifier(node: OnnxNode) -> tuple[str, ...]:
     """Imports LinearClassifier. Results: labels [N], and scores [N, C]. One score decides between two classes."""
-    x, bias, labels, kind = float_input(node), _floats(node, "intercepts"), labels_of(node, "classlabels_ints"), \
-        post_transform_of(node)
+    x, bias, kind = float_input(node), _floats(node, "intercepts"), post_transform_of(node)
+    labels = labels_of(node, "classlabels_ints")
     weights = _weight_matrix(node, bias.size, node.type_of(x).shape[1])
     scores = _linear(node, x, weights.T, bias)
     if bias.size > 1:
@@ -77,9 +78,12 @@ def linear_classifier(node: OnnxNode) -> tuple[str, ...]:
         (index,) = node.emit("arg_max", (scores,), axis=1, keepdims=False, last=False)
         return emit_labels(node, index, labels), apply_post_transform(node, scores, kind)
     (positive,) = emit_broadcast(node, "greater", (scores, number(node, 0, "float32")))
-    two = len(labels) == 2
-    label = choose_label(node, positive, labels[1] if two else 1, labels[0] if two else 0)
-    return label, _both_scores(node, scores, kind) if two else apply_post_transform(node, scores, "NONE")
+    if len(labels) == 2:
+        return choose_label(node, positive, labels[1], labels[0]), _both_scores(node, scores, kind)
+    # For other numbers of labels ONNX Runtime gives 1 or 0, as strings if the labels are, and the score as it is.
+    has_strings = node.strings("classlabels_strings") is not None
+    yes, no = (node.string_index(text) if has_strings else int(text) for text in ("1", "0"))
+    return choose_label(node, positive, yes, no), scores
 
 
 def _both_scores(node: OnnxNode, score: str, kind: str) -> str:
@@ -101,8 +105,8 @@ def _kernel_values(node: OnnxNode, x: str, vectors: np.ndarray, kind: str) -> st
         (x,) = cast_to(node, x, "float64")
         float64_vectors = vectors.astype(np.float64)
         (squares,) = node.emit("reduce_sum", node.emit("mul", (x, x)), axes=(1,), keepdims=True)
-        product = _linear(node, x, -2 * float64_vectors.T, (float64_vectors * float64_vectors).sum(1))
-        (distance,) = emit_broadcast(node, "add", (product, squares))
+        products = _linear(node, x, -2 * float64_vectors.T, (float64_vectors * float64_vectors).sum(1))
+        (distance,) = emit_broadcast(node, "add", (products, squares))
         (y,) = node.emit("exp", node.emit("mul", (distance, number(node, -gamma, "float64"))))
         return cast_to(node, y, "float32")[0]
     y = _linear(node, x, vectors.T, np.zeros(len(vectors), np.float32))
@@ -225,7 +229,7 @@ def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, la
     return label, apply_post_transform(node, scores, transform)
 
 
-def _per_feature(node: OnnxNode, values: np.ndarray, columns, what: str) -> np.ndarray:
+def _per_feature(values: np.ndarray, columns, what: str) -> np.ndarray:
     """Returns one value for all features as [], or one for each feature as [1, F]. what: a name for the message."""
     if values.size not in (1, columns):
         raise ShapeError(f"has {values.size} of {what} for {columns} features")
@@ -236,7 +240,7 @@ def _per_feature(node: OnnxNode, values: np.ndarray, columns, what: str) -> np.n
 def scaler(node: OnnxNode) -> tuple[str, ...]:
     """Imports Scaler: (x - offset) * scale, float32."""
     x, columns = cast_to(node, node.inputs[0], "float32")[0], node.type(0).shape[-1]
-    offset, scale = (_per_feature(node, _floats(node, name), columns, name) for name in ("offset", "scale"))
+    offset, scale = (_per_feature(_floats(node, name), columns, name) for name in ("offset", "scale"))
     (x,) = emit_broadcast(node, "sub", (x, node.constant(offset)))
     return emit_broadcast(node, "mul", (x, node.constant(scale)))
 
@@ -262,7 +266,7 @@ def imputer(node: OnnxNode) -> tuple[str, ...]:
     dtype = node.type(0).dtype
     suffix = "float" if is_float(dtype) else "int64"
     old, new = node.attr(f"replaced_value_{suffix}", 0), np.array(node.attr(f"imputed_value_{suffix}s") or ())
-    values = node.constant(_per_feature(node, new, columns, "imputed values").astype(np.dtype(dtype)))
+    values = node.constant(_per_feature(new, columns, "imputed values").astype(np.dtype(dtype)))
     if old != old:  # NaN
         (is_replaced,) = node.emit("is_nan", (x,))
     else:

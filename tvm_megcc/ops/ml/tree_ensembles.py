@@ -16,6 +16,7 @@ from ...ir.expr import X, call
 from ..base import Decomposition, OnnxNode, decomposes
 from ..elementwise import cast_to, emit_broadcast
 from ..emit_onnx import number
+from ..tensor.move import emit_slice
 from .tree_tables import Ensemble, read_by_ids, read_by_index
 
 DOMAIN = "ai.onnx.ml"
@@ -60,6 +61,12 @@ def apply_post_transform(node: OnnxNode, scores: str, kind: str) -> str:
     if kind == "PROBIT":
         return probit(node, scores)
     return _softmax_zero(node, scores) if kind == "SOFTMAX_ZERO" else scores
+
+
+def apply_regression_transform(node: OnnxNode, scores: str, kind: str, targets: int) -> str:
+    """Emits the scores [N, targets] of a regression after post_transform `kind`. With one target ONNX Runtime applies
+    only PROBIT."""
+    return scores if targets == 1 and kind != "PROBIT" else apply_post_transform(node, scores, kind)
 
 
 def _softmax_zero(node: OnnxNode, scores: str) -> str:
@@ -111,7 +118,6 @@ def choose_label(node: OnnxNode, condition: str, yes: int, no: int) -> str:
 
 def score_column(node: OnnxNode, scores: str, index: int) -> str:
     """Emits a column of scores, [N, 1]."""
-    from ..tensor.move import emit_slice
     return emit_slice(node, scores, 1, index, index + 1)
 
 
@@ -172,8 +178,7 @@ def _emit_regression(node: OnnxNode, ensemble: Ensemble, targets: int, fold: str
     scores = _emit_trees(node, ensemble, targets, fold)
     if base.size == targets:
         scores = _add_values(node, scores, base)
-    # With one target ONNX Runtime applies only PROBIT.
-    return (apply_post_transform(node, scores, transform if targets > 1 or transform == "PROBIT" else "NONE"),)
+    return (apply_regression_transform(node, scores, transform, targets),)
 
 
 @ml("TreeEnsembleRegressor")
@@ -236,28 +241,33 @@ def _binary_classifier(node: OnnxNode, scores: str, ids: set[int], base: np.ndar
         ids: the classes that leaves have weights for.
         positive: whether no weight is negative; then the score of a single class is compared with 0.5, else with 0.
     """
-    single, second = len(ids) == 1, 1 in ids
-    if base.size == 2 and second:  # ONNX Runtime adds base value 1 to the score of class 0, and ignores base value 0
+    is_single, has_second = len(ids) == 1, 1 in ids
+    if base.size == 2 and has_second:
+        # ONNX Runtime adds base value 1 to the score of class 0, and ignores base value 0.
         winning = _add_values(node, score_column(node, scores, 0), base[1:])
         scores = concat_columns(node, negate(node, winning), winning)
     elif base.size == 2:
         scores = _add_values(node, scores, base)
     elif base.size == 1:
         scores = _add_values(node, scores, np.array([base[0], 0.0]))
-    winning = score_column(node, scores, 1 if second else 0)
+    winning = score_column(node, scores, 1 if has_second else 0)
     dtype = node.type_of(scores).dtype
-    threshold = 0.5 if single and positive else 0.0
+    threshold = 0.5 if is_single and positive else 0.0
     (is_second,) = emit_broadcast(node, "greater", (winning, number(node, threshold, dtype)))
-    pair = labels if single else (0, 1)
-    label = choose_label(node, is_second, pair[1], pair[0])
-    if second or base.size == 2:
-        if single:  # a class without leaves has the score 0, without the base value
+    # If both classes have weights, ONNX Runtime compares only the second score, with 0, and gives 0 and 1 instead of
+    # labels that are integers.
+    gives_labels = is_single or node.strings("classlabels_strings") is not None
+    label = choose_label(node, is_second, *((labels[1], labels[0]) if gives_labels else (1, 0)))
+    if has_second or base.size == 2:
+        if is_single:  # a class without leaves has the score 0, without the base value
             scores = emit_broadcast(node, "mul", (scores, node.constant(np.array(
-                [[0 in ids, second]], np.dtype(dtype)))))[0]
+                [[0 in ids, has_second]], np.dtype(dtype)))))[0]
         return label, apply_post_transform(node, scores, transform)
+    # The second class has no weights: it gets the score of the first one, whose own score is derived from that. ONNX
+    # Runtime applies no post_transform to them but LOGISTIC, and that only if there are negative weights.
     if transform == "PROBIT":
         raise MegccError("has post_transform PROBIT of one score, of which ONNX Runtime gives no second")
-    if single and positive:
+    if is_single and positive:
         (first,) = emit_broadcast(node, "sub", (number(node, 1, dtype), winning))
     else:
         first = negate(node, winning)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import ml_dtypes
 import numpy as np
 
 from ...errors import MegccError, ShapeError
@@ -24,6 +25,7 @@ def batch_norm(node: OnnxNode) -> tuple[str, ...]:
         MegccError: for the training mode before operator set 14, and for spatial = 0.
     """
     training = node.attr("training_mode", 0) if node.opset >= 7 else not node.attr("is_test", 0)
+    # Only in training mode, which has no flag in some operator sets, are there results after y: running statistics.
     if (training and node.opset < 14) or (not training and any(node.outputs[1:])):
         raise MegccError("is in training mode; export the model for inference")
     if node.attr("spatial", 1) != 1:
@@ -149,13 +151,20 @@ def layer_norm(node: OnnxNode) -> tuple[str, ...]:
 @decomposes("RMSNormalization")
 def rms_norm(node: OnnxNode) -> tuple[str, ...]:
     """Imports RMSNormalization over the axes from attribute `axis` on, times the scale, the second operand."""
-    rank = node.type(0).rank
-    axes = tuple(range(axis_of(node.attr("axis", -1), rank), rank))
-    (x,) = cast_to(node, node.inputs[0], statistics_dtype(node.type(0).dtype))
-    (mean,) = reduce(node, "reduce_mean", node.emit("mul", (x, x))[0], axes, keepdims=True)
-    (value,) = node.emit("mul", (x, _inverse_root(node, mean, node.attr("epsilon", 1e-5))))
+    value, _ = divide_by_rms(node, node.inputs[0], node.attr("axis", -1), node.attr("epsilon", 1e-5))
     (value,) = cast_to(node, value, node.type(1).dtype)
     return node.emit("mul", (value, node.inputs[1]))
+
+
+def divide_by_rms(node: OnnxNode, value: str, axis: int, epsilon: float) -> tuple[str, str]:
+    """Emits x / sqrt(mean(x²) + epsilon), with the mean over the axes from `axis` on. Returns it and 1 / the root, both
+    in the dtype of `statistics_dtype`."""
+    rank = node.type_of(value).rank
+    (x,) = cast_to(node, value, statistics_dtype(node.type_of(value).dtype))
+    (square,) = node.emit("mul", (x, x))
+    (mean,) = reduce(node, "reduce_mean", square, tuple(range(axis_of(axis, rank), rank)), keepdims=True)
+    inverse = _inverse_root(node, mean, epsilon)
+    return node.emit("mul", (x, inverse))[0], inverse
 
 
 @decomposes("GroupNormalization")
@@ -183,7 +192,8 @@ def lp_norm(node: OnnxNode) -> tuple[str, ...]:
     axis = axis_of(node.attr("axis", -1), node.type(0).rank)
     (norm,) = reduce(node, f"reduce_l{node.attr('p', 2)}", node.inputs[0], (axis,), keepdims=True)
     dtype = node.type(0).dtype
-    (norm,) = node.emit("max", (norm, number(node, np.finfo(dtype).tiny, dtype)))  # so that zeros give 0, not NaN
+    smallest = ml_dtypes.finfo(np.dtype(dtype)).tiny  # so that zeros give 0, not NaN
+    (norm,) = node.emit("max", (norm, number(node, smallest, dtype)))
     return node.emit("div", (node.inputs[0], norm))
 
 

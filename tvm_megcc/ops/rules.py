@@ -50,7 +50,10 @@ def arange_along(node: OnnxNode, extent: Dim, axis: int, rank: int) -> str:
 
 
 def emit_arange(node: OnnxNode, count: Dim, dtype: str) -> str:
-    """Emits 0, 1, …, count - 1, [count], for a count that need not be known when the model is compiled."""
+    """Emits 0, 1, …, count - 1, [count]. It is a constant if the count is known."""
+    if isinstance(count, int):
+        node.require_budget(count)
+        return node.constant(np.arange(count).astype(np.dtype(dtype)))
     (ones,) = node.emit("expand", (node.constant(np.ones(1, np.dtype(dtype))),), shape=(count,))
     return node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)[0]
 

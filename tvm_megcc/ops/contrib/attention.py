@@ -25,6 +25,7 @@ from ..nn.attention import (
     bool_mask,
     causal_mask,
     concat_past,
+    extent_int32,
     gather_angles,
     keys_up_to,
     merge_heads,
@@ -102,11 +103,8 @@ def attention(node: OnnxNode) -> tuple[str, ...]:
 def quantised_attention(node: OnnxNode) -> tuple[str, ...]:
     """Imports QAttention. Operands: input int8 or uint8 [B, S, C], weights int8 or uint8 [C, 3 * hidden], bias float32,
     scale of input, scale of weights, mask, zero point of input, zero point of weights, past."""
-    scale = node.inputs[3]
-    if node.type(3).rank:
-        (scale,) = node.emit("reshape", (scale,), shape=())
-    projected = integer_product(node, *node.inputs[:2], scale, node.inputs[4], given(node, 6), given(node, 7),
-                                node.inputs[2])
+    projected = integer_product(node, *node.inputs[:2], *node.inputs[3:5], given(node, 6), given(node, 7),
+                                bias=node.inputs[2])
     return _self_attention(node, projected, mask=5, past=8)
 
 
@@ -193,7 +191,8 @@ def group_query_attention(node: OnnxNode) -> tuple[str, ...]:
     q, k, v = _split_query_key_value(node, count, groups)
     batch, _, length, width = node.type_of(q).shape
     (last,) = node.emit("reshape", cast_to(node, node.inputs[5], "int32"), shape=(batch, 1))
-    (past_length,) = emit_broadcast(node, "add", (last, _extent_int32(node, 1 - length)))
+    (past_length,) = emit_broadcast(node, "add", (last, extent_int32(node, 1 - length)))
+    # A sequence that is padded at its end to the S queries of a prompt has no past.
     (past_length,) = emit_broadcast(node, "max", (past_length, number(node, 0, "int32")))
     (row_indices,) = emit_broadcast(node, "add", (past_length, arange_int32(node, length, 1, length)))
     if node.attr("do_rotary", 0):
@@ -228,45 +227,46 @@ def _split_query_key_value(node: OnnxNode, count: int, groups: int) -> list[str]
     return split_axis(node, split_heads(node, node.inputs[0], count + 2 * groups), 1, (count, groups, groups))
 
 
-def _extent_int32(node: OnnxNode, extent: Dim) -> str:
-    """Emits an extent, which may be symbolic, as int32 []."""
-    if isinstance(extent, int):
-        return number(node, extent, "int32")
-    return node.emit("dims", (), extents=(extent,), shape=(), dtype="int32")[0]
-
-
 def _append_to_past(node: OnnxNode, past: str, new: str, before: str) -> str:
     """Writes new keys or values [B, M, S, H] into the past ones [B, M, capacity, H], from position `before` [B, 1] of
-    each sequence on. Returns [B, M, total, H]; elements after the new ones are unspecified.
+    each sequence on. Returns [B, M, total, H]; rows after the new ones are unspecified.
 
-    If total is the capacity, a run whose new keys do not fit fails. Else rows are gathered from past and new ones.
+    If total is the capacity, a run whose new keys do not fit fails.
     """
     if not past or node.type_of(past).shape[2] == 0:
         return new
-    (batch, count, length, width), capacity = node.type_of(new).shape, node.type_of(past).shape[2]
-    if node.is_known(6):  # the length of the longest sequence, with its new keys
-        total = dim_max(capacity, node.dims(6)[0])
+    (batch, _, length, _), capacity = node.type_of(new).shape, node.type_of(past).shape[2]
+    longest = 6  # the operand with the length of the longest sequence, new keys included
+    if node.is_known(longest):
+        total = dim_max(capacity, node.dims(longest)[0])
     else:
-        declared = node.declared_shape(1)
+        declared = node.declared_shape(output=1)  # of the keys
         total = capacity + length if declared is None else declared[2]
     if total == capacity:
         (row_index,) = emit_broadcast(node, "add", (before, arange_int32(node, length, 1, length)))
         (row_index,) = node.emit("reshape", (row_index,), shape=(batch, 1, length, 1))
         return put_rows(node, past, row_index, new, 2)
-    # Row i of a sequence is row i of the past or, from `before` on, row capacity + i - before of the concatenation.
+    return _gather_past_and_new(node, past, new, before, total)
+
+
+def _gather_past_and_new(node: OnnxNode, past: str, new: str, before: str, total: Dim) -> str:
+    """Gathers `total` rows of each sequence from the concatenation of past rows [B, M, capacity, H] and new rows
+    [B, M, S, H]: row i is row i of the past or, for the S rows from `before` [B, 1] on, row capacity + i - before."""
+    (batch, count, length, width), capacity = node.type_of(new).shape, node.type_of(past).shape[2]
     (both,) = node.emit("concat", (past, new), axis=2)
     row_index = arange_int32(node, total)
     (distance,) = emit_broadcast(node, "sub", (row_index, before))
-    (new_row_index,) = emit_broadcast(node, "add", (distance, _extent_int32(node, capacity)))
+    (new_row_index,) = emit_broadcast(node, "add", (distance, extent_int32(node, capacity)))
     (is_new,) = node.emit("logical_and", (
         *emit_broadcast(node, "greater_equal", (distance, number(node, 0, "int32"))),
-        *emit_broadcast(node, "less", (distance, _extent_int32(node, length)))))
+        *emit_broadcast(node, "less", (distance, extent_int32(node, length)))))
     (row_index,) = emit_broadcast(node, "where", (is_new, new_row_index, row_index))
-    (row_index,) = emit_broadcast(node, "min", (row_index, _extent_int32(node, capacity + length - 1)))
+    # Unspecified rows after the new ones must be rows that exist.
+    (row_index,) = emit_broadcast(node, "min", (row_index, extent_int32(node, capacity + length - 1)))
     (row_index,) = node.emit("reshape", (row_index,), shape=(batch, 1, total))
     # A gather from all heads flattened, in which each head has capacity + length rows.
     (rows,) = emit_broadcast(node, "mul", (arange_int32(node, batch * count, batch, count, 1),
-                                           _extent_int32(node, capacity + length)))
+                                           extent_int32(node, capacity + length)))
     (rows,) = emit_broadcast(node, "add", (rows, row_index))
     (flat,) = node.emit("reshape", (both,), shape=(batch * count * (capacity + length), width))
     return node.emit("gather", (flat, rows), axis=0)[0]

@@ -15,6 +15,7 @@ from ...errors import MegccError, ShapeError
 from ..base import Decomposition, OnnxNode, decomposes
 from ..elementwise import emit_broadcast
 from ..emit_onnx import OPSET, given, number, onnx_operator
+from ..math.spectral import emit_dft
 
 DOMAIN = "com.microsoft"
 #: The version of ONNX's operator set whose Trilu, GatherND, Pad and GridSample have the operands of com.microsoft's.
@@ -243,7 +244,6 @@ def conv_transpose(node: OnnxNode) -> tuple[str, ...]:
 def real_fourier(node: OnnxNode) -> tuple[str, ...]:
     """Imports Rfft, from [..., N] to [..., N / 2 + 1, 2], and Irfft, from [..., N / 2 + 1, 2] to [..., N] with an even
     N."""
-    from ..math.spectral import emit_dft
     if node.attr("normalized", 0) or not node.attr("onesided", 1) or node.attr("signal_ndim", 1) != 1:
         raise MegccError("requires attributes normalized = 0, onesided = 1 and signal_ndim = 1")
     shape = node.type(0).shape

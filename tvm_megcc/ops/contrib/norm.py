@@ -10,11 +10,10 @@ import numpy as np
 
 from ..base import OnnxNode, decomposes
 from ..elementwise import cast_to, emit_broadcast
-from ..emit_onnx import given, number, onnx_operator, onnx_operators
+from ..emit_onnx import given, onnx_operator, onnx_operators
 from ..math.reduce import reduce
-from ..nn.norm import statistics_dtype
-from ..rules import axis_of
-from .fused import contrib
+from ..nn.norm import divide_by_rms
+from .fused import channels_first, channels_last, contrib
 
 
 def _add_all(node: OnnxNode, value: str, *others: str) -> str:
@@ -40,14 +39,9 @@ def _rms_norm(node: OnnxNode, value: str, scale: str, axis: int, epsilon: float)
 
     epsilon: the default of the node's attribute of this name.
     """
-    rank, dtype = node.type_of(value).rank, node.type_of(value).dtype
-    axes, wide = tuple(range(axis_of(axis, rank), rank)), statistics_dtype(dtype)
-    (value,) = cast_to(node, value, wide)
-    (square,) = node.emit("mul", (value, value))
-    (mean,) = reduce(node, "reduce_mean", square, axes, keepdims=True)
-    (inverse,) = node.emit("rsqrt", node.emit("add", (mean, number(node, node.attr("epsilon", epsilon), wide))))
-    (value,) = cast_to(node, node.emit("mul", (value, inverse))[0], dtype)
-    return emit_broadcast(node, "mul", (value, scale))[0], inverse
+    normalised, inverse = divide_by_rms(node, value, axis, node.attr("epsilon", epsilon))
+    (normalised,) = cast_to(node, normalised, node.type_of(value).dtype)
+    return emit_broadcast(node, "mul", (normalised, scale))[0], inverse
 
 
 @decomposes("SimplifiedLayerNormalization")
@@ -73,7 +67,8 @@ def embed_layer_norm(node: OnnxNode) -> tuple[str, ...]:
     """Imports EmbedLayerNormalization, the LayerNormalization of the sum of word, position and segment embeddings.
 
     Operands: word ids [B, S], segment ids [B, S], tables of words, positions and segments [rows, hidden], gamma, beta,
-    mask [B, S], position ids [B, S]. Results: [B, S, hidden]; the number of words in the mask, int32 [B]; the sum.
+    mask [B, S], position ids [B, S]. Results: [B, S, hidden]; the number of words in the mask, int32 [B], 0 without a
+    mask as in ONNX Runtime; the sum.
     """
     batch, length = node.type(0).shape
     words = onnx_operator(node, "Gather", node.inputs[2], node.inputs[0], axis=0)
@@ -105,7 +100,6 @@ def fused_group_norm(node: OnnxNode) -> tuple[str, ...]:
     bias [C]. Results: the normalised value, the sum."""
     is_channels_last = bool(node.attr("channels_last", 1))
     rank = node.type(0).rank
-    channels_first, channels_last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)  # transposes to these
     value = node.inputs[0]
     if node.has(3):
         skip = node.inputs[3]
@@ -119,11 +113,9 @@ def fused_group_norm(node: OnnxNode) -> tuple[str, ...]:
         value = _add_all(node, value, skip, bias)
     total = value
     if is_channels_last:
-        (value,) = node.emit("transpose", (value,), perm=channels_first)
+        value = channels_first(node, value)
     value = onnx_operator(node, "GroupNormalization", value, *node.inputs[1:3], num_groups=node.attr("groups"),
                           epsilon=node.attr("epsilon", 1e-5))
     if node.attr("activation", 0):
         (value,) = node.emit("silu", (value,))
-    if is_channels_last:
-        (value,) = node.emit("transpose", (value,), perm=channels_last)
-    return value, total
+    return channels_last(node, value) if is_channels_last else value, total

@@ -13,11 +13,12 @@ from copy import copy
 import numpy as np
 
 from ...errors import ShapeError
-from ..base import DECOMPOSITIONS, OPERATORS, OnnxNode, decomposes
+from ...ir.dims import Dim
+from ..base import DECOMPOSITIONS, OPERATORS, OnnxNode
 from ..elementwise import emit_broadcast
 from ..rules import axis_of
+from .fused import channels_first, channels_last, contrib
 
-DOMAIN = "com.microsoft"
 #: The operator set of the emitted ONNX operators, unless an attribute states it. Softmax is over one axis since 13.
 _OPSET = 13
 
@@ -54,10 +55,10 @@ def _binary_importer(kind: str):
 
 
 for _name in ("Add", "Mul"):
-    decomposes(f"{DOMAIN}::QLinear{_name}")(_binary_importer(_name.lower()))
+    contrib(f"QLinear{_name}")(_binary_importer(_name.lower()))
 
 
-@decomposes(f"{DOMAIN}::QLinearSigmoid", f"{DOMAIN}::QLinearLeakyRelu", f"{DOMAIN}::QLinearReduceMean")
+@contrib("QLinearSigmoid", "QLinearLeakyRelu", "QLinearReduceMean")
 def unary(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearSigmoid, QLinearLeakyRelu and QLinearReduceMean. Operands: X, its scale and zero point, Y's scale
     and zero point. Attributes are those of ONNX's operator."""
@@ -65,21 +66,19 @@ def unary(node: OnnxNode) -> tuple[str, ...]:
     return _quantize(node, value, scale=3)
 
 
-@decomposes(f"{DOMAIN}::QLinearAveragePool", f"{DOMAIN}::QLinearGlobalAveragePool")
+@contrib("QLinearAveragePool", "QLinearGlobalAveragePool")
 def pool(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearAveragePool and QLinearGlobalAveragePool. Operands: X, its scale and zero point, Y's scale and
     zero point. With attribute `channels_last` X and Y are channels-last."""
-    value, rank = _dequantize(node, 0), node.type(0).rank
-    is_channels_last = bool(node.attr("channels_last", 0)) and rank > 2
+    value = _dequantize(node, 0)
+    is_channels_last = node.attr("channels_last", 0) and node.type(0).rank > 2
     if is_channels_last:
-        (value,) = node.emit("transpose", (value,), perm=(0, rank - 1, *range(1, rank - 1)))
+        value = channels_first(node, value)
     value = _emit_onnx(node, node.op_type.removeprefix("QLinear"), (value,))
-    if is_channels_last:
-        (value,) = node.emit("transpose", (value,), perm=(0, *range(2, rank), 1))
-    return _quantize(node, value, scale=3)
+    return _quantize(node, channels_last(node, value) if is_channels_last else value, scale=3)
 
 
-@decomposes(f"{DOMAIN}::QLinearSoftmax")
+@contrib("QLinearSoftmax")
 def softmax(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearSoftmax. Operands: X, its scale and zero point, Y's scale and zero point. Attribute `opset`: the
     version of ONNX's Softmax."""
@@ -87,7 +86,7 @@ def softmax(node: OnnxNode) -> tuple[str, ...]:
     return _quantize(node, value, scale=3)
 
 
-@decomposes(f"{DOMAIN}::QLinearConcat")
+@contrib("QLinearConcat")
 def concat(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearConcat. Operands: Y's scale and zero point, then each input with its scale and zero point."""
     values = [_dequantize(node, index) for index in range(2, len(node.inputs), 3)]
@@ -96,7 +95,7 @@ def concat(node: OnnxNode) -> tuple[str, ...]:
     return _quantize(node, value, scale=0, like=2)
 
 
-@decomposes(f"{DOMAIN}::QLinearWhere")
+@contrib("QLinearWhere")
 def where(node: OnnxNode) -> tuple[str, ...]:
     """Imports QLinearWhere. Operands: condition, X, its scale and zero point, Y, its scale and zero point, the result's
     scale and zero point."""
@@ -104,7 +103,7 @@ def where(node: OnnxNode) -> tuple[str, ...]:
     return _quantize(node, value, scale=7, like=1)
 
 
-@decomposes(f"{DOMAIN}::QGemm")
+@contrib("QGemm")
 def gemm(node: OnnxNode) -> tuple[str, ...]:
     """Imports QGemm. Operands: A, its scale and zero point, B, its scale and zero point, C int32, whose scale is alpha
     times both scales, Y's scale and zero point. Without the last two the result is float32."""
@@ -113,20 +112,22 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
     (a,) = node.emit("dequantize_linear", (node.inputs[0], a_scale, *node.inputs[2:3]), axis=0, block=0,
                      dtype="float32")
     operands = [a, _dequantize(node, 3, axis=0 if trans else 1)]
-    addend = ""
-    if node.has(6):
-        (scale,) = emit_broadcast(node, "mul", (a_scale, node.inputs[4]))
-        shape, columns = node.type(6).shape, node.type(3).shape[0 if trans else 1]
-        value, by_column = node.inputs[6], shape in ((columns,), (1, columns))
-        if len(shape) > 2:
-            raise ShapeError(f"C is {node.type(6)}")
-        if by_column:
-            (value,) = node.emit("reshape", (value,), shape=(columns,))
-        (addend,) = node.emit("dequantize_linear", (value, scale), axis=0 if by_column else 1, block=0,
-                              dtype="float32")
-        if by_column:
-            operands, addend = [*operands, addend], ""
-    (y,) = node.emit("matmul", operands, trans_a=node.attr("transA", 0), trans_b=trans)
-    if addend:
-        (y,) = emit_broadcast(node, "add", (y, addend))
+    columns = node.type(3).shape[0 if trans else 1]
+    c = _dequantize_c(node, a_scale, columns) if node.has(6) else ""
+    is_bias = bool(c) and node.type_of(c).shape == (columns,)
+    (y,) = node.emit("matmul", [*operands, c] if is_bias else operands, trans_a=node.attr("transA", 0), trans_b=trans)
+    if c and not is_bias:
+        (y,) = emit_broadcast(node, "add", (y, c))
     return _quantize(node, y, scale=7) if node.has(7) else (y,)
+
+
+def _dequantize_c(node: OnnxNode, a_scale: str, columns: Dim) -> str:
+    """Emits C of a QGemm as float32. One number for each column, [N] or [1, N], becomes [N], a bias of the product."""
+    (scale,) = emit_broadcast(node, "mul", (a_scale, node.inputs[4]))
+    value, shape = node.inputs[6], node.type(6).shape
+    if len(shape) > 2:
+        raise ShapeError(f"C is {node.type(6)}")
+    if shape == (1, columns):
+        (value,) = node.emit("reshape", (value,), shape=(columns,))
+    axis = node.type_of(value).rank - 1  # of the columns, which may have a scale each
+    return node.emit("dequantize_linear", (value, scale), axis=max(axis, 0), block=0, dtype="float32")[0]

@@ -11,6 +11,7 @@ from ...ir.dims import ceildiv
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
 from ..emit_onnx import given, onnx_operator
+from ..quantized.int4 import unpack_two_per_byte
 from ..rules import axis_of
 from .fused import contrib
 
@@ -26,10 +27,10 @@ def integer_product(node: OnnxNode, a: str, b: str, a_scale: str, b_scale: str, 
                     bias: str) -> str:
     """Emits (a - a_zero) @ (b - b_zero) * a_scale * b_scale + bias as float32.
 
-    a, b: int8 or uint8 matrices. a_scale: []. b_scale: [] or [N]. a_zero, b_zero, bias: "" for none.
+    a, b: int8 or uint8 matrices. a_scale: [] or [1]. b_scale: [] or [N]. a_zero, b_zero, bias: "" for none.
     """
-    if b_zero and node.is_constant(b_zero) and node.type_of(b_zero).rank == 1:
-        (b_zero,) = node.emit("reshape", (b_zero,), shape=() if node.type_of(b_zero).size == 1 else (-1,))
+    if node.type_of(a_scale).rank:
+        (a_scale,) = node.emit("reshape", (a_scale,), shape=())
     sums = onnx_operator(node, "MatMulInteger", a, b, a_zero, b_zero)
     (factor,) = emit_broadcast(node, "mul", (a_scale, b_scale))
     (y,) = emit_broadcast(node, "mul", (*cast_to(node, sums, "float32"), factor))
@@ -39,13 +40,9 @@ def integer_product(node: OnnxNode, a: str, b: str, a_scale: str, b_scale: str, 
 @contrib("MatMulIntegerToFloat")
 def matmul_integer_to_float(node: OnnxNode) -> tuple[str, ...]:
     """Imports MatMulIntegerToFloat. Operands: A, B, scale of A, scale of B, zero point of A, zero point of B, bias."""
-    scale = node.inputs[2]
     if node.type(2).size != 1:
         raise MegccError(f"A has scales {node.type(2)}; one is supported")
-    if node.type(2).rank:
-        (scale,) = node.emit("reshape", (scale,), shape=())
-    return (integer_product(node, *node.inputs[:2], scale, node.inputs[3], given(node, 4), given(node, 5),
-                            given(node, 6)),)
+    return (integer_product(node, *node.inputs[:4], given(node, 4), given(node, 5), given(node, 6)),)
 
 
 @contrib("DynamicQuantizeMatMul")
@@ -53,14 +50,6 @@ def dynamic_quantize_matmul(node: OnnxNode) -> tuple[str, ...]:
     """Imports DynamicQuantizeMatMul. Operands: A float32, B int8 or uint8, its scale and zero point, bias."""
     a, scale, zero = quantize_dynamically(node, node.inputs[0])
     return (integer_product(node, a, node.inputs[1], scale, node.inputs[2], zero, given(node, 3), given(node, 4)),)
-
-
-def _unpack_int4(array: np.ndarray, bits: int, extent: int) -> np.ndarray:
-    """Unpacks uint8 [..., ceil(extent / 2)] to int4 [..., extent], two in a byte, the first in the low four bits. With
-    8 bits the array is returned unchanged."""
-    if bits == 8:
-        return array
-    return np.stack([array & 15, array >> 4], -1).reshape(*array.shape[:-1], -1)[..., :extent]
 
 
 def _block_quantized_data(node: OnnxNode, axis: int, block: int, bits: int
@@ -78,10 +67,11 @@ def _block_quantized_data(node: OnnxNode, axis: int, block: int, bits: int
     is_packed = bits == 4 and data.dtype == np.uint8 and (
         (data.size > 0 and data.max() > 15) or scales.shape[axis] != ceildiv(data.shape[axis], block))
     if is_packed:
-        data = _unpack_int4(data, bits, 2 * data.shape[-1])
-        zeros = None if zeros is None else _unpack_int4(zeros, bits, scales.shape[-1])
+        data = unpack_two_per_byte(data, 2 * data.shape[-1])
+        zeros = None if zeros is None else unpack_two_per_byte(zeros, scales.shape[-1])
     if zeros is None:
-        # Unsigned numbers are centred at 2^(bits - 1), except unpacked 4-bit ones.
+        # The default is 2^(bits - 1) for uint8, else 0. 4-bit numbers that are not packed are uint4, which `const`
+        # returns as uint8.
         is_centred = data.dtype == np.uint8 and (bits == 8 or is_packed)
         zeros = np.full(scales.shape, 1 << (bits - 1) if is_centred else 0, data.dtype)
     wanted = tuple(ceildiv(extent, block) if index == axis else extent for index, extent in enumerate(data.shape))

@@ -76,7 +76,8 @@ class MatMul(Operator):
 @decomposes("Gemm")
 def gemm(node: OnnxNode) -> tuple[str, ...]:
     """Imports Gemm, alpha * A' @ B' + beta * C. Factors other than 1 are folded into constant operands. C becomes the
-    bias if it is constant and has one number for each column, or one; else it is added to the product."""
+    bias if it is constant, has one number or one for each column, and alpha is not applied to the product; else it is
+    added afterwards."""
     alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
     attrs = {"trans_a": node.attr("transA", 0), "trans_b": node.attr("transB", 0)}
     b = node.inputs[1]
@@ -135,12 +136,12 @@ MatMul.cases = (
     _case((31, 17), (17, 48), constant=(1,)),
     _case((7, 13), (13, 21), 21),
     _case((2, 3, 9, 20), (2, 3, 20, 35)),
-    _case((2, 1, 9, 20), (3, 20, 8), trans_a=0),
+    _case((2, 1, 9, 20), (3, 20, 8)),
     _case((2, 4, 6, 8), (2, 1, 10, 8), trans_b=1),
     _case((5, 30, 9), (5, 30, 18), trans_a=1),
-    _case((2, 700), (700, 19), 19, trans_b=0),
+    _case((2, 700), (700, 19), 19),
     _case((9, 1100), (40, 1100), trans_b=1),
-    _case((600, 3), (3, 1), trans_a=0),
+    _case((600, 3), (3, 1)),
     _case((1, 1), (1, 7)),
     _case((3, 7, 24), (24, 1), 1, constant=(1, 2)),
     _case((33, 19), (1, 19), trans_b=1),

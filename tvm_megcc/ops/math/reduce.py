@@ -48,6 +48,12 @@ class Reduction(Operator):
         result = np.asarray(result).astype(x.dtype).reshape(shape)
         return (result if attrs.keepdims else result.squeeze(tuple(attrs.axes)),)
 
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        """Imports a reduction. Its axes are an attribute before operator set 18 (13 for ReduceSum), then an operand."""
+        return _reduce_over_axes(node, 13 if cls.kind == "reduce_sum" else 18, lambda axes: reduce(
+            node, cls.kind, node.inputs[0], axes, bool(node.attr("keepdims", 1))))
+
 
 def _lowest_and_largest(dtype: np.dtype) -> tuple:
     """Returns the lowest and the largest value of a dtype: the results of max and of min over no elements."""
@@ -113,22 +119,7 @@ def _declare(row: _Row) -> None:
         "__doc__": f"ONNX's {row.onnx}.", "kind": f"reduce_{row.name}", "onnx": (row.onnx,),
         "relax": (f"relax.{row.name}",) * row.in_tvm, "relay": (row.name,) * row.in_tvm,
         "numpy": staticmethod(row.numpy), "cases": _cases(row.name),
-        "from_onnx": classmethod(_from_onnx),
     }))
-
-
-def _from_onnx(cls: type[Reduction], node: OnnxNode) -> tuple[str, ...]:
-    """Imports a reduction. Its axes are an attribute before operator set 18 (13 for ReduceSum), then an operand."""
-    return _reduce_over_axes(node, 13 if cls.kind == "reduce_sum" else 18, lambda axes: reduce(
-        node, cls.kind, node.inputs[0], axes, bool(node.attr("keepdims", 1))))
-
-
-def _reshape_to_declared(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
-    """Reshapes the results to the declared shape, if the axes were derived from it (`_reduce_to_declared_shape`)."""
-    shape = node.declared_if_unknown(1)
-    if shape is None or node.type_of(results[0]).shape == shape:
-        return results
-    return node.emit("reshape", results, shape=shape)
 
 
 def _reduce_over_axes(node: OnnxNode, since: int,
@@ -156,8 +147,13 @@ def _reduce_to_declared_shape(node: OnnxNode, result: tuple[int, ...], axes_if_e
     """Returns the results of `make` for axes that are known only at run time, where the model declares the shape of the
     result.
 
-    Only sets of axes that give this shape are possible. If there are several, the run chooses one of them. Axes of
-    extent 1 make no difference and count as reduced.
+    Only the choices of axes that give this shape are possible, and the run selects one of them. Each choice has all
+    axes of extent 1, since it makes no difference to the elements whether these are reduced.
+
+    Args:
+        result: the declared shape.
+        axes_if_empty: the axes that an operand without elements stands for.
+        make: as of `_reduce_over_axes`.
     """
     shape, keepdims = node.type(0).shape, bool(node.attr("keepdims", 1))
     unit_axes = [axis for axis, extent in enumerate(shape) if extent == 1]
@@ -165,14 +161,17 @@ def _reduce_to_declared_shape(node: OnnxNode, result: tuple[int, ...], axes_if_e
                   if set(unit_axes) <= set(axes) and _gives_shape(shape, axes, keepdims, result)}
     count = node.type(1).shape[0] if node.type(1).rank == 1 else 1
     has_axes = isinstance(count, int) and count > 0
-    may_be_no_operation = not axes_if_empty and result == shape
-    # Where the operand may be empty, the declared shape has to leave one choice: the candidate, and not x itself.
-    is_decided = has_axes or (len(candidates) == 1 and not may_be_no_operation)
+    may_return_x = not axes_if_empty and result == shape
+    # If a run may give no axes, the declared shape has to leave a single choice: one candidate, and not x itself.
+    is_decided = has_axes or (len(candidates) == 1 and not may_return_x)
     if not candidates or not is_decided:
         return reduce_run_time_axes(node, 1, keepdims, make)
-    return select_run_time_axes(node, 1, candidates, free=unit_axes,
-                                make=lambda axes: _reshape_to_declared(node, make(axes)),
-                                empty=None if has_axes else axes_if_empty)
+
+    def emit_choice(axes: tuple[int, ...]) -> tuple[str, ...]:
+        results = make(axes)
+        # Without keepdims the axes of extent 1 are gone, some of which the declared shape may have.
+        return results if node.type_of(results[0]).shape == result else node.emit("reshape", results, shape=result)
+    return select_run_time_axes(node, 1, candidates, unit_axes, emit_choice, None if has_axes else axes_if_empty)
 
 
 def _gives_shape(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:

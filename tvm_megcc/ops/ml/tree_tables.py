@@ -17,7 +17,7 @@ from ...errors import MegccError, ShapeError
 
 #: The modes of inner nodes, in the order of TreeEnsemble's attribute nodes_modes.
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
-#: The largest number of nodes of a model.
+#: The largest number of nodes of a model; their table, of up to 20 bytes a node, stays below the 2 GB of a tensor.
 MAX_NODES = 1 << 26
 
 

@@ -81,13 +81,13 @@ def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="
           nan: float = 0.1) -> Case:
     """Returns a case of random trees of this depth, with some leaves higher up. nan: the share of features that are
     NaN."""
-    drawn = np.random.default_rng(rows + 100 * trees)
+    random = np.random.default_rng(rows + 100 * trees)
     links: list[list[int]] = []     # leaves are -1, -2, … until the number of inner nodes is known
     leaves = 0
 
     def subtree(left: int) -> int:
         nonlocal leaves
-        if left == 0 or (left < depth and drawn.random() < 0.2):
+        if left == 0 or (left < depth and random.random() < 0.2):
             leaves += 1
             return -leaves
         links.append([0, 0])
@@ -100,14 +100,14 @@ def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="
     nodes = np.zeros((len(links), 3), np.int32)
     nodes[:, :2] = np.array(links)
     nodes[:, :2] = np.where(nodes[:, :2] < 0, len(nodes) - 1 - nodes[:, :2], nodes[:, :2])
-    nodes[:, 2] = drawn.integers(0, 2 * features, len(nodes))
-    bits = drawn.standard_normal(len(nodes)).astype(dtype).view(np.int32).reshape(len(nodes), -1)
-    counts = drawn.integers(0, 3, leaves) if targets > 1 else np.ones(leaves, int)
+    nodes[:, 2] = random.integers(0, 2 * features, len(nodes))
+    bits = random.standard_normal(len(nodes)).astype(dtype).view(np.int32).reshape(len(nodes), -1)
+    counts = random.integers(0, 3, leaves) if targets > 1 else np.ones(leaves, int)
     first = np.concatenate([[0], np.cumsum(counts)])
-    x = drawn.standard_normal((rows, features))
-    x[drawn.random(x.shape) < nan] = np.nan
+    x = random.standard_normal((rows, features))
+    x[random.random(x.shape) < nan] = np.nan
     values = {0: x, 1: np.concatenate([nodes, bits], 1), 2: np.array(roots), 3: first,
-              4: drawn.integers(0, targets, first[-1]), 5: drawn.standard_normal(first[-1])}
+              4: random.integers(0, targets, first[-1]), 5: random.standard_normal(first[-1])}
     dtypes = (dtype, "int32", "int32", "int32", "int32", dtype)
     return Case(tuple((values[index].shape, dtypes[index]) for index in range(6)),
                 {"targets": targets, "fold": fold}, (1, 2, 3, 4, 5), values)

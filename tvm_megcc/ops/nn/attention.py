@@ -18,7 +18,7 @@ from ...ir.dims import Dim
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
 from ..emit_onnx import number
-from ..rules import axis_of
+from ..rules import axis_of, emit_arange
 from ..tensor.move import emit_slice
 
 #: The number that a mask adds to the scores of keys that a query must not attend to.
@@ -65,12 +65,7 @@ def concat_past(node: OnnxNode, past: str, value: str) -> str:
 
 def arange_int32(node: OnnxNode, extent: Dim, *shape: Dim) -> str:
     """Emits int32 0, 1, …, extent - 1, as [extent] or reshaped to `shape`."""
-    if isinstance(extent, int):
-        node.require_budget(extent)
-        value = node.constant(np.arange(extent, dtype=np.int32))
-    else:
-        (ones,) = node.emit("expand", (node.constant(np.ones(1, np.int32)),), shape=(extent,))
-        (value,) = node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)
+    value = emit_arange(node, extent, "int32")
     return node.emit("reshape", (value,), shape=shape)[0] if shape else value
 
 
@@ -96,15 +91,13 @@ def keys_up_to(node: OnnxNode, last: str, total: Dim, window: int = 0) -> str:
 def causal_mask(node: OnnxNode, length: Dim, total: Dim, dtype: str) -> str:
     """Emits a causal mask [S, T] in a type of floats. The last query attends to all keys, each earlier one to one key
     less."""
-    (last,) = emit_broadcast(node, "add", (arange_int32(node, length, length, 1), *_extent_int32(node, total - length)))
+    (last,) = emit_broadcast(node, "add", (arange_int32(node, length, length, 1), extent_int32(node, total - length)))
     return additive_mask(node, keys_up_to(node, last, total), MASKED_SCORE, dtype)
 
 
-def _extent_int32(node: OnnxNode, extent: Dim) -> tuple[str, ...]:
+def extent_int32(node: OnnxNode, extent: Dim) -> str:
     """Emits an extent, which may be symbolic, as int32 []."""
-    if isinstance(extent, int):
-        return (number(node, extent, "int32"),)
-    return cast_to(node, node.extent(extent), "int32")
+    return number(node, extent, "int32") if isinstance(extent, int) else cast_to(node, node.extent(extent), "int32")[0]
 
 
 def bool_mask(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total: Dim) -> str:
@@ -132,7 +125,7 @@ def bool_mask(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, tot
         ends, starts = ((part,) for part in split_axis(node, both, 0, (batch, batch)))
         return node.emit("logical_and", (*emit_broadcast(node, "less", (keys, *ends)),
                                  *emit_broadcast(node, "greater_equal", (keys, *starts))))[0]
-    if rank == 2 and shape[1] == 1 and total != 1:
+    if rank == 2 and shape[1] == 1 and total != 1:  # a dummy mask, which ONNX Runtime ignores
         return ""
     if rank == 4:
         mask = split_axis(node, emit_slice(node, mask, 2, past, past + length), 3, (total,))[0]

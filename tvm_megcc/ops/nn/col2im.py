@@ -104,7 +104,7 @@ class MaxUnpool(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, where: TensorType) -> tuple[TensorType, ...]:
-        why = f"places {where} for elements {x}"
+        why = f"indices {where} for elements {x}"
         if where.dtype != "int64":
             raise ShapeError(why)
         require_shape(where.shape, x.shape, why)

@@ -129,7 +129,7 @@ def _attributes(node: OnnxNode, extents, kernel) -> dict:
     if wanted is None and auto in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [extent * stride for extent, stride in zip(extents, strides, strict=True)]
     if wanted is not None:
-        wanted = list(wanted)[-axes:]
+        wanted = list(wanted)[-axes:]  # ONNX Runtime allows batch and channels before the spatial extents
         begins, ends, added = [], [], []
         for index in range(axes):
             full = _full_extent(extents[index], kernel[index], strides[index], dilations[index])

@@ -147,8 +147,8 @@ def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mas
     *operands, y_axes = axes.split()
     attrs = {"scale": scale, "causal": causal, "groups": groups, "y_axes": y_axes, "shared": shared,
              "seen": t if capacity else None, "blind": blind}
-    for name, operand, axis_order in zip("qkv", operands, at, strict=True):
-        attrs |= {f"{name}_axes": operand, f"{name}_at": axis_order}
+    for name, operand, index in zip("qkv", operands, at, strict=True):
+        attrs |= {f"{name}_axes": operand, f"{name}_at": index}
     shapes = [tuple(sizes[axis] // (shared if axis == "n" and index else 1) for axis in operand)
               for index, operand in enumerate(operands)]
     inputs = (*(f32(*shape) for shape in shapes), f32(*mask) if mask else None)

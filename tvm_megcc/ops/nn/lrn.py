@@ -33,7 +33,7 @@ class Lrn(Operator):
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         if x.rank != 4 or attrs.size < 1:
             raise ShapeError(f"a window of {attrs.size} over the channels of {x}")
-        return (x.with_shape(x.shape),)
+        return (TensorType(x.dtype, x.shape),)
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:

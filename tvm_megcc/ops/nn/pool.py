@@ -210,12 +210,14 @@ class AvgPool(_Pool):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         axes = len(attrs.kernel)
-        extents, counted = x.shape[2:], attrs
-        if attrs.get("count_pads", 0):
-            extents = np.add(extents, np.add(attrs.pads[:axes], attrs.pads[axes:]))
-            counted = Attrs({**attrs, "pads": (0,) * (2 * axes)})
         total = sum(window_taps(attrs, x, 0))
-        counts = sum(window_taps(counted, np.ones((1, 1, *extents), x.dtype), 0))
+        # The elements that count in each window are a sum over the windows of an array of ones.
+        counted_extents, counted_attrs = x.shape[2:], attrs
+        if attrs.get("count_pads", 0):
+            counted_extents = np.add(x.shape[2:], np.add(attrs.pads[:axes], attrs.pads[axes:]))
+            counted_attrs = Attrs({**attrs, "pads": (0,) * (2 * axes)})
+        counts = sum(window_taps(counted_attrs, np.ones((1, 1, *counted_extents), x.dtype), 0))
+        # With `ceil` a further window may start in the ones of the pad at the end, where none of x may start.
         counts = counts[(..., *(slice(n) for n in total.shape[2:]))]
         return ((total / np.maximum(counts, 1)).astype(x.dtype),)
 

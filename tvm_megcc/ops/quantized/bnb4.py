@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ...ir.dims import ceildiv
 from ..base import OnnxNode, decomposes
-from .nbits import unpack_weights
+from .int4 import unpack_two_per_byte
 
 #: The values of FP4 without sign, in twelfths: bitsandbytes' get_4bit_type divides them by the largest, 12.
 _FP4 = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3]) / 12
@@ -34,9 +34,8 @@ def dequantize_bnb4(packed: np.ndarray, absmax: np.ndarray, block: int, table: n
         packed: indices, uint8 [ceil(rows * depth / 2)] or longer, the first of two in the high four bits.
         absmax: the largest absolute value of each block of `block` flattened weights, a float each.
     """
-    swapped = (packed >> 4) | (packed << 4)
-    # unpack_weights takes the low four bits first.
-    indices = unpack_weights(swapped.reshape(1, -1), 4, rows * depth)[0]
+    low_first = (packed >> 4) | (packed << 4)
+    indices = unpack_two_per_byte(low_first, rows * depth)
     scale = np.repeat(absmax.astype(np.float32), block)[:rows * depth]
     return (table[indices] * scale).astype(absmax.dtype).reshape(rows, depth)
 

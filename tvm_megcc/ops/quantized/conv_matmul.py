@@ -22,14 +22,14 @@ INT8_TYPES = ("int8", "uint8")
 CENTRED_TYPES = (*INT8_TYPES, "int16")
 
 
-def _require_int8(kind: str, *operands: TensorType | None, first: tuple[str, ...] = INT8_TYPES) -> None:
-    """Raises ShapeError for wrong dtypes of two operands and a bias. kind: the operator, for the message. first: the
-    dtypes of the first operand."""
-    for type_, dtypes in zip(operands, (first, INT8_TYPES), strict=False):
+def _require_int8(kind: str, a: TensorType, b: TensorType, bias: TensorType | None,
+                  a_dtypes: tuple[str, ...] = INT8_TYPES) -> None:
+    """Raises ShapeError for wrong dtypes of operands. kind: the operator, for the message. a_dtypes: those of a."""
+    for type_, dtypes in ((a, a_dtypes), (b, INT8_TYPES)):
         if type_.dtype not in dtypes:
             raise ShapeError(f"{kind} of {type_}; operands are {' or '.join(dtypes)}")
-    if operands[2] is not None and operands[2].dtype != "int32":
-        raise ShapeError(f"{kind} with bias {operands[2]}, not int32")
+    if bias is not None and bias.dtype != "int32":
+        raise ShapeError(f"{kind} with bias {bias}, not int32")
 
 
 def requantize_expr(real: Expr, zero: int, low: int, high: int) -> Expr:
@@ -70,7 +70,7 @@ class Conv2dInteger(Conv2d):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
-        _require_int8("convolution", x, w, b, first=CENTRED_TYPES)
+        _require_int8("convolution", x, w, b, CENTRED_TYPES)
         if x.dtype == "int16" and attrs.x_zero:
             raise ShapeError(f"zero point {attrs.x_zero} of {x}, which is centred")
         (sums,) = Conv2d.infer(attrs, x, w, b)

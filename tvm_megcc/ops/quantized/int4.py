@@ -20,12 +20,18 @@ def pack_two_per_byte(numbers: np.ndarray) -> np.ndarray:
     return even[:, ::2] | even[:, 1::2] << 4
 
 
+def unpack_two_per_byte(packed: np.ndarray, count: int) -> np.ndarray:
+    """Unpacks uint8 [..., ceil(count / 2)] to numbers from 0 to 15, uint8 [..., count], the inverse of
+    `pack_two_per_byte`."""
+    return np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:-1], -1)[..., :count]
+
+
 def dequantize_int4(w: np.ndarray, scale: np.ndarray, zero: np.ndarray, block: int, depth: int) -> np.ndarray:
     """Returns (number - zero) * scale, float32 [..., depth].
 
     w: numbers, uint8 [..., ceil(depth / 2)]. scale, zero: float32 and uint8 [..., ceil(depth / block)].
     """
-    numbers = np.stack([w & 15, w >> 4], -1).reshape(*w.shape[:-1], -1)[..., :depth].astype(np.int32)
+    numbers = unpack_two_per_byte(w, depth).astype(np.int32)
     block_of = np.arange(depth) // block  # the block of each number of a row
     values: np.ndarray = (numbers - zero[..., block_of].astype(np.int32)).astype(np.float32) * scale[..., block_of]
     return values

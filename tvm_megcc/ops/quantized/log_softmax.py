@@ -46,6 +46,9 @@ def logarithm(total: np.ndarray) -> np.ndarray:
 
     A number is m / 0.5^(1/4) * 2^e, with m in [0.5^(1/2), 1) and e an integer plus or minus 1/4. So its logarithm is
     e * log(2) plus that of m / 0.5^(1/4), which is near 1: a rational function of 2 * (m - 0.5^(1/4)).
+
+    From softmax_int8: `doubling_high` is the product of numbers in Q0.31, `reciprocal(x)` is 1 / (1 + x), and SUM_BITS
+    are the 12 integer bits of the numbers.
     """
     # The number as m * 2^e in both ways, with e plus 1/4 and minus 1/4. In the wrong one m saturates and e is too low.
     zeros = _leading_zeros(total)

@@ -44,11 +44,11 @@ class Lookup(Operator):
 
 
 def _case(shape: tuple[int, ...], dtype: str, result: str) -> Case:
-    drawn = np.random.default_rng(len(shape))
-    values = all_values(dtype)[drawn.integers(0, TABLE_LENGTH, shape)]
+    random = np.random.default_rng(len(shape))
+    values = all_values(dtype)[random.integers(0, TABLE_LENGTH, shape)]
     if values.size >= TABLE_LENGTH:
         values.reshape(-1)[:TABLE_LENGTH] = all_values(dtype)
-    table = drawn.normal(size=TABLE_LENGTH) if result.startswith("float") else drawn.integers(
+    table = random.normal(size=TABLE_LENGTH) if result.startswith("float") else random.integers(
         np.iinfo(result).min, np.iinfo(result).max, TABLE_LENGTH, endpoint=True)
     return Case(((shape, dtype), ((TABLE_LENGTH,), result)), {}, (1,), {0: values, 1: table})
 

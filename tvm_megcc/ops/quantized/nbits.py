@@ -145,15 +145,19 @@ class QuantizeBlocks(Operator):
 class MatMulNBitsInt8(Operator):
     """matmul_nbits of activations that quantize_blocks has quantised.
 
-    A part of a row, which is a block or 32 of its numbers, is summed in integers: s = sum(q * (number - 2^(bits - 1)))
-    or, with offsets, sum(q * number). For each part in order, starting from y = 0: y = y + s * (a_scale * scale), then
-    y = y + (a_scale * sum(q)) * offset. The bias is added last. Each product and sum is rounded to float32, so the
-    result has the same bits on every CPU. Without a_scale there are no offsets either, and the part is the block:
-    y = y + s * scale.
+    A row is summed in parts, the smaller of a block and 32 numbers. The sum of a part is exact:
+    s = sum(q * (number - 2^(bits - 1))) or, with offsets, s = sum(q * number). For each part in order, starting from
+    y = 0: y = y + s * (a_scale * scale), then y = y + (a_scale * sum(q)) * offset. The bias is added last. Each product
+    and sum is rounded to float32, so the result has the same bits on every CPU.
 
-    Operands: a, a_scale and a_sum, the results of quantize_blocks with `part` the smaller of the block and 32; w,
-    scale, offset and bias as those of matmul_nbits. Result: float32 [..., M, N]. Attributes: `bits`: 4 or 8; `block`:
-    16 or a multiple of 32; `depth`: the numbers in a row of w.
+    Without a_scale, a part is a block, there are no offsets, and y = y + s * scale. LiteRT's activations, whose rows
+    have one scale each, are of this kind; operators after this one multiply by it
+    (frontends/tflite/quantized/hybrid.py).
+
+    Operands: a, a_scale and a_sum, as the results q, scale and sums of quantize_blocks with attribute `part` the
+    smaller of the block and 32; w, scale, offset and bias as those of matmul_nbits. Without offsets, kernels that
+    multiply by stored numbers subtract 2^(bits - 1) * a_sum. Result: float32 [..., M, N]. Attributes: `bits`: 4 or 8;
+    `block`: 16 or a multiple of 32; `depth`: the numbers in a row of w.
     """
 
     kind = "matmul_nbits_int8"
@@ -261,16 +265,17 @@ def _zero_points(node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:
 
 
 def random_weights(rows: int, depth: int, bits: int, block: int, seed: int, extreme: bool = False) -> list[np.ndarray]:
-    """Returns random weights for tests: stored numbers, scales and offsets, as operands of matmul_nbits. extreme: the
-    numbers are limits of their range: either limit if the seed is odd, else all are 0."""
-    drawn, blocks = np.random.default_rng(seed), -(-depth // block)
-    numbers = drawn.integers(0, 1 << bits, (rows, depth))
+    """Returns random weights for tests: stored numbers, scales and offsets, as operands of matmul_nbits. Offsets are
+    those of integer zero points or, if `rows` is a multiple of 3, any floats. extreme: the numbers are limits of their
+    range: either limit if the seed is odd, else all are 0."""
+    random, blocks = np.random.default_rng(seed), ceildiv(depth, block)
+    numbers = random.integers(0, 1 << bits, (rows, depth))
     if extreme:
-        numbers = np.where(drawn.integers(0, 2, numbers.shape), (1 << bits) - 1, 0) if seed % 2 else numbers * 0
+        numbers = np.where(random.integers(0, 2, numbers.shape), (1 << bits) - 1, 0) if seed % 2 else numbers * 0
     w = pack_two_per_byte(numbers) if bits == 4 else numbers.astype(np.uint8)
-    scale = (drawn.uniform(0.01, 0.1, (rows, blocks)) * drawn.choice([-1, 1], (rows, blocks))).astype(np.float32)
-    zero = drawn.integers(0, 1 << bits, scale.shape).astype(np.float32)
-    return [w, scale, -(zero * scale) if rows % 3 else drawn.normal(size=scale.shape).astype(np.float32)]
+    scale = (random.uniform(0.01, 0.1, (rows, blocks)) * random.choice([-1, 1], (rows, blocks))).astype(np.float32)
+    zero = random.integers(0, 1 << bits, scale.shape).astype(np.float32)
+    return [w, scale, -(zero * scale) if rows % 3 else random.normal(size=scale.shape).astype(np.float32)]
 
 
 def _float_case(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False) -> Case:

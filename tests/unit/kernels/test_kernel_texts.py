@@ -4,11 +4,15 @@ scratch that is reserved only if the text uses it."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.graphs import assert_golden
 from tests.kernels.kernel_harness import jobs_of
 from tvm_megcc.codegen.c_source.render import render_kernel
+from tvm_megcc.ir.expr import Const
+from tvm_megcc.kernels.elementwise.loops import integer_expression
 from tvm_megcc.ops.base import Case, f32, operator
 from tvm_megcc.target import TARGETS
 from tvm_megcc.version import VERSION
@@ -48,3 +52,8 @@ def test_linear_resize_has_scratch_only_if_it_blends_rows_first(target: str, opt
     for job in jobs_of("resize", case, 0, TARGETS[target], optimize):
         spec = job.bound.spec
         assert (spec.scratch != 0) == ("blended" in render_kernel(spec)), spec.symbol
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0.5, 2.0**31])
+def test_a_constant_that_is_no_int32_has_no_integer_expression(value):
+    assert integer_expression(Const(value)) is None

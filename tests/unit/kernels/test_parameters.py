@@ -167,9 +167,9 @@ def test_facts():
 
 def test_facts_of_a_part():
     """In words, not as Python writes a value."""
-    told = Closed(Requantization("fixed", "e1[c]", "-7", narrow=True, zero=-1, lower=-128, upper=127))
+    told = Closed(Requantization("fixed", "e1[c]", "-7", int8_shifts=True, zero=-1, lower=-128, upper=127))
     assert told.facts() == (
-        "requantization = kind fixed multiplier e1[c] shift -7 narrow zero -1 lower -128 upper 127",)
+        "requantization = kind fixed multiplier e1[c] shift -7 int8_shifts zero -1 lower -128 upper 127",)
 
 
 def test_the_head_of_a_kernel_lists_them():

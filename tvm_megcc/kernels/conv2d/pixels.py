@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel `pixels`: convolution with vectors along the row of an image. A lane is a pixel, and weights are scalars.
 
-A 1x1 convolution reads its pixels in place. Others copy the input rows that a task needs, with padding, and with the
-columns of each stride phase (column modulo stride) next to each other, so that all loads are of neighbours.
+A 1x1 convolution reads its pixels in place; it copies only the last pixels of a row, if they are fewer than a tile has.
+Others copy the input rows that a task needs, with padding, and with the columns of each stride phase (column modulo
+stride) next to each other, so that all loads are of neighbours.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...ir.dims import Dim, ceildiv, dim_max, number, round_up
-from ...target import Target
+from ...target import Isa, Target
 from ..base import CALL, FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..parameters import Scope
 from ..sharing import is_large, load_imbalance
@@ -55,7 +56,7 @@ class PixelConv(Kernel):
         if not s.is_pointwise:
             if not isinstance(s.oh, int) or not isinstance(s.ow, int):
                 return "copies rows of a known length only"
-            if number(self._copied(s, site.target, 1)) > self.MAX_COPY_BYTES:
+            if number(self._copied(s, site.isa, 1, s.ic, self._columns(s, site.isa))) > self.MAX_COPY_BYTES:
                 return f"a copy of the rows that {s.ic} channels need is too large"
         return None
 
@@ -64,20 +65,18 @@ class PixelConv(Kernel):
         return Tiling.of(site.isa, assembler=Geometry.of(site).is_pointwise and not site.compact)
 
     @staticmethod
-    def _columns(s: Geometry, target: Target) -> int:
+    def _columns(s: Geometry, isa: Isa) -> int:
         """Returns the columns of a stride phase in the copy."""
-        columns = round_up(s.ow, target.isa.lanes) + (s.kw - 1) * s.dilations[1] // s.strides[1]
-        # Rows that start at whole vectors can be loaded in pairs (ldp).
-        return round_up(columns, target.isa.lanes) if target.isa.lane_fma else columns
+        columns = round_up(s.ow, isa.lanes) + (s.kw - 1) * s.dilations[1] // s.strides[1]
+        # NEON loads rows that start at whole vectors in pairs of vectors (ldp).
+        return round_up(columns, isa.lanes) if isa.lane_fma else columns
 
     @staticmethod
-    def _copied(s: Geometry, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
+    def _copied(s: Geometry, isa: Isa, rows: Dim, channels: Dim, columns: Dim) -> Dim:
         """Returns the bytes of the copy for `rows` output rows, float32 [channels][input rows][phases][columns], and of
-        two vectors after it, which the last loads may read. channels, columns: those of the copy; 0: all input
-        channels, and as `_columns`."""
+        two vectors after it, which the last loads may read."""
         phases = min(s.strides[1], s.columns_read(1))
-        return 4 * ((channels or s.ic) * s.rows_read(rows) * phases * (columns or PixelConv._columns(s, target))
-                    + 2 * target.isa.lanes)
+        return 4 * (channels * s.rows_read(rows) * phases * columns + 2 * isa.lanes)
 
     def _split(self, site: Site) -> tuple[Dim, Dim, int]:
         """Returns (rows, pixels of a row, rows of a task) of an output image. The pixels of a 1x1 convolution are
@@ -87,8 +86,9 @@ class PixelConv(Kernel):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
         if s.is_pointwise:
             return *_pixel_rows(self._tiling(site), s.oh * s.ow, s.oc, s.ic, site.target), 1
+        columns = self._columns(s, site.isa)
         max_rows = max(rows for rows in range(1, s.oh + 1)
-                       if rows == 1 or number(self._copied(s, site.target, rows)) <= self.COPY_BYTES)
+                       if rows == 1 or number(self._copied(s, site.isa, rows, s.ic, columns)) <= self.COPY_BYTES)
         tasks = ceildiv(s.oh, max_rows)
         return s.oh, s.ow, ceildiv(s.oh, tasks)  # as equal tasks as possible
 
@@ -100,13 +100,14 @@ class PixelConv(Kernel):
             "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS", "COLUMNS")
         extents = {**s.extents(oh, ow), "ROWS": rows}
         if s.is_pointwise:
+            # The copy has the pixels of one tile.
             compact_vectors = tiling.compact_pixel_tile()[0]
             vectors = tiling.pixel_tile(ow if isinstance(ow, int) else None, s.oc)[0]
             extents["COLUMNS"] = vectors * site.isa.lanes
-            scratch = self._copied(s, site.target, 1, IC, dim_max(COLUMNS, compact_vectors * site.isa.lanes))
+            scratch = self._copied(s, site.isa, 1, IC, dim_max(COLUMNS, compact_vectors * site.isa.lanes))
         else:
-            extents["COLUMNS"] = self._columns(s, site.target)
-            scratch = self._copied(s, site.target, ROWS, IC, COLUMNS)
+            extents["COLUMNS"] = self._columns(s, site.isa)
+            scratch = self._copied(s, site.isa, ROWS, IC, COLUMNS)
         operands = present(site, Operand("x", 0, N * G * IC * s.area(IH, IW, OH, OW)),
                            Operand("w", 1, G * OC * IC * s.taps, ("conv_oihw", 1, s.g)), Operand("b", 2, G * OC))
         return Lowered(

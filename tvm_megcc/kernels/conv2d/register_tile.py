@@ -59,6 +59,7 @@ class Reduction:
             x_layout == "nhwc" and (self.by_lanes or (isa.helium and not scope.compact)))
         #: Whether sums are float16, which lose precision. After some terms they are added to the float32 sums `totals`.
         self.folds = isa.is_half and (ic is None or self.depth > MAX_FLOAT16_TERMS)
+        # Helium and RISC-V multiply vectors by a number in a general register.
         self.multiply = Multiply(number=scope.float if isa.helium or isa.wide else "")
         #: C, the beginning of a loop over channels, which the compiler must not unroll if it hoists loads.
         self.loop = "MGC_STEP_BY_STEP for" if tiling.hoists_loads else "for"
@@ -76,10 +77,12 @@ class Reduction:
         stride: C, floats from the initial vectors of a pixel to those of the next; empty: all pixels share them.
         """
         c, V, width = Printer(), tile.vectors, tile.width
-        # The values that n may have: in C, it is `part` or, after the last whole part, the channels that are left.
+        # NeonLanes has the loop over groups of four channels in assembler; channels after the last group follow in C.
+        # counts: the values of n. In C, it is `part` or, after the last whole part, the channels that are left.
         counts = [n] if isinstance(n, int) else [self.part, self.ic % self.part]
         if self.tiling.assembler and self.x_layout == "nchwc" and self.stride == 1 and width \
                 and all(count >= 4 for count in counts) and NeonLanes.covers(V, width):
+            # The loop takes two groups in an iteration if their number is always even.
             even = all(count // 4 % 2 == 0 for count in counts)
             c(NeonLanes.sums(tile.pixels, V, width, steps=quotient(n, 4), even=even, plane="plane", start=start,
                              stride=stride and f"4 * ({stride})"))
@@ -110,7 +113,7 @@ class Reduction:
     def channels(self, c: Printer, tile: Tile, n: Count) -> None:
         """Prints the sums over `n` input channels of one tap, which advance w past their weights."""
         if not self.by_vectors or (self.isa.helium and not tile.width and self.x_layout == "nhwc"):
-            # One input channel in each iteration.
+            # One input channel in each iteration: `vector` would not unroll the steps of Helium without a known width.
             x = "xk += plane" if self.x_layout == "plain" else "xk++"
             with c.block(f"{self.loop} (int32_t k = 0; k < {n}; k++, {x}, w += {tile.rows()})"):
                 self.step(c, tile, 0, "xk")

@@ -210,17 +210,18 @@ class Blocking:
         many Winograd tiles as fit in the caches. The list is empty if no block of weights fits in L1."""
         lanes = target.isa.lanes
         products = -(-_tiles(s) // pixels)
-        bytes_ = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
+        # The scratch of as many Winograd tiles as one product has; all of a task take a part of L2 (estimates).
+        product_bytes = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
         budget = target.l2 // 4
         if raw:
             # Each task transforms the weights again, so it has as many tiles as L2 holds for one block of input
             # channels.
-            bytes_ = 4 * WINDOW ** 2 * (vectors + 1) * lanes * pixels
+            product_bytes = 4 * WINDOW ** 2 * (vectors + 1) * lanes * pixels
             budget = target.l2 // 2
         elif tiling.assembler:
             # Each task reads all weights again: the larger they are, the more tiles should share them.
             budget = min(target.l2 // 2, max(target.l2 // 8, 2 * WINDOW ** 2 * s.ic * s.oc))
-        parts = -(-products // max(1, min(products, budget // bytes_)))
+        parts = -(-products // max(1, min(products, budget // product_bytes)))
         tiles = -(-products // parts) * pixels
         depth = s.ic
         if raw:
@@ -259,7 +260,8 @@ class Blocking:
         if not self.raw:
             # The first pass reads weights from memory or the last cache, later passes from a cache.
             weights, multiply = WINDOW ** 2 * s.ic * outputs * lanes, count * steps / passes
-            later_read = 0 if 8 * weights <= self.l2 else _LAST_CACHE_COST * weights
+            # 4: the bytes of a weight.
+            later_read = 0 if 4 * weights <= self.l2 / 2 else _LAST_CACHE_COST * weights
             in_memory = weights > self.l2 or self.weight_bytes > _LARGE_NETWORK * self.l2
             first_read = _MEMORY_COST * weights if in_memory else later_read
             return (count * transforms + _overlapped(multiply, first_read)

@@ -103,11 +103,11 @@ class WinogradTile(Reduction):
     def backward(self, c: Printer, x: str) -> list[str]:
         """Transforms six products, {x}0 to {x}5, to `size` outputs along one axis: output i sums the products times
         their points to the power of i."""
-        c(f"const mgc_v {x}_near_sum = {x}1 + {x}2, {x}_near_rest = {x}1 - {x}2, "
-          f"{x}_far_sum = {x}3 + {x}4, {x}_far_rest = {x}3 - {x}4;")
+        c(f"const mgc_v {x}_near_sum = {x}1 + {x}2, {x}_near_difference = {x}1 - {x}2, "
+          f"{x}_far_sum = {x}3 + {x}4, {x}_far_difference = {x}3 - {x}4;")
         results = [f"{x}0 + {x}_near_sum + {x}_far_sum"]
         for i in range(1, self.p.size):
-            kind, factor = "rest" if i % 2 else "sum", number(self.p.near ** i)
+            kind, factor = "difference" if i % 2 else "sum", number(self.p.near ** i)
             near = (f"mgc_fma({factor}, {x}_near_{kind}, {x}5)" if i + 1 == self.p.size else
                     f"{factor} * {x}_near_{kind}")
             results.append(f"mgc_fma({number(self.p.far ** i)}, {x}_far_{kind}, {near})")

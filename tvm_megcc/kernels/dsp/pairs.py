@@ -55,9 +55,10 @@ class PairProducts(WindowProducts):
                single: bool) -> Packed:
         """Returns the parts of a call. A task packs windows in scratch, two pixels in a word; a single pixel is
         multiplied as it is."""
+        # target.Pairs says what the fields of `pairs` are.
         pairs, (x_zero, w_zero) = site.isa.pairs, zeros
         G, IC, OC = extent_symbols("G", "IC", "OC")
-        # A word holds two weights of each of two channels (RV32's mgc_row, target.Pairs).
+        # RV32: a word holds two weights of each of two channels.
         folded = single and pairs.folded
         depth_step = 2 if folded else 4
         depth = round_up(IC * s.taps, depth_step)
@@ -74,8 +75,8 @@ class PairProducts(WindowProducts):
         weight_step = round_up(s.ic * s.taps, 4) if single and pairs.by_channel else depth_step
         # Words hold 8-bit signed numbers: 128 is subtracted from uint8.
         x_offset = 128 if site.x.dtype == "uint8" and (folded or not single) else 0
-        # Inverting the highest bit adds 128: folded weights are unsigned bytes, so that one product takes both weights
-        # of a word. mgc_row subtracts 128 times the sum of x.
+        # Folded weights are unsigned bytes, so that one product takes two of a word: inverting the highest bit (-128)
+        # adds 128. mgc_row subtracts 128 times the sum of x.
         packing = WeightPacking(outputs_first, w_zero, groups=s.g, runs=1, lanes=width, vectors=1, step=weight_step,
                                 flipped_bits=-128 if folded else 0)
         operands = present(site, x, Operand("w", 1, G * round_up(OC, width) * depth, ("dot", *packing), "int8"),

@@ -122,6 +122,7 @@ class DspDepthwise(OneFilterAChannel):
         rows = _rows(s)
         fits_in_place = s.oh == rows and site.y.itemsize == 1 and (
             (s.ih, s.iw) == (s.oh, s.ow) or (s.n == 1 and _is_no_larger(s)))
+        # At -O size the kernel allows it for calls that share it; `no_takeover` forbids it for this call.
         takes_over = ((0, 0),) if fits_in_place or (site.compact and site.y.itemsize == 1) else ()
         operands = present(site, Operand("x", 0, N * IH * IW * C),
                            Operand("w", 1, C * s.taps, ("planes", site.attrs.w_zero), "int8"), Operand("b", 2, C))
@@ -158,13 +159,13 @@ def _is_no_larger(s: Geometry) -> bool:
 
 
 def _rows(s: Geometry) -> int:
-    """Returns the output rows in a task: all if their planes take less than half of the output, which may then begin
-    where x does."""
-    # A row of x in the planes of four channels takes so many words, of two columns each.
-    row_words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
-    rows = likely(s.oh)
-    if 4 * row_words * s.rows_read(rows) <= math.prod(map(likely, (s.g, s.oh, s.ow))) // 2:
+    """Returns the output rows in a task: all if their planes take at most half of the bytes of y, because y may then
+    begin where x does, which saves more memory."""
+    # Words of a row of x in the planes of four channels; a word has two columns.
+    four_row_words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
+    rows, y_bytes = likely(s.oh), math.prod(map(likely, (s.g, s.oh, s.ow)))
+    if 4 * four_row_words * s.rows_read(rows) <= y_bytes // 2:
         return rows
-    # The most rows for which `row_words * s.rows_read(rows)` is at most _MAX_WORDS.
-    fitting_rows = (_MAX_WORDS // row_words - s.rows_read(1)) // s.strides[0] + 1
+    # The most rows for which `four_row_words * s.rows_read(rows)` is at most _MAX_WORDS.
+    fitting_rows = (_MAX_WORDS // four_row_words - s.rows_read(1)) // s.strides[0] + 1
     return max(1, min(rows, fitting_rows))

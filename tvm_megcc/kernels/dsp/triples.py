@@ -27,7 +27,7 @@ _JOINED_LIMIT = 1 << 23
 class TriplesParameters(WindowsParameters):
     """Parameters of `triples.c.j2`.
 
-    joined: an int16 holds two weights, the second 256 times as large, so that one instruction unpacks four
+    joined: an int16 holds two weights, one of them 256 times as large, so that one instruction unpacks four
         (simd/dsp_integer.h). Sums are 256 times as large until they are requantized.
     """
 
@@ -36,20 +36,21 @@ class TriplesParameters(WindowsParameters):
 
 @packer("joined")
 def pack_joined(array: np.ndarray, *packing) -> np.ndarray:
-    """Packs weights as `pack_weights` does, and then each four neighbours a, b, c, d as two int16, b - 256a and
-    256c - d. packing: the values of `WeightPacking`. Returns int8 of one dimension."""
-    fours = pack_weights(array, *packing).astype(np.int32).reshape(-1, 4)
-    both = np.stack([fours[:, 1] - 256 * fours[:, 0], 256 * fours[:, 2] - fours[:, 3]], axis=1)
+    """Packs weights as `pack_weights` does, and then each four neighbours k, l, m, n as two int16, -256k + l and
+    256m - n: V and W of simd/dsp_integer.h, which says why. packing: the values of `WeightPacking`. Returns int8 of one
+    dimension."""
+    k, l_, m, n = pack_weights(array, *packing).astype(np.int32).reshape(-1, 4).T
+    both = np.stack([l_ - 256 * k, 256 * m - n], axis=1)
     return both.astype("<i2").view(np.int8).reshape(-1)
 
 
 @packer("joined_sums")
 def pack_joined_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int) -> np.ndarray:
     """Returns int32 [O]: the initial values of sums of joined products. x_zero: the zero point of x as int8. The first
-    and third byte of a word are multiplied with 128 added, which this subtracts."""
+    and the third of four elements of x have 128 added (mgc_join3), so 128 times their weights are subtracted."""
     weights = as_outputs(array, outputs_first)
-    depth = np.moveaxis(weights, 1, 3).reshape(weights.shape[0], -1).astype(np.int64) - zero
-    return (256 * (-x_zero * depth.sum(axis=1) - 128 * depth[:, ::2].sum(axis=1))).astype(np.int32)
+    filters = np.moveaxis(weights, 1, 3).reshape(weights.shape[0], -1).astype(np.int64) - zero
+    return (256 * (-x_zero * filters.sum(axis=1) - 128 * filters[:, ::2].sum(axis=1))).astype(np.int32)
 
 
 @packer("joined_bias")

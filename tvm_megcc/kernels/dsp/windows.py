@@ -100,7 +100,7 @@ class WindowProducts(IntegerProducts):
                                  single, flat, descending, has_weight_zero, epilogue, **packed.fields)
         name = ("single" if single else self.name) + "_flat" * flat
         name += "_down" * (descends and not decided_at_run_time)
-        # Layers of groups that may not compute in place do not share a kernel with those that may.
+        # `takes_over` belongs to the kernel: layers of groups that may not compute in place have kernels of their own.
         name += "_not_in_place" * (flat and s.g != 1 and not single and not takes_over)
         return Lowered(f"dsp/{self.name}", params, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * bias + zero_name(zeros[0]),
@@ -113,7 +113,8 @@ def _in_place(site: Site, s: Geometry, single: bool) -> tuple[tuple[tuple[int, i
     from the last pixel to the first.
 
     A step packs the windows of a few pixels, then writes their results. Pixel i of y begins at i * OC, that of x at
-    i * IC: if OC > IC, results lie over later pixels of x, so these have to be read before."""
+    i * IC: if OC > IC, results lie over later pixels of x, so these have to be read before. If IC and OC of a group
+    differ, its results lie over the x of other groups, which later tasks read."""
     is_known = isinstance(s.ic, int) and isinstance(s.oc, int)
     if single or not s.is_pointwise or site.y.itemsize != 1 or not is_known or (s.g > 1 and s.ic != s.oc):
         return (), False

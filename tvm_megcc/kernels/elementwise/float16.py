@@ -34,6 +34,7 @@ class Float16Loops(VectorKernel):
         return "a0"
 
     def lower(self, site: Site) -> Lowered:
+        # The base class would name a template float16.
         return replace(super().lower(site), template="elementwise/vector")
 
     def cost(self, site: Site) -> float:

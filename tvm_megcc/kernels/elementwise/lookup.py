@@ -52,5 +52,5 @@ class LookupBytes(Kernel):
 
     def cost(self, site: Site) -> float:
         shuffles = site.isa.lanes > 1 and site.y.itemsize == 1
-        # 1 for an element, or for a quarter of the float32 lanes if a shuffle looks up a vector of bytes.
+        # 1 for an element; shuffles look up a quarter as many elements as a vector has float32 lanes in that time.
         return site.x.stored / (site.isa.lanes / 4 if shuffles else 1)

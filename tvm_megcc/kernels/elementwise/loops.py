@@ -108,14 +108,9 @@ def _aligned(type_: TensorType, output: TensorType) -> list[Dim] | None:
     return [extent for _, _, extent in memory_axes(type_)]
 
 
-def _stride(axes, operand: int, position: int) -> Dim:
-    """Returns the stride of an operand along an axis, over the extents of the kernel."""
-    return product(Symbol(f"D{index}") for index in range(position + 1, len(axes)) if axes[index][1][operand])
-
-
-def elements(axes, operand: int) -> Dim:
-    """Returns the number of elements of an operand, over the extents of the kernel."""
-    return _stride(axes, operand, -1)
+def _elements(axes: Sequence[tuple[Dim, tuple[bool, ...]]], operand: int) -> Dim:
+    """Returns the number of elements of an operand, over the extents of the kernel. axes: of `broadcast_axes`."""
+    return product(Symbol(f"D{index}") for index, (_, varies) in enumerate(axes) if varies[operand])
 
 
 class Broadcast(Kernel):
@@ -151,7 +146,7 @@ class Broadcast(Kernel):
         same_size = [index for index in varying if site.inputs[index].itemsize == site.y.itemsize]
         return Lowered(
             f"elementwise/{self.name}", params, extents,
-            tuple(Operand(name, index, elements(axes, index)) for index, name in enumerate(names)),
+            tuple(Operand(name, index, _elements(axes, index)) for index, name in enumerate(names)),
             (Operand("y", 0, product(symbols)),), tasks, f"{_name(site.op, formula)}_{pattern}", self.name,
             in_place=tuple((0, index) for index in same_size))
 
@@ -205,6 +200,7 @@ class LaneKernel(Broadcast):
         return f"not on {unknown}" if unknown else None
 
     def formula(self, site: Site) -> str:
+        # Stores saturate to `floor`, so values below it need not be exact.
         return lanes.to_c(site.attrs.expr, [f"a{n}" for n in range(len(site.inputs))], _kinds(site),
                           floor=lanes.lower_limit(site.y.dtype))
 
@@ -290,9 +286,10 @@ class ScalarKernel(Broadcast):
             return None
         if "dtype" in site.attrs and site.kind == "elementwise":
             return "works on operands of one type"
-        stored = next((t.dtype for t in (*site.inputs, *site.outputs) if DTYPES[t.dtype].carrier), None)
-        if stored is not None:
-            return f"not {stored}"
+        # A dtype with a carrier, such as float16, is computed in another one (ir/types.py).
+        storage_only = next((t.dtype for t in (*site.inputs, *site.outputs) if DTYPES[t.dtype].carrier), None)
+        if storage_only is not None:
+            return f"not {storage_only}"
         if self._formula(site.op, site.inputs[-1].dtype) is None:
             return f"not on {site.inputs[-1].dtype}"
         return None
@@ -336,7 +333,7 @@ def integer_expression(expr: Expr) -> str | None:
     if isinstance(expr, Arg):
         return f"a{expr.index}"
     if isinstance(expr, Const):
-        return f"(T){int(expr.value)}" if expr.value == int(expr.value) and abs(expr.value) < 2**31 else None
+        return f"(T){int(expr.value)}" if abs(expr.value) < 2**31 and expr.value == int(expr.value) else None
     assert isinstance(expr, Call)
     strings = [integer_expression(argument) for argument in expr.args]
     if expr.fn not in INTEGER_FUNCTIONS or None in strings:

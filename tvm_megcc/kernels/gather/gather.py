@@ -44,7 +44,7 @@ class GatherRuns(Kernel):
                        f"gather_{integer_bits(indices)}", self.name)
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.y, per_element=1.5)
+        return copy_cost(site.y, per_element=1.5)  # runs may be short
 
 
 def indexed_extents(site: Site) -> tuple[dict[str, Dim], tuple[Dim, ...], tuple[Dim, ...], int]:
@@ -83,7 +83,7 @@ class GatherElements(Kernel):
                        f"gather_elements_{integer_bits(site.inputs[1])}_axis{axis}of{rank}", self.name)
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.y, per_element=3.0)
+        return copy_cost(site.y, per_element=3.0)  # each element has an index of its own
 
 
 class GatherPoints(Kernel):
@@ -105,4 +105,4 @@ class GatherPoints(Kernel):
                        f"gather_points{depth}_{integer_bits(indices)}", self.name)
 
     def cost(self, site: Site) -> float:
-        return copy_cost(site.y, per_element=2.0)
+        return copy_cost(site.y, per_element=2.0)  # runs may be short, and have several indices

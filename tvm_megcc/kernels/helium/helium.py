@@ -13,7 +13,7 @@ from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import INT8_TYPES
 from ..base import CALL, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
-from ..integer.dot import WeightPacking, is_narrow, pack_weights, packing_offset, with_sums, zero_name
+from ..integer.dot import WeightPacking, is_narrow, pack_weights, packed_zero, with_sums, zero_name
 from ..integer.products import IntegerConv, IntegerMatMul, IntegerProducts, OneFilterAChannel, pixel_extents
 from ..integer.requantize import Requantization, requantization
 from ..packing import packer
@@ -78,7 +78,7 @@ class HeliumProducts(IntegerProducts):
         depth, width = round_up(IC * s.taps, 16), 8 if single else 4
         direct = not flat and s.taps == 1 and not any(s.pads)
         unsigned = site.x.dtype == "uint8"
-        packed_zero = w_zero if unsigned else w_zero - packing_offset("int8", w_zero)
+        weight_zero = w_zero if unsigned else packed_zero("int8", w_zero)
         packing = WeightPacking(outputs_first, zero=0 if unsigned else w_zero, groups=s.g, runs=1, lanes=width,
                                 vectors=1, step=16)
         weights = Operand("w", 1, G * round_up(OC, width) * depth, ("dot_unsigned" if unsigned else "dot", *packing),
@@ -87,7 +87,7 @@ class HeliumProducts(IntegerProducts):
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero, G * OC)
         epilogue = _epilogue(site, zeros, outputs_first)
         parameters = HeliumParameters(
-            *s.window, bias=len(operands) > 2, x_zero=x_zero, packed_zero=packed_zero, unsigned=unsigned,
+            *s.window, bias=len(operands) > 2, x_zero=x_zero, packed_zero=weight_zero, unsigned=unsigned,
             to_unsigned=site.y.dtype == "uint8", single=single, flat=flat, direct=direct, requantization=epilogue)
         # 1 if windows are first copied to scratch, 0 if x is read in place (1x1 windows of whole steps); an expression
         # over IC, so that at -O size layers of both kinds share one kernel.
@@ -97,7 +97,7 @@ class HeliumProducts(IntegerProducts):
         return Lowered("helium/helium", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G,
                        operation + "_bias" * parameters.bias + zero_name(x_zero)
-                       + zero_name(packed_zero) * (packed_zero != 0),
+                       + zero_name(weight_zero) * (weight_zero != 0),
                        "helium" + "_unsigned" * unsigned + "_single" * single + "_flat" * flat + "_direct" * direct
                        + epilogue.name,
                        scratch=copied_bytes, channels=G * OC)
@@ -168,8 +168,8 @@ def pack_int16x8(array: np.ndarray, zero: int) -> np.ndarray:
 
 class HeliumDepthwise(OneFilterAChannel):
     """Depthwise convolution, channels last, sixteen channels at a time. One task computes one row of the result.
-    Products of two taps are summed in int16, so no weight may be -128. Other types of x, and weights with a zero point,
-    are widened: eight channels at a time."""
+    Products of two taps are summed in int16; if a weight is -128, a tap is paired with zeros instead. Other types of x,
+    and weights with a zero point, are widened: eight channels at a time."""
 
     name = "helium_depthwise"
 

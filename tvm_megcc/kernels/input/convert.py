@@ -69,6 +69,6 @@ class ConvertRuns(Kernel):
                        self.name)
 
     def cost(self, site: Site) -> float:
-        # 2: an element is converted and scaled; 0.25: a zero is stored to a pad lane.
+        # 2: an element is converted and scaled; 0.25: stores skip a pad lane, so they reach more cache lines.
         y = site.y
         return 2.0 * y.size + 0.25 * (y.stored - y.size)

@@ -24,19 +24,6 @@ from .tiles import Tile, block
 
 
 @dataclass(frozen=True)
-class ByteParameters(ConvParameters):
-    """Parameters that the templates of 8-bit convolutions share.
-
-    unit, weight: the C types of an element of x and of a weight.
-    x_zero: the zero point of x.
-    """
-
-    unit: str
-    weight: str
-    x_zero: int
-
-
-@dataclass(frozen=True)
 class DotParameters(ConvParameters):
     """Parameters of `dot.c.j2`.
 
@@ -51,11 +38,11 @@ class DotParameters(ConvParameters):
     heights, balanced: as in `Tile`.
     flat: windows are 1x1 without padding.
     packs_x: whether a task packs its part of x; if not (only if flat), products read x itself.
-    sums: the instructions of Arm that sum products (`neon_sums.ACCUMULATE`); "" if mgc_dot_ functions do.
+    arm_sums: the instructions of Arm that sum products (`neon_sums.ACCUMULATE`); "" if mgc_dot_ functions do.
     narrow: no weight is -128.
     has_weight_zero: packed weights still have a zero point, because int8 cannot hold weights minus their zero point.
     prefetch: weights that tiles prefetch: "tile" those of the next tile's channels, "page" those 4 KB later.
-    is_pmaddubsw_form: weights are lists of entries for pmaddubsw (`pmaddubsw.py`).
+    is_pmaddubsw_form: weights are lists of entries for pmaddubsw, which `pmaddubsw.py` explains.
     """
 
     unit: str
@@ -72,7 +59,7 @@ class DotParameters(ConvParameters):
     balanced: bool
     flat: bool
     packs_x: bool
-    sums: str
+    arm_sums: str
     narrow: bool
     has_weight_zero: bool
     prefetch: str
@@ -106,8 +93,8 @@ class PackedForm:
 
 #: The most bytes of weights that stay in L1.
 _MAX_L1_WEIGHT_BYTES = 8 << 10
-#: `Isa.dot_product` -> instructions per product, on Arm without dot-product instructions.
-_INSTRUCTIONS = {"smull": 0.23, "smull_in_c": 0.45}
+#: `Isa.dot_product` -> cycles per product, on Arm without dot-product instructions: instructions, as an estimate.
+_PRODUCT_CYCLES = {"smull": 0.23, "smull_in_c": 0.45}
 
 
 def zero_name(zero: int) -> str:
@@ -134,7 +121,7 @@ class WeightPacking(NamedTuple):
     runs: contiguous runs of a window, each of which is padded to a multiple of `step`.
     lanes, vectors: a tile has lanes * vectors channels; a group's last block may have fewer, in whole vectors.
     step: neighbouring weights of one channel, as many as one instruction takes.
-    flipped_bits: bits that are inverted in all packed weights.
+    flipped_bits: bits that are inverted in all packed weights (dsp/pairs.py).
     padding: the weight after the last channel and after the end of a run.
     """
 
@@ -216,7 +203,7 @@ def with_sums(site: Site, operands: tuple[Operand, ...], weights: tuple[bool, in
     """Returns the operands with the correction for x's zero point added to the bias.
 
     weights: (outputs_first, zero point) of `pack_sums`. size: elements of the bias. zeros_after: zeros that follow the
-    bias, which then always exists.
+    bias, which then always exists, because kernels read it for whole tiles of channels (dsp/pairs.py).
     """
     if not x_zero and zeros_after is None:
         return operands
@@ -278,7 +265,7 @@ class DotProducts(IntegerProducts):
 
     name = "dot"
 
-    #: Whether weights are lists of entries.
+    #: Whether weights are lists of entries (pmaddubsw.py).
     is_pmaddubsw: ClassVar[bool] = False
 
     def form(self, site: Site, zero: int) -> PackedForm:
@@ -307,14 +294,14 @@ class DotProducts(IntegerProducts):
         bias = any(operand.name == "b" for operand in operands)
         if has_weight_zero:
             operands += (Operand("zero", 1, 1, ("packed_zero", w_zero), "int32"),)
-        sums, fill = _arm_sums(site.isa, form), 0 if flat else form.zero
-        narrow = sums.startswith("smull") and is_narrow(site, w_zero)
+        arm_sums, fill = _arm_sums(site.isa, form), 0 if flat else form.zero
+        narrow = arm_sums.startswith("smull") and is_narrow(site, w_zero)
         parameters = DotParameters(
             *s.window, bias=bias, unit=site.x.c_type, result=site.y.c_type, x_zero=form.x_offset,
             packed_type=DTYPES[form.dtype].c_type, step=form.step, fill=fill,
             packed_short=form.name or DTYPES[form.dtype].short, x_short=DTYPES[site.x.dtype].short,
             vectors=tile.vectors, rest=tile.rest, heights=tile.heights, balanced=tile.balanced, flat=flat,
-            packs_x=packs_x, sums=sums, narrow=narrow, has_weight_zero=has_weight_zero,
+            packs_x=packs_x, arm_sums=arm_sums, narrow=narrow, has_weight_zero=has_weight_zero,
             prefetch=_prefetched(site, form, tile, s), is_pmaddubsw_form=self.is_pmaddubsw)
         # "_there": products read x where it lies.
         name = self.name + ("" if not flat else "_flat" if packs_x else "_there") + "_weight_zero" * has_weight_zero
@@ -359,8 +346,8 @@ class DotProducts(IntegerProducts):
             return PACKING_CALL + outputs * s.oc * (4.0 * depth + 25)  # loads, products and sums one by one in C
         if site.isa.helium:
             return PACKING_CALL + outputs * s.oc * (1.5 * depth + 10)
-        if site.isa.dot_product in _INSTRUCTIONS and form.dtype == site.isa.dot_dtype:
-            return PACKING_CALL + outputs * depth * s.oc * _INSTRUCTIONS[site.isa.dot_product]
+        if site.isa.dot_product in _PRODUCT_CYCLES and form.dtype == site.isa.dot_dtype:
+            return PACKING_CALL + outputs * depth * s.oc * _PRODUCT_CYCLES[site.isa.dot_product]
         # 1.2: a dot product of vectors, of `step` elements in each lane; 0.1: an element of x is packed.
         return PACKING_CALL + outputs * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / form.step + 0.1)
 

@@ -23,7 +23,10 @@ class DotMicrokernel:
     `heights`: the pixels of the tiles. `vectors`, `rest`: the vectors of channels of a tile, and of the last one.
     `balanced`: there are two heights, and the lower one is used as rarely as possible.
     `flat`: windows are 1x1. `has_weight_zero`: packed weights have a zero point.
-    `prefetch`: which weights tiles prefetch. `sums`: how Arm sums products.
+    `prefetch`: which weights tiles prefetch. `arm_sums`: how Arm sums products.
+
+    `ep` prints the epilogue (codegen/c_source/epilogue.py): `preloaded` loads the operands that all pixels share,
+    `store_adjacent` stores vectors that are neighbours in y, `store_scattered` any vectors.
     """
 
     #: C of the length of the reduction: parameters of a tile's function, and the arguments of its calls.
@@ -46,7 +49,7 @@ class DotMicrokernel:
         """Returns the microkernel for an ISA and a form of packed weights."""
         if params.is_pmaddubsw_form:
             return PmaddubswMicrokernel(params, isa, ep, known)
-        if params.sums:
+        if params.arm_sums:
             return ArmMicrokernel(params, isa, ep, known)
         return (RvvMicrokernel if isa.wide else DotMicrokernel)(params, isa, ep, known)
 
@@ -224,12 +227,14 @@ class PmaddubswMicrokernel(DotMicrokernel):
     how far each entry advances in x (`pmaddubsw.py`)."""
 
     steps_parameter = "const int32_t *counts, const uint8_t *moves, ptrdiff_t max_offset"
+    # An entry loads two elements of packed x, so the last one begins two before the end of the run.
     steps_argument = "list + 1, list_moves, length - 2"
 
     def before_steps(self, c: Printer, P: int) -> None:
         c("const int32_t steps = *counts++;", "ptrdiff_t offset = 0;")
 
     def multiply(self, c: Printer, P: int, V: int, pixel: str = "entry_x") -> None:
+        # Moves are data of the container: the limit keeps loads in x, whatever they are.
         c("offset += *moves++;", "offset = offset < max_offset ? offset : max_offset;",
           f"const {self.p.packed_type} *entry_x = from + offset;")
         super().multiply(c, P, V, pixel)
@@ -281,7 +286,7 @@ class ArmMicrokernel(DotMicrokernel):
     is_repeated = True
 
     def body(self, c: Printer, P: int, V: int) -> None:
-        sums = ACCUMULATE[self.p.sums](self, P, V)
+        sums = ACCUMULATE[self.p.arm_sums](self, P, V)
         for v in range(V):
             self.lanes_of(c, v)
         sums.begin(c)

@@ -112,9 +112,10 @@ class Sdot(ArmSums):
     def __init__(self, kernel: DotMicrokernel, P: int, V: int):
         super().__init__(kernel, P, V)
         spare = 32 - P * V - P  # registers that neither sums nor pixels take
-        #: Vectors of weights that are loaded at once, and the registers for weights: for two loads, if there are so
-        #: many, so that one can run while the weights of the other are multiplied.
+        #: Vectors of weights that are loaded at once.
         self.at_once = 4 if spare >= 4 else 2 if spare >= 2 else 1
+        #: Registers for weights: for two loads, if there are so many, so that one can run while the weights of the
+        #: other are multiplied.
         self.count = min(2 * self.at_once, spare // self.at_once * self.at_once)
         #: For a run of known length: the number of 16-byte blocks, and of dot products of four bytes after them.
         self.blocks: int | None = None
@@ -161,7 +162,7 @@ class Sdot(ArmSums):
 
         if self.blocks == 0:
             return
-        if self.blocks == self.unrolled:  # one iteration, so no loop
+        if self.blocks == self.unrolled:  # one iteration, so no loop: x2 and the label are not used
             asm("mov x2, x6", "3:")
             add_block()
         else:
@@ -231,6 +232,7 @@ class Smull(ArmSums):
     int16, two at a time if no weight is -128 (`narrow`), then in four int32 lanes per sum."""
 
     load_rest = ()
+    #: C, the cast of a sum to mgc_i.
     cast = ""
 
     def print(self, c: Printer) -> None:
@@ -273,7 +275,7 @@ class Smull(ArmSums):
 
 
 class SmullInC(Smull):
-    """The same in C, for 32-bit Arm, where half as many registers leave the compiler no choice."""
+    """The same in C, for 32-bit Arm: with half as many registers, assembler would be no better than the compiler."""
 
     cast = "(mgc_i)"
 
@@ -304,6 +306,5 @@ class SmullInC(Smull):
         c(*(f"{sum_} = vpadalq_s16({sum_}, {product});" for product in products))
 
 
-#: The class for each value of `Isa.sums`.
-ACCUMULATE = {"sdot": Sdot, "smmla": Smmla, "smull": Smull,
-              "smull_in_c": SmullInC}
+#: The class for each value of `DotParameters.arm_sums`.
+ACCUMULATE = {"sdot": Sdot, "smmla": Smmla, "smull": Smull, "smull_in_c": SmullInC}

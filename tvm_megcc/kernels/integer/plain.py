@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of 8-bit operands that are both known at run time only, one product at a time."""
+"""Convolutions and products of any 8-bit operands, one product at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ..base import FALLBACK_CALL, Kernel, Lowered, Operand, extent_symbols, pres
 from ..conv2d.geometry import Geometry
 from ..matmul.packed import PanelMatMul, PanelParameters, ProductParameters
 from ..site import Site
-from .dot import ByteParameters, zero_name
+from .dot import zero_name
+from .products import ByteParameters
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base classes of kernels with 8-bit operands and constant weights. Products of matrices share code with
-convolutions: the rows of a matrix are the pixels of a 1x1 convolution."""
+"""The base classes of kernels with 8-bit operands and constant weights, and of their parameters. Products of matrices
+share code with convolutions: the rows of a matrix are the pixels of a 1x1 convolution."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...ir.dims import Dim, product
 from ...ir.types import NHWC
 from ...ops.quantized.conv_matmul import INT8_TYPES
 from ..base import Kernel, Lowered, extent_symbols, layout_pair
-from ..conv2d.geometry import Geometry
+from ..conv2d.geometry import ConvParameters, Geometry
 from ..site import Site
+
+
+@dataclass(frozen=True)
+class ByteParameters(ConvParameters):
+    """Parameters that the templates of 8-bit convolutions share.
+
+    unit, weight: the C types of an element of x and of a weight.
+    x_zero: the zero point of x.
+    """
+
+    unit: str
+    weight: str
+    x_zero: int
 
 
 class ConstantWeights(Kernel):

@@ -22,7 +22,7 @@ class Requantization(Parameters):
     kind: "fixed", rounded twice as in TFLite (mgc_rescale_fixed), or "once", rounded once (mgc_rescale_once of
         megcc_integer.h); "" for any other epilogue.
     multiplier, shift: C expressions for channel `c`.
-    narrow: the array of shifts has elements of int8, not int32.
+    int8_shifts: the array of shifts has elements of int8, not int32.
     zero: the zero point that is added.
     lower, upper: limits of the result.
     adds_zero_last: the zero point is added after the shift, as it does not fit in 32 bits with the sum's scale.
@@ -31,7 +31,7 @@ class Requantization(Parameters):
     kind: str = ""
     multiplier: str = ""
     shift: str = ""
-    narrow: bool = False
+    int8_shifts: bool = False
     zero: int = 0
     lower: int = 0
     upper: int = 0
@@ -94,19 +94,19 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
                           f"requantize_args.zero = {self.zero}, requantize_args.low = {self.lower}, "
                           f"requantize_args.high = {self.upper};", *no_bias, *single])
 
-    def function(self, rows: int, narrow: bool) -> str:
-        """Returns the name of the function for `rows` rows of sums. narrow: shifts are int8."""
+    def function(self, rows: int, int8_shifts: bool) -> str:
+        """Returns the name of the function for `rows` rows of sums."""
         # mgc_rescale_positive is exact for positive results only, which suffices if others become the lower limit.
         kind = "positive" if self.kind == "fixed" and self.lower >= self.zero else self.kind
         # Whether multiplier and shift are the same for all channels, or each channel has its own; bytes: in int8.
-        multipliers = "all" if not self.multiplier.endswith("[c]") else "bytes" if narrow else "each"
+        multipliers = "all" if not self.multiplier.endswith("[c]") else "bytes" if int8_shifts else "each"
         return f"mgc_requantize_sums_{kind}_{multipliers}_{rows}"
 
     def call(self, channel: str, n: str, rows: int, bias: bool) -> str:
         """Requantizes n channels of `rows` rows. The fields y and y2 of `requantize_args` must be set."""
         return "\n".join([f"requantize_args.sums = sums, requantize_args.n = {n};",
                           *(f"{name} = {address} + {channel};" for name, address in self.channel_operands(bias)),
-                          f"{self.function(rows, self.narrow)}(&requantize_args);"])
+                          f"{self.function(rows, self.int8_shifts)}(&requantize_args);"])
 
     @staticmethod
     def store_four(ep, y_index: str, sum_index: str, channel: str, n: str, bias: bool) -> str:
@@ -126,8 +126,8 @@ _SHIFTS = {"rescale_fixed": (1, 30), "rescale_down": (1, 30), "rescale_once": (2
 def requantization(site: Site, zeros: tuple[int, int], outputs_first: bool, any_sum: bool = False) -> Requantization:
     """Returns the epilogue as a requantization of sums of products; `Requantization()` if it is another one.
 
-    zeros: zero points of the operands, minus those that packed weights contain. outputs_first: a weight matrix is
-    [O, I]. any_sum: also if sums may reach 2^30.
+    zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]. any_sum: also if sums may
+    reach 2^30.
     """
     split = _split(site.op.epilogue, site.y.dtype)
     if split is None:
@@ -139,14 +139,18 @@ def requantization(site: Site, zeros: tuple[int, int], outputs_first: bool, any_
         return Requantization()
     if -shift.max() < min_shift or -shift.min() > max_shift:
         return Requantization()
+    # rescale_down is rescale_fixed for right shifts.
     kind = "once" if rescale.fn == "rescale_once" else "fixed"
-    if kind == "fixed" and not any_sum and not _is_small(site, zeros, outputs_first):
-        return Requantization()
+    if kind == "fixed" and not any_sum:
+        greatest = greatest_sum(site, zeros, outputs_first)
+        if greatest is None or greatest >= 2**30:
+            return Requantization()
     c_multiplier, c_shift = (_c_factor(site, argument) for argument in rescale.args[1:])
     # `Requantization.factors` adds zero * 2^r to a scaled sum in 32 bits.
     adds_zero_last = abs(zero) << -int(shift.min()) > 2**29
-    return Requantization(kind=kind, multiplier=c_multiplier, shift=c_shift, narrow=_is_int8(site, rescale.args[2]),
-                          zero=zero, lower=lower, upper=upper, adds_zero_last=adds_zero_last)
+    return Requantization(kind=kind, multiplier=c_multiplier, shift=c_shift,
+                          int8_shifts=_is_int8(site, rescale.args[2]), zero=zero, lower=lower, upper=upper,
+                          adds_zero_last=adds_zero_last)
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
@@ -197,12 +201,6 @@ def _c_factor(site: Site, argument: Expr) -> str:
 def _is_int8(site: Site, argument: Expr) -> bool:
     """Returns whether an operand of the epilogue has elements of int8."""
     return isinstance(argument, Arg) and site.types[site.op.epilogue_start + argument.index - 1].dtype == "int8"
-
-
-def _is_small(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
-    """Returns whether all sums are known to stay below 2^30."""
-    greatest = greatest_sum(site, zeros, outputs_first)
-    return greatest is not None and greatest < 2**30
 
 
 def greatest_sum(site: Site, zeros: tuple[int, int], outputs_first: bool) -> int | None:

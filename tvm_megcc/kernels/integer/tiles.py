@@ -180,6 +180,7 @@ def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: in
 def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
     """Estimates the cycles of the loads of a step. Assembler loads four steps at once, and as many weights as there are
     registers for. Converting weights to int16 uses the units that multiply and add."""
+    # SIMD of x86 and WebAssembly without 8-bit dot products.
     if isa.int16_step > 1 and not isa.dot_dtype:
         # 0.05: a pixel is loaded; 0.5: a vector of weights is loaded and converted.
         return pixels * 0.05 + vectors * 0.5

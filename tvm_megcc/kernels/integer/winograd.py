@@ -57,13 +57,13 @@ class WinogradBytesParameters(Parameters):
     x_short: the suffix of mgc functions for the dtype of x.
     x_zero: the zero point of x.
     bias: whether there is a bias.
-    depth: the number of input channels, rounded up to a multiple of 8.
+    depth: the number of input channels, rounded up to a multiple of 8 (MGC_INT16_LANES).
     step: the number of products of neighbouring input channels that one instruction adds to a lane, 1 or 2.
     pixels: the number of tiles that are multiplied at a time.
     vectors: the number of vectors (of int32) of output channels in a block.
     rest: the number of vectors in the last block, if it has fewer; 0 if all blocks are full.
     by_lane: whether a vector of weights is multiplied by one lane of a vector of x, as Arm's instructions do.
-    padding: the number of int16 after each of the 16 positions, so that they lie in different cache sets.
+    position_padding: the number of int16 after each of the 16 positions, so that they lie in different cache sets.
     """
 
     unit: str
@@ -77,7 +77,7 @@ class WinogradBytesParameters(Parameters):
     vectors: int
     rest: int
     by_lane: bool
-    padding: int
+    position_padding: int
 
     def microkernel(self, scope: Scope) -> Callable[[int, int, int], str]:
         """Prints the sums of `pixels` tiles and some vectors of channels at one position, in assembler of Arm
@@ -122,7 +122,7 @@ class WinogradBytes(ChannelsLast):
         s, isa = Geometry.of(site), site.isa
         pixels, vectors, rest = _tile(site, s)
         step, depth = (1 if isa.name in _LANE_PRODUCTS else isa.int16_step), round_up(s.ic, _INT16X)
-        padding = 0 if isa.name in _LANE_PRODUCTS else _PADDING
+        position_padding = 0 if isa.name in _LANE_PRODUCTS else _PADDING
         N, IC, IH, IW, OC, OH, OW, ROWS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS")
         extents = {"N": s.n, "IC": s.ic, "IH": s.ih, "IW": s.iw, "OC": s.oc, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1], "ROWS": _rows(site, s)}
@@ -135,12 +135,12 @@ class WinogradBytes(ChannelsLast):
         parameters = WinogradBytesParameters(
             unit=site.x.c_type, result=site.y.c_type, x_short=DTYPES[site.x.dtype].short, x_zero=site.attrs.x_zero,
             bias=s.bias, depth=depth, step=step, pixels=pixels, vectors=vectors, rest=rest,
-            by_lane=isa.name in _LANE_PRODUCTS, padding=padding)
-        # Scratch: sums int32 [16][pixels][width]; then int16: transformed weights [16][depth * width + padding],
-        # transformed tiles [tiles / pixels][16][depth * pixels + padding], and the padded rows of x
-        # [rows][columns][depth].
-        scratch = (4 * POSITIONS * pixels * width + 2 * POSITIONS * (depth * width + padding)
-                   + 2 * POSITIONS * (depth * pixels + padding) * ceildiv(ROWS * tile_columns, pixels)
+            by_lane=isa.name in _LANE_PRODUCTS, position_padding=position_padding)
+        # Scratch: sums int32 [16][pixels][width]; then int16: transformed weights
+        # [16][depth * width + position_padding], transformed tiles
+        # [tiles / pixels][16][depth * pixels + position_padding], and the padded rows of x [rows][columns][depth].
+        scratch = (4 * POSITIONS * pixels * width + 2 * POSITIONS * (depth * width + position_padding)
+                   + 2 * POSITIONS * (depth * pixels + position_padding) * ceildiv(ROWS * tile_columns, pixels)
                    + 2 * depth * (2 * ROWS + 2) * (2 * tile_columns + 2))
         return Lowered("integer/winograd", parameters, extents, operands, (Operand("y", 0, N * OH * OW * OC),),
                        N * ceildiv(tile_rows, ROWS), s.name("conv2d_integer") + zero_name(site.attrs.x_zero),

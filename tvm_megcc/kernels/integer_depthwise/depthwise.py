@@ -11,8 +11,8 @@ from ...ir.dims import Dim, ceildiv, likely, product
 from ...ir.types import DTYPES
 from ..base import CALL, PACKING_CALL, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
-from ..integer.dot import ByteParameters, PackedForm, is_narrow, weight_type, with_sums, zero_name
-from ..integer.products import OneFilterAChannel
+from ..integer.dot import PackedForm, is_narrow, weight_type, with_sums, zero_name
+from ..integer.products import ByteParameters, OneFilterAChannel
 from ..integer.requantize import Requantization, requantization
 from ..packing import packer
 from ..parameters import Scope

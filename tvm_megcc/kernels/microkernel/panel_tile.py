@@ -22,7 +22,9 @@ class PanelTile:
         self.vectors, self.scope, self.multiply = range(vectors), scope, multiply or Multiply()
 
     def begin(self, P: int, statement: str) -> str:
-        """Declares n{v}, the number of columns in b, for each vector. The statement declares the sum a{p}_{v}."""
+        """Declares n{v}, the number of columns in b, for each vector, and prints the statement for each row p and
+        vector v, with `{p}`, `{v}`, `{at}` (the vector's first column in the panel) and `{n}` (n{v}) filled in. The
+        statement declares the sum."""
         c, L = Printer(), self.scope.isa.lanes
         for v in self.vectors:
             n = f"n - {v * L}" if v else "n"

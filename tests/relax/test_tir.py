@@ -195,10 +195,11 @@ def test_refused_by_name():
 
 @pytest.mark.parametrize(("given", "name"), [
     ("mgc_x", "x"), ("mgd_mgc_9", "v9"), ("mgc_", "v"), ("mgc__X_", "X"), ("MGC", "vMGC"),
-    ("megcc_run", "vmegcc_run"), ("int", "int2"),
+    ("megcc_run", "vmegcc_run"), ("int", "int2"), ("int32_t", "vint32_t"), ("NULL", "NULL2"), ("h_t", "h_t"),
+    ("index_in", "index_in2"), ("add_i64", "vadd_i64"), ("i32_of_f64", "vi32_of_f64"), ("temp_i0", "temp_i0"),
     ("é", "v"), ("x", "x")])
 def test_names_of_buffers(given: str, name: str):
-    """No name is a word of C or of the runtime's headers, whose prefixes are theirs."""
+    """No name is a word of C, a helper, or of the runtime's headers, whose prefixes are theirs."""
     x = te.placeholder((4,), "float32", name=given)
     program = program_of(te.create_prim_func([x, te.compute((4,), lambda i: x[i] + 1.0, name="y")]), 1, "named")
     assert f" = {name}[i] + 1.0f;" in program.body, program.body
@@ -221,6 +222,11 @@ def test_nests_become_one():
     (program,) = programs(*OPERATORS["log_softmax"])
     assert program.tasks == dims.Symbol("N") and program.shared == program.scratch == 0
     assert program.body.count("for (int32_t") == 4 and "float T_softmax_maxelem = 0;" in program.body
+
+
+def test_dependent_iterations_are_one_task():
+    from .tir_functions import reads_the_iteration_before
+    assert program_of(reads_the_iteration_before, 1, "reads").tasks == 1
 
 
 def test_functions_on_vectors():

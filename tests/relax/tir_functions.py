@@ -181,10 +181,43 @@ def functions(x: T.Buffer((15,), "float32"), y: T.Buffer((15,), "float32"), z: T
         h[i] = T.exp(T.Cast("float16", x[i])) + T.float16(0.1)
 
 
+@T.prim_func(s_tir=True)
+def signs_of_zeros(x: T.Buffer((64,), "float32"), y: T.Buffer((3, 64), "float32")):
+    """Numbers between -1 and 0 are rounded to -0."""
+    for i in range(64):
+        y[0, i] = T.copysign(T.float32(1), T.ceil(x[i] * T.float32(0.25)))
+        y[1, i] = T.copysign(T.float32(1), T.trunc(x[i] * T.float32(0.25)))
+        y[2, i] = T.copysign(T.float32(1), T.nearbyint(x[i] * T.float32(0.25)))
+
+
+@T.prim_func(s_tir=True)
+def ties_to_even(x: T.Buffer((5,), "float32"), y: T.Buffer((5,), "float32"), z: T.Buffer((5,), "float64")):
+    for i in range(5):
+        y[i] = T.round(x[i] - x[i] + T.float32(2.5))
+        z[i] = T.round(T.Cast("float64", x[i] - x[i]) - T.float64(0.5))
+
+
+@T.prim_func(s_tir=True)
+def reads_the_iteration_before(x: T.Buffer((40, 3), "float32"), most: T.Buffer((40,), "float32"),
+                               y: T.Buffer((40,), "float32")):
+    """The axes of all blocks are spatial, but iterations are not independent."""
+    for i in range(40):
+        for k in range(3):
+            with T.sblock("most"):
+                v, r = T.axis.remap("SR", [i, k])
+                with T.init():
+                    most[v] = T.float32(-9)
+                most[v] = T.max(most[v], x[v, r])
+        with T.sblock("steps"):
+            v = T.axis.spatial(40, i)
+            y[v] = most[v] - most[T.max(v - 1, 0)]
+
+
 PRINTED: dict[str, tirx.PrimFunc] = {
     function.attrs.get("global_symbol", ""): function for function in (
         running_while, branches, reduced_in_the_middle, guarded_block, bytes_that_wrap, words_that_wrap, quotients,
-        truth, conversions, picked, picked_where_marked, added_up, largest, temporaries, stops_early, functions)}
+        truth, conversions, picked, picked_where_marked, added_up, largest, temporaries, stops_early, functions,
+        signs_of_zeros, ties_to_even, reads_the_iteration_before)}
 
 
 @T.prim_func(s_tir=True)

@@ -30,6 +30,7 @@ def is_module(model: Any) -> bool:
 
 def to_onnx_if_torch(model: Any, example_inputs: Any = None) -> Any:
     """Converts an ONNXProgram, or a module with an example input, to an ONNX model; returns any other model unchanged.
+    Without the package onnxscript, a module becomes a program of torch.export, which TVM imports.
 
     Args:
         example_inputs: arguments to call the module with: a tuple, a dictionary by name, or one tensor.

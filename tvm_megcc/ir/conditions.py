@@ -129,7 +129,7 @@ def _require(condition: Condition) -> None:
 
 
 def undecided(conditions: Iterable[Condition], bounds: Mapping[str, tuple[int, int | None]]) -> tuple[Condition, ...]:
-    """Returns the conditions that some values of symbols within their bounds violate.
+    """Returns the conditions that some values of symbols within their bounds may violate.
 
     Raises:
         ShapeError: for a condition that all values within the bounds violate.

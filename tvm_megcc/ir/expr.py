@@ -213,7 +213,8 @@ FUNCTIONS = {
     "mul": Function(np.multiply, "*"), "div": Function(np.divide, "/", 8),
     "neg": Function(np.negative), "abs": Function(np.abs),
     "min": Function(np.minimum), "max": Function(np.maximum),
-    # min and max of two computed operands, which propagate a NaN of either (`vector_call`).
+    # min and max of two computed operands in C, which propagate a NaN of either. Only `vector_call` makes them: the
+    # functions minimum() and maximum() below make "min" and "max".
     "minimum": Function(np.minimum, cost=3), "maximum": Function(np.maximum, cost=3),
     "sqrt": Function(np.sqrt, cost=12), "exp": Function(np.exp, cost=14), "log": Function(np.log, cost=16),
     "tanh": Function(np.tanh, cost=18), "sigmoid": Function(_sigmoid, cost=20), "erf": Function(_erf, cost=20),
@@ -303,7 +304,9 @@ def vector_call(expr: Call) -> Call:
     first, second = expr.args
     if _is_number(second):
         return expr
-    return Call(expr.fn, (second, first)) if _is_number(first) else Call(expr.fn + "imum", expr.args)
+    if _is_number(first):
+        return Call(expr.fn, (second, first))
+    return Call({"min": "minimum", "max": "maximum"}[expr.fn], expr.args)
 
 
 def _is_number(expr: Expr) -> bool:

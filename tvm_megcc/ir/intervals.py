@@ -106,7 +106,7 @@ def _simplify(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) ->
         return first
     if expr.fn == "max" and bounds and bounds[0] >= second.value:
         return first
-    if expr.fn == "add" or (expr.fn == "sub" and second.value > INT32[0]):
+    if expr.fn == "add" or (expr.fn == "sub" and second.value > INT32[0]):  # no int32 is 2^31, its negative
         return _add_constant(first, second.value if expr.fn == "add" else -second.value)
     return expr
 

@@ -110,6 +110,7 @@ def _int32x4(expr: Expr, names: Sequence[str]) -> Text:
     if isinstance(expr, Const):
         return Text(f"mgc_int32x4_dup({_c_int(int(expr.value))})")
     first, *others = expr.args
+    # Helium has no minimum or maximum of a vector and a scalar.
     if expr.fn in ("min", "max") or not all(isinstance(other, Const) for other in others):
         return called(f"mgc_int32x4_{expr.fn}", *(_int32x4(argument, names) for argument in expr.args))
     constants = (Text(_c_int(int(other.value))) for other in others if isinstance(other, Const))
@@ -162,10 +163,12 @@ LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 #: The right shifts that 8-bit stores can apply to the upper 16 bits of int32 (mgc_requantize_store4 in
 #: simd/neon_integer.h).
 STORE_SHIFTS = range(3, 7)
+#: The largest magnitude of `StoreTail.zero`: shifted left by a store's shift, it fits in int16.
+_MAX_ZERO_POINT = 255
 
 
 class StoreTail(NamedTuple):
-    """An integer expression `max(min(inner, …), …) + zero`, whose last operations an 8-bit store performs.
+    """An integer expression `min(max(inner, …), …) + zero`, whose last operations an 8-bit store performs.
 
     inner: the expression that remains to be computed.
     down: if it is not 0, the store also shifts right by 16 + down bits.
@@ -188,7 +191,7 @@ class StoreTail(NamedTuple):
 def store_tail(expr: Expr, kinds: Sequence[str], dtype: str) -> StoreTail | None:
     """Returns an expression as `StoreTail`; None if it has another form, or `dtype` is not 8-bit. A missing limit is
     that of the dtype."""
-    if dtype not in LIMITS:
+    if dtype not in LIMITS or kind_of(expr, kinds) != "i":
         return None
     zero = 0
     if isinstance(expr, Call) and expr.fn == "add" and isinstance(expr.args[1], Const):
@@ -201,7 +204,7 @@ def store_tail(expr: Expr, kinds: Sequence[str], dtype: str) -> StoreTail | None
             limits[name] = int(expr.args[1].value) + zero
             del unclipped_ends[name]
             expr = expr.args[0]
-    if kind_of(expr, kinds) != "i" or not lower <= limits["max"] <= limits["min"] <= upper or abs(zero) > 255:
+    if not lower <= limits["max"] <= limits["min"] <= upper or abs(zero) > _MAX_ZERO_POINT:
         return None
     # Without a clip, adding the zero point to any int32 may wrap; results of these functions are far from the ends.
     is_far_from_ends = isinstance(expr, Call) and expr.fn in ("nearest_within", "nearest_away", "shift_down")

@@ -109,6 +109,7 @@ def _power_of_two(numbers: np.ndarray, saturate: bool, rounding: str) -> np.ndar
     bits = numbers.astype(np.float32).view(np.uint32)
     exponent, fraction = (bits >> 23 & 255).astype(np.int64), bits & 0x7fffff
     half_ulp = 0x400000
+    # A tie goes up, except that the subnormal number with this fraction is 2^-127, which exponent 0 stands for.
     up = {"up": fraction > 0, "down": np.zeros_like(fraction, bool),
           "nearest": (fraction > half_ulp) | ((fraction == half_ulp) & (exponent > 0))}[rounding]
     moved = np.minimum(exponent + up, 254 if saturate else 255)

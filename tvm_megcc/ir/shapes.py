@@ -63,7 +63,7 @@ def unbounded_symbols(buckets: Sequence[Bucket]) -> list[str]:
     return sorted({name for bucket in buckets for name, _, upper in bucket.bounds if upper is None})
 
 
-#: The least likely value of an unbacked symbol.
+#: The likely value of an unbacked symbol is at least this, if its bound allows it.
 LIKELY_UNBACKED = 64
 #: The one bucket of a graph without symbols.
 EVERYTHING = Bucket()
@@ -92,8 +92,8 @@ class UnbackedSymbol:
     symbol: its name.
     value, element: the int64 tensor that holds its value, and the index of the element.
     bound: its largest value, over symbols of inputs and earlier unbacked symbols; None for no limit.
-    required: whether a run computes and checks the value although no extent depends on it. It is 1, above its bound 0,
-        if a condition chooses a branch that was removed when the model was compiled.
+    required: whether a run computes and checks the value although no extent depends on it: the value is 1, above its
+        bound 0, if a condition chooses a branch that was removed when the model was compiled. The run fails then.
     """
 
     symbol: str
@@ -104,6 +104,7 @@ class UnbackedSymbol:
 
     @property
     def values(self) -> tuple[str, ...]:
+        """The values that are read before the step, as those of copies and jumps (codegen/flow.py)."""
         return (self.value,)
 
 
@@ -129,7 +130,7 @@ def with_unbacked_symbols(bucket: Bucket, symbols: Sequence[UnbackedSymbol]) -> 
 
 def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
     """Returns the graph with these likely values of the symbols of its inputs. The likely value of an unbacked symbol
-    is a quarter of its bound, but at least `LIKELY_UNBACKED` if the bound allows it."""
+    is a quarter of its bound, but see `LIKELY_UNBACKED`."""
     ranges = free(*(dim for name in graph.inputs for dim in graph.types[name].shape))
     replaced = {name: Symbol(name, likely=value, least=ranges[name][0]) for name, value in values.items()}
     for unbacked in unbacked_symbols(graph):

@@ -18,7 +18,7 @@ BITWISE = {"BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "bitwise_and"
 #: Shifts -> helpers.
 SHIFTS = {"LShift": "shl", "RShift": "shr", "shift_left": "shl", "shift_right": "shr"}
 #: TIR's functions whose helpers have other names.
-_RENAMED = {"fabs": "abs", "nearbyint": "round", "round": "round_away", "power": "pow"}
+_RENAMED = {"fabs": "abs", "nearbyint": "round", "power": "pow"}
 #: TIR's elementary functions.
 _FUNCTIONS = ("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "sin",
               "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil",
@@ -108,7 +108,7 @@ class Calls(Addresses):
         if dtype == "float16":
             result = self.call(name, "float32", *values)
             return self._round_if_float16(Value(result.text, ATOM, "float16"))
-        if name in ("floor", "ceil", "round", "trunc", "round_away") and not dtype.startswith("float"):
+        if name in ("floor", "ceil", "round", "trunc") and not dtype.startswith("float"):
             return values[0]
         return self.call(name, dtype, *values)
 

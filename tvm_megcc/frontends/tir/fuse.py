@@ -49,7 +49,7 @@ class Fusion:
         loops = [loop for _, loop in nests]
         if not all(_same_extent(loops[0], loop) for loop in loops[1:]):
             return list(statements)
-        axes = self._fusable_axes(statements, loops)
+        axes = self.fusable_axes(statements, loops)
         if axes is None:
             return list(statements)
         for buffer, axis in axes.items():
@@ -57,7 +57,7 @@ class Fusion:
         body = self.fuse([loop.body for loop in loops])
         return [FusedLoops(loops, [unit for units, _ in nests for unit in units], body)]
 
-    def _fusable_axes(self, statements: Sequence, loops: Sequence) -> dict | None:
+    def fusable_axes(self, statements: Sequence, loops: Sequence) -> dict | None:
         """Returns for each buffer that is written the axis that all accesses index by the variable of their loop; None
         if a buffer has no such axis."""
         possible: dict[Var, set[int]] = {}
@@ -68,7 +68,7 @@ class Fusion:
                 if buffer is None:
                     return None
                 axes = {axis for axis, index in enumerate(indices) if analyzer.simplify(index).same_as(loop.loop_var)}
-                axes -= self.dropped_axes.get(buffer, set())
+                axes -= self.dropped_axes.get(buffer, set())  # those that the fused loops around these took
                 possible[buffer] = possible[buffer] & axes if buffer in possible else axes
                 if is_store:
                     written[buffer] = None

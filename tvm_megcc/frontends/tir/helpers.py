@@ -68,11 +68,10 @@ _FLOAT64_UNARY = (*_VECTOR_UNARY, "sqrt", "floor", "ceil", "round", "abs", "trun
 _FLOAT_UNARY = {
     "rsqrt": "1 / mgd_sqrt(x)", "exp2": "mgd_pow(2.0, x)", "exp10": "mgd_pow(10.0, x)",
     "log2": "mgd_log(x) * 1.4426950408889634", "log10": "mgd_log(x) * 0.4342944819032518",
-    "round_away": "mgd_with_sign(mgd_floor(mgd_abs(x) + 0.5), x)",
 }
 #: Rounding functions of float32 x -> their C, in which `whole` is x truncated. Numbers from 2^23 (8388608) on are
 #: integers already; smaller ones fit int32_t. Adding 2^23 to a positive number rounds it, because the sum has no
-#: fraction.
+#: fraction. Here zeros may lack the sign of x, which `_float_helpers` restores.
 _ROUNDING = {
     "floor": "whole > x ? whole - 1.0f : whole", "ceil": "whole < x ? whole + 1.0f : whole", "trunc": "whole",
     "round": "x < 0 ? 8388608.0f - (8388608.0f - x) : (x + 8388608.0f) - 8388608.0f"}
@@ -80,21 +79,21 @@ _ROUNDING = {
 _FLOAT_BINARY = {"fmod": "mgd_fmod(x, y)", "pow": "mgd_pow(x, y)", "copysign": "mgd_with_sign(x, y)",
                  "hypot": "mgd_sqrt(x * x + y * y)", "atan2": "angle(x, y)"}
 _ANGLE = """\
-/* atan2: the angle of the point (x, y), in radians. */
-static MGC_INLINE double angle(double y, double x)
+/* atan2(rise, run), the angle of the point (run, rise), in radians. */
+static MGC_INLINE double angle(double rise, double run)
 {
     const double pi = 3.141592653589793;
-    if (x != x || y != y) {
-        return x + y;
+    if (run != run || rise != rise) {
+        return run + rise;
     }
-    if (x == 0 && y == 0) {
-        return mgd_with_sign(mgd_bits(x) >> 63 ? pi : 0.0, y);
+    if (run == 0 && rise == 0) {
+        return mgd_with_sign(mgd_bits(run) >> 63 ? pi : 0.0, rise);
     }
-    if (mgd_abs(x) == MGD_INF && mgd_abs(y) == MGD_INF) {
-        return mgd_with_sign(x > 0 ? pi / 4 : 3 * pi / 4, y);
+    if (mgd_abs(run) == MGD_INF && mgd_abs(rise) == MGD_INF) {
+        return mgd_with_sign(run > 0 ? pi / 4 : 3 * pi / 4, rise);
     }
-    const double part = mgd_atan(mgd_abs(y) / mgd_abs(x));
-    return mgd_with_sign(x < 0 || mgd_bits(x) >> 63 ? pi - part : part, y);
+    const double part = mgd_atan(mgd_abs(rise) / mgd_abs(run));
+    return mgd_with_sign(run < 0 || mgd_bits(run) >> 63 ? pi - part : part, rise);
 }"""
 
 
@@ -153,7 +152,8 @@ def _float_helpers(name: str, operation: str, dtype: str) -> tuple[str, ...]:
     if dtype == "float32" and operation in _ROUNDING:
         whole = "" if operation == "round" else "    const float whole = (float)(int32_t)x;\n"
         return (f"static MGC_INLINE float {name}(float x)\n{{\n    if (!(x > -8388608.0f && x < 8388608.0f)) {{\n"
-                f"        return x;\n    }}\n{whole}    return {_ROUNDING[operation]};\n}}",)
+                f"        return x;\n    }}\n{whole}    const float rounded = {_ROUNDING[operation]};\n"
+                "    return rounded == 0.0f ? 0.0f * x : rounded;\n}",)
     if operation in _FLOAT64_UNARY:
         value, parameters = f"mgd_{operation}(x)", "x"
     elif operation in _FLOAT_UNARY:

@@ -161,7 +161,7 @@ class Loops(FunctionText):
         """Returns the only store in a loop, and the variables whose values change with the loop's; None if the loop has
         other statements. Binds these variables."""
         statement = loop.body
-        if self._task_loop is not None and self._task_loop.same_as(loop):
+        if self._task_loop is not None and self._task_loop.same_as(loop):  # a loop over vectors would begin at 0
             return None
         realize = statement if type(statement).__name__ == "SBlockRealize" else None
         if realize is not None:
@@ -334,8 +334,8 @@ class Loops(FunctionText):
                 body()
 
     def _accumulator_of(self, block):
-        """Returns (store, offset of its element in C) of a reduction into one element, whose buffer is read only there;
-        None for other blocks."""
+        """Returns (store, offset of its element in C) of a reduction into one element. Returns None for other blocks,
+        also for those that read, along the reduction, more elements of the buffer that they store to."""
         store, init = block.body, block.init
         if type(store).__name__ != "BufferStore" or type(init).__name__ != "BufferStore" \
                 or not store.buffer.same_as(init.buffer):

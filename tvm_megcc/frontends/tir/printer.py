@@ -220,11 +220,13 @@ def parallel_loop(statements: Sequence):
 
 
 def _is_spatial(loop) -> bool:
-    """Whether a loop contains only blocks, each with the loop variable as one of its spatial axes."""
+    """Whether a loop contains only blocks, each with the loop variable as one of its spatial axes, and none reads what
+    another one wrote in another iteration."""
     blocks = list(_blocks(loop.body))
     return bool(blocks) and all(realize is not None and any(
         axis.iter_type == SPATIAL and value.same_as(loop.loop_var)
-        for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)) for realize in blocks)
+        for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)) for realize in blocks) \
+        and (len(blocks) == 1 or Fusion().fusable_axes([loop], [loop]) is not None)
 
 
 def _blocks(statement) -> Iterable:

@@ -16,11 +16,13 @@ from .values import Memory, require_dtype
 from .vectors import Vectors
 from .workspace import MAX_LOCAL_BYTES, Temporary
 
-#: Identifiers that variables of loops must not shadow.
+#: Identifiers that variables of loops must not shadow: C's keywords, and names that printed functions use.
 RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int long "
     "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
-    "begin end scratch call outside lanes half angle asm main".split())
+    "begin end scratch call outside lanes half angle asm main index_in NULL".split())
+#: A name may not be empty, begin with a digit or a prefix of the runtime, or be a type of C or a helper (`add_i64`).
+_FOREIGN_NAME = re.compile(r"\d|megcc|MG|$|(u?int\d+|size|ptrdiff)_t$|\w+_[fiu](8|16|32|64)$")
 
 
 class FunctionText(Vectors):
@@ -45,8 +47,7 @@ class FunctionText(Vectors):
         """Returns an identifier that is unused in the current scope."""
         base = re.sub(r"\W+", "_", hint, flags=re.ASCII)
         base = re.sub(r"^_*(mg[cd]_+)*", "", base).rstrip("_")  # prefixes of the runtime's headers
-        # A name may not be empty, begin with a digit, or have a prefix of the runtime.
-        base = f"v{base}" if re.match(r"\d|megcc|MG|$", base) else base
+        base = f"v{base}" if _FOREIGN_NAME.match(base) else base
         name, count = base, 1
         while name in self.names or name in RESERVED or name in self.helpers:
             count += 1

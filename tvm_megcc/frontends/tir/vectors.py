@@ -12,7 +12,7 @@ from .values import Value, any_subexpression, function_of_tir, int_value
 #: TIR's float32 functions -> their vector versions in megcc_math.h and megcc_simd.h.
 _FUNCTIONS = {"exp": "mgc_exp", "log": "mgc_log", "tanh": "mgc_tanh", "sigmoid": "mgc_sigmoid", "erf": "mgc_erf",
               "pow": "mgc_pow", "sqrt": "mgc_sqrt", "fabs": "mgc_abs", "abs": "mgc_abs", "floor": "mgc_floor",
-              "ceil": "mgc_ceil", "nearbyint": "mgc_round"}
+              "ceil": "mgc_ceil", "nearbyint": "mgc_round", "round": "mgc_round"}
 #: Functions that are slow enough for a loop over vectors.
 _SLOW = ("exp", "log", "tanh", "sigmoid", "erf", "pow", "sqrt")
 _INFIX = {"Add": ("+", SUM), "Sub": ("-", SUM), "Mul": ("*", PRODUCT), "Div": ("/", PRODUCT)}
@@ -41,12 +41,13 @@ class Vectors(Expressions):
         def is_own_load(part) -> bool:
             return _is_load(part) and buffer_of(part).same_as(store.buffer)
 
+        # Elements of the stored buffer that the value reads may be results of earlier iterations.
         if memory.dtype != "float32" or memory.is_variable or not any_subexpression(store.value, _is_slow) \
                 or any_subexpression(store.value, is_own_load):
             return None
         self.lane_variables, self.load_names = tuple(lane_variables), {}
         try:
-            start, value = self._first_lane_address(store.buffer, store.indices), self._vector_value(store.value)
+            start, value = self._first_lane_offset(store.buffer, store.indices), self._vector_value(store.value)
             loads = [f"const mgc_v {name} = {load};" for load, name in self.load_names.items()]
             return [*loads, f"mgc_store_n({memory.name} + {start}, {value.text}, lanes);"]
         except _NotVectorizable:
@@ -58,7 +59,7 @@ class Vectors(Expressions):
         """Whether an expression differs from lane to lane."""
         return any_subexpression(expr, lambda part: any(part.same_as(variable) for variable in self.lane_variables))
 
-    def _first_lane_address(self, buffer, indices) -> str:
+    def _first_lane_offset(self, buffer, indices) -> str:
         """Returns the offset of the first lane's element.
 
         Raises:
@@ -90,7 +91,7 @@ class Vectors(Expressions):
             return _vector_call("mgc_set1", self.text(expr))
         if kind == TENSOR_READ:
             name = self.memory(buffer_of(expr)).name
-            load = f"mgc_load_n({name} + {self._first_lane_address(buffer_of(expr), expr.indices)}, lanes)"
+            load = f"mgc_load_n({name} + {self._first_lane_offset(buffer_of(expr), expr.indices)}, lanes)"
             if load not in self.load_names:
                 self.load_names[load] = self.name(f"{name}_lanes")
             return Value(self.load_names[load], ATOM, "float32")

@@ -102,7 +102,7 @@ def _parsed_by_tvm(given: str | dict):
 
 
 def _similar(given: str) -> str:
-    """Returns a hint with our targets of similar names."""
+    """Returns a hint with our target of the most similar name; ";" if none is similar."""
     import difflib  # here, since this module is part of `import tvm`
 
     name = given.lower().removeprefix(PREFIX)

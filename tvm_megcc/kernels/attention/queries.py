@@ -33,14 +33,14 @@ class AttentionParameters(Parameters):
     mask: "" if there is none; else which row of the mask query i has: "shared": row 0, "rows": row i, "repeated": row
         i % P.
     mask_b, mask_n: whether the mask differs between batch elements, between heads.
-    mask_row: C expression for the elements from one mask matrix to the next.
+    mask_size: C: elements of one matrix of the mask, all its rows by T keys.
     causal: whether query s sees only the keys up to s + (keys - queries).
     shared: the number of query heads that share a head of keys and values.
     has_spare_rows: whether buffers of keys and values have more rows than are in use.
     blind: whether a query may see no key; its result is then zeros.
     cache: the dtype of keys and values if it is not float32, else "".
     keys: the largest number of keys whose scores are in workspace at a time.
-    rows: the number of queries in a tile.
+    rows: the number of queries in a tile; in `columns`, of keys in a tile of scores too.
     columns: the number of vectors of values in a tile.
     """
 
@@ -55,7 +55,7 @@ class AttentionParameters(Parameters):
     mask: str
     mask_b: bool
     mask_n: bool
-    mask_row: str
+    mask_size: str
     causal: bool
     shared: int
     has_spare_rows: bool
@@ -146,8 +146,8 @@ class AttentionColumns(Kernel):
 
     @staticmethod
     def few(site: Site) -> int:
-        """Returns the number of queries up to which a task sums across lanes; 0 if tasks always have more, or sums must
-        not be reordered."""
+        """Returns the number of queries up to which a task sums across lanes. It is 0 if the number of queries is
+        known, at `-O size`, if sums must not be reordered, and if elements of a query or key are no neighbours."""
         queries = extents_of(site.attrs, site.inputs[:3])["s"]
         by_rows = site.attrs.q_axes.endswith("h") and site.attrs.k_axes.endswith("h")
         is_open = not isinstance(queries, int) and not site.compact and not site.context.reproducible
@@ -162,7 +162,7 @@ class AttentionColumns(Kernel):
             q_axes=attrs.q_axes, k_axes=attrs.k_axes, v_axes=attrs.v_axes, y_axes=attrs.y_axes,
             q_index=attrs.q_at, k_index=attrs.k_at, v_index=attrs.v_at, scale=c_float(attrs.scale),
             mask=mask_rows, mask_b=bool(mask) and mask[0] != 1, mask_n=bool(mask) and mask[1] != 1,
-            mask_row={"rows": "S * T", "repeated": "P * T"}.get(mask_rows, "T"), causal=attrs.causal,
+            mask_size={"rows": "S * T", "repeated": "P * T"}.get(mask_rows, "T"), causal=attrs.causal,
             shared=attrs.shared, has_spare_rows=attrs.seen is not None, blind=attrs.blind,
             cache="" if key_dtype == "float32" else key_dtype, keys=MAX_KEYS, rows=rows, columns=columns)
 

@@ -34,12 +34,12 @@ class AttentionTiles:
     query_stride, key_stride: elements from the scores of one query, or key, to those of the next.
     prefix: the beginning of the names of the tiles' functions.
 
-    P: queries of a tile (keys, for the scores of `ColumnsTiles`). U: keys of a tile. W: vectors of values of a tile.
+    Q: queries of a tile. U: keys of a tile. W: vectors of values of a tile.
 
     `p` are the template's parameters (`AttentionParameters`). Those that the class reads:
 
     `q_axes`, `k_axes`, …: the letters of an operand's axes in memory. `q_index`, …: its index along axis "c".
-    `mask`: the row of the mask that query i has; "" without a mask. `mask_b`, `mask_n`, `mask_row`: its strides.
+    `mask`: the row of the mask that query i has; "" without a mask. `mask_b`, `mask_n`, `mask_size`: its strides.
     `causal`: query s sees no later key. `blind`: a query may see no key.
     `shared`: the query heads for each head of keys and values.
     `has_spare_rows`: buffers of keys and values have R rows, of which T are in use.
@@ -66,9 +66,8 @@ class AttentionTiles:
         self.first_key = "first_key" if self.skips_keys and self.has_parts else "0"
         #: C type of keys and values.
         self.unit = DTYPES[params.cache or "float32"].c_type
-        #: C, the factor of the results of query r, which replaces its `sum` after the last keys: 1 / sum. If there is
-        #: no key, the results are zeros already. If query r sees none (`blind`), its sum is 0, and the results become
-        #: zeros.
+        #: C: the factor of the results of query r, 1 / sum, which replaces its `sum` after the last keys. Without keys,
+        #: and if query r sees none (`blind`), `sum` and the results are 0; a finite factor keeps them.
         self.factor = "T == 0 ? 1.0f : " * open_keys + "sum[r] == 0.0f ? 0.0f : " * params.blind + "1.0f / sum[r]"
 
     def panel(self, vectors: int) -> PanelTile:
@@ -133,14 +132,14 @@ class AttentionTiles:
           f"float *y_head = y{self.head_offset(p.y_axes, 0)} + first * y_row;",
           f"float maximum[{rows}], sum[{rows}], rescale[{rows}];", "(void)head, (void)batch;")
         if p.mask:
-            batch = f" + batch * (ptrdiff_t){'N * ' * p.mask_n}{p.mask_row}" * p.mask_b
-            c(f"const float *mask_head = mask{batch}{f' + head * (ptrdiff_t){p.mask_row}' * p.mask_n};")
+            batch = f" + batch * (ptrdiff_t){'N * ' * p.mask_n}{p.mask_size}" * p.mask_b
+            c(f"const float *mask_head = mask{batch}{f' + head * (ptrdiff_t){p.mask_size}' * p.mask_n};")
         with c.block(f"for (int32_t r = 0; r < {rows}; r++)"):
             c(f"maximum[r] = {LEAST_FLOAT};", "sum[r] = 0.0f;")
         return c.text
 
     def visible_keys(self) -> str:
-        """Prints the functions that find the keys that a mask leaves visible."""
+        """Prints the functions with which `parts` skips keys that a mask hides from all queries of a task."""
         c, L = Printer(), self.lanes
         if not self.skips_keys:
             return ""
@@ -153,8 +152,8 @@ class AttentionTiles:
                   "row = row + 1 == P ? 0 : row + 1;")
             c(f"return mgc_hmax(highest) <= {HIDDEN};")
         c("", "/* Finds the keys that n queries see: they lie in [begin, *seen). Returns begin, rounded down to a",
-          f" * multiple of {self.p.keys}. If the mask hides all keys from one of the queries, returns 0, and *seen is "
-          "T. */")
+          f" * multiple of {self.p.keys}. If the mask hides all keys from one of the queries, its softmax is over all",
+          " * of them: returns 0, and *seen is T. */")
         with c.function("static MGC_NOINLINE int32_t visible_keys(const float *mask, int32_t first, int32_t n, "
                         "int32_t P, int32_t T, int32_t *seen)"):
             c("int32_t begin = 0, end = T;")
@@ -187,8 +186,8 @@ class AttentionTiles:
 const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
 
     def results(self, begin: str) -> str:
-        """Prints the calls that add the products of a part's scores and values to the results. begin: C that sets r to
-        0."""
+        """Prints the calls that add the products of a part's scores and values to the results, which they multiply by
+        `rescale` before; those of the first part set the results. begin: C that sets r to 0."""
         c = Printer()
         more = f", key == {self.first_key}, key + part >= seen, rescale + r" * self.has_parts
         c("int32_t column = 0;")
@@ -197,39 +196,39 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
             count = columns if W > 1 else f"V - column < {columns} ? V - column : {columns}"
             with c.block(f"for (; column {f'+ {columns} <= V' if W > 1 else '< V'}; column += {columns})"):
                 c(f"const int32_t count = {count};", begin)
-                for P in self.sizes:
-                    with c.block(f"for (; r + {P} <= n; r += {P})"):
-                        c(f"{self.prefix}values_{P}_{W}(s + r * {self.query_stride}, v_head + key * v_row + column, "
+                for Q in self.sizes:
+                    with c.block(f"for (; r + {Q} <= n; r += {Q})"):
+                        c(f"{self.prefix}values_{Q}_{W}(s + r * {self.query_stride}, v_head + key * v_row + column, "
                           f"v_row, part, count{more}, sum + r, y_head + r * y_row + column, y_row);")
         return c.text
 
-    def values(self, P: int, W: int) -> str:
-        """Prints the function that computes W vectors of the results of P queries."""
+    def values(self, Q: int, W: int) -> str:
+        """Prints the function that computes W vectors of the results of Q queries."""
         c, tile, n, has_parts = Printer(), self.panel(W), ", n" * (W == 1), self.has_parts
         load, store = ("mgc_load_n", "mgc_store_n") if n else ("mgc_load", "mgc_store")
         rescale_parameters = ", int32_t first, int32_t last, const float *rescale" * has_parts
-        c(f"/* Computes {W} vectors of the results of {P} queries{'; the first n lanes are valid' * (W == 1)}. */")
-        with c.function(f"static MGC_NOINLINE void {self.prefix}values_{P}_{W}(const float *s, const {self.unit} *v, "
+        c(f"/* Computes {W} vectors of the results of {Q} queries{'; the first n lanes are valid' * (W == 1)}. */")
+        with c.function(f"static MGC_NOINLINE void {self.prefix}values_{Q}_{W}(const float *s, const {self.unit} *v, "
                         f"ptrdiff_t v_row, int32_t keys, int32_t n{rescale_parameters}, const float *factor, float *y, "
                         "ptrdiff_t y_row)"):
-            c(tile.for_each(P, "mgc_v a{p}_{v} = mgc_zero();"))
+            c(tile.for_each(Q, "mgc_v a{p}_{v} = mgc_zero();"))
             if has_parts:
                 with c.block("if (!first)"):
-                    c(tile.for_each(P, f"a{{p}}_{{v}} = {load}(y + {{p}} * y_row + {{at}}{n})"
+                    c(tile.for_each(Q, f"a{{p}}_{{v}} = {load}(y + {{p}} * y_row + {{at}}{n})"
                                        " * mgc_set1(rescale[{p}]);"))
             with c.block(f"for (int32_t t = 0; t < keys; t++, s += {self.key_stride}, v += v_row)"):
                 c(tile.for_each(1, f"const mgc_v b{{v}} = {self.load('v + {at}', 'n' * bool(n))};"))
                 # The scores of four neighbouring queries are one vector, whose lanes are operands of multiply-adds.
-                if self.scope.isa.lane_fma and self.query_stride == 1 and P % 4 == 0:
-                    c(*(f"const mgc_v x{p} = mgc_load(s + {p});" for p in range(0, P, 4)),
+                if self.scope.isa.lane_fma and self.query_stride == 1 and Q % 4 == 0:
+                    c(*(f"const mgc_v x{p} = mgc_load(s + {p});" for p in range(0, Q, 4)),
                       *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, b{v}, x{p // 4 * 4}, {p % 4});"
-                        for p, v in product(range(P), tile.vectors)))
+                        for p, v in product(range(Q), tile.vectors)))
                 else:
-                    c(tile.products(P, "b", f"s[{{p}} * {self.query_stride}]"))
+                    c(tile.products(Q, "b", f"s[{{p}} * {self.query_stride}]"))
             with c.block("if (last)", when=has_parts):
-                c(tile.for_each(P, "a{p}_{v} = a{p}_{v} * mgc_set1(factor[{p}]);"))
-            c(tile.for_each(P, f"{store}(y + {{p}} * y_row + {{at}}, a{{p}}_{{v}}{n});"), "(void)n;",
-              *["(void)y_row;"] * (P == 1))
+                c(tile.for_each(Q, "a{p}_{v} = a{p}_{v} * mgc_set1(factor[{p}]);"))
+            c(tile.for_each(Q, f"{store}(y + {{p}} * y_row + {{at}}, a{{p}}_{{v}}{n});"), "(void)n;",
+              *["(void)y_row;"] * (Q == 1))
         return c.text
 
 
@@ -271,19 +270,19 @@ class ColumnsTiles(AttentionTiles):
                 c(f"mgc_store(to + {i} * to_row, r{last}_{i} * factor);")
         return c.text
 
-    def scores(self, P: int) -> str:
-        """Prints the function that computes the scores of P keys."""
+    def scores(self, U: int) -> str:
+        """Prints the function that computes the scores of U keys."""
         c, tile, width, shared = Printer(), self.panel(self.vectors), self.width, self.p.mask == "shared"
-        accumulators = list(product(range(P), tile.vectors))
-        c(f"/* Computes the scores of {P} keys. */")
-        with c.function(f"static MGC_NOINLINE void scores_{P}(const float *transposed, const float *k, "
+        accumulators = list(product(range(U), tile.vectors))
+        c(f"/* Computes the scores of {U} keys. */")
+        with c.function(f"static MGC_NOINLINE void scores_{U}(const float *transposed, const float *k, "
                         f"ptrdiff_t k_row, ptrdiff_t k_step, int32_t H{', const float *mask' * shared}, float *s)"):
-            for p in range(P):
+            for p in range(U):
                 c(f"mgc_v {', '.join(f'a{p}_{v} = mgc_zero()' for v in tile.vectors)};")
             c("int32_t h = 0;")
             if self.p.by_lane:
                 with c.block("for (; h + 4 <= H; h += 4, k += 4)"):
-                    c(*(f"const mgc_v x{p} = mgc_load(k + {p} * k_row);" for p in range(P)))
+                    c(*(f"const mgc_v x{p} = mgc_load(k + {p} * k_row);" for p in range(U)))
                     for lane in range(4):
                         c(*(f"const mgc_v b{lane}_{v} = mgc_load(transposed + {lane * width + v * self.lanes});"
                             for v in tile.vectors),
@@ -291,9 +290,9 @@ class ColumnsTiles(AttentionTiles):
                     c(f"transposed += {4 * width};")
             with c.block(f"for (; h < H; h++, k += k_step, transposed += {width})"):
                 c(self.for_each("const mgc_v b{v} = mgc_load(transposed + {at});"),
-                  tile.products(P, "b", "k[{p} * k_row]"))
+                  tile.products(U, "b", "k[{p} * k_row]"))
             c(*(f"mgc_store(s + {p * width + v * self.lanes}, a{p}_{v}{f' + mgc_set1(mask[{p}])' * shared});"
-                for p, v in accumulators), *["(void)k_row;"] * (P == 1))
+                for p, v in accumulators), *["(void)k_row;"] * (U == 1))
         return c.text
 
 
@@ -308,34 +307,34 @@ class FewQueriesTiles(AttentionTiles):
         self.query_stride, self.key_stride = params.keys, 1
 
     @staticmethod
-    def tile_keys(P: int) -> tuple[int, int]:
-        """Returns the numbers of keys in tiles of P queries."""
-        return (4, 1) if P == 1 else (2, 1)
+    def tile_keys(Q: int) -> tuple[int, int]:
+        """Returns the numbers of keys in tiles of Q queries."""
+        return (4, 1) if Q == 1 else (2, 1)
 
-    def products(self, P: int, U: int) -> str:
-        """Prints the function that computes the scores of P queries with U keys."""
-        c, L, H, accumulators = Printer(), self.lanes, self.scope.known.H, list(product(range(P), range(U)))
-        c(f"/* Computes the scores of {P} queries with {U} keys. */")
-        with c.function(f"static MGC_INLINE void {self.prefix}products_{P}_{U}(const float *q, ptrdiff_t q_row, "
+    def products(self, Q: int, U: int) -> str:
+        """Prints the function that computes the scores of Q queries with U keys."""
+        c, L, H, accumulators = Printer(), self.lanes, self.scope.known.H, list(product(range(Q), range(U)))
+        c(f"/* Computes the scores of {Q} queries with {U} keys. */")
+        with c.function(f"static MGC_INLINE void {self.prefix}products_{Q}_{U}(const float *q, ptrdiff_t q_row, "
                         f"const {self.unit} *k, ptrdiff_t k_row, int32_t H, float *s)"):
-            for p in range(P):
+            for p in range(Q):
                 c(f"mgc_v {', '.join(f'a{p}_{u} = mgc_zero()' for u in range(U))};")
             c("int32_t h = 0;")
             with c.block(f"for (; h + {L} <= H; h += {L})"):
-                self.add(c, P, U)
+                self.add(c, Q, U)
             if L > 1 and (H is None or H % L):
                 with c.block("if (h < H)"):
-                    self.add(c, P, U, "H - h")
+                    self.add(c, Q, U, "H - h")
             factors = [f" * scale_of(k + {u} * k_row, H)" * (self.p.cache == "int8") for u in range(U)]
             c(*(f"s[{p * self.query_stride + u}] = mgc_sum(a{p}_{u}){factors[u]};" for p, u in accumulators),
               "(void)q_row, (void)k_row;")
         return c.text
 
-    def add(self, c: Printer, P: int, U: int, n: str = "") -> None:
-        """Prints the products of a vector of P queries and of U keys, from element h on. n: C, the valid lanes; empty:
+    def add(self, c: Printer, Q: int, U: int, n: str = "") -> None:
+        """Prints the products of a vector of Q queries and of U keys, from element h on. n: C, the valid lanes; empty:
         all."""
         c(*(f"const mgc_v b{u} = {self.load(f'k + {u} * k_row + h', n)};" for u in range(U)))
         load, lanes = ("mgc_load_n", f", {n}") if n else ("mgc_load", "")
-        for p in range(P):
+        for p in range(Q):
             c(f"const mgc_v x{p} = {load}(q + {p} * q_row + h{lanes});",
               *(f"a{p}_{u} = mgc_fma(x{p}, b{u}, a{p}_{u});" for u in range(U)))

@@ -55,13 +55,13 @@ class DepthwiseTile(RvvWindows):
         self.in_registers = self.taps <= MAX_UNROLLED_TAPS and known.C is not None and not self.channels_last
         #: Whether the length of a row is known at run time only.
         self.any_row = self.in_registers and None in (known.OW, known.IW)
-        # After the assembler, the epilogue updates the sums in place: no full operand of it may lie in that memory.
-        # At least a sum and an element of x have registers beside the weights of a row of the window.
+        # A sum and an element of x need registers beside the weights of a row of the window.
         row_fits_registers = self.keeps_weights or self.kw + 2 <= tiling.registers
-        epilogue_in_place = all(operand.kind != "full" for operand in scope.ep.operands)
+        # After the assembler, the epilogue reads the sums from y: y must not be the memory of a full operand, too.
+        has_full_operand = any(operand.kind == "full" for operand in scope.ep.operands)
         #: Whether the tiles are in assembler for RISC-V. Each row of the window needs an address in a general register.
         self.in_assembler = self.in_registers and scope.isa.wide and self.kh <= MAX_ASSEMBLER_ROWS \
-            and row_fits_registers and epilogue_in_place
+            and row_fits_registers and not has_full_operand
         max_pixels = tiling.max_window_pixels(self.taps, self.kw)
         #: The tiles along a row.
         self.runs: tuple[Run, ...] = ()
@@ -75,7 +75,8 @@ class DepthwiseTile(RvvWindows):
         #: The tiles that loop over the rows of the window: the widest, and that of one pixel.
         self.row_tiles = tuple(Run(pixels, count=0, missing=()) for pixels in (
             min(tiling.max_window_pixels(self.kw), MAX_LOOP_PIXELS), 1))
-        #: These tiles along a row of known length, in which no tap outside the row is left; none: the row is not known.
+        #: The tiles along a row of known length, which also loop over the rows of the window, without the taps that
+        #: fall outside the row; empty if the length is known at run time only.
         self.row_runs: tuple[Run, ...] = ()
         if self.channels_last and not scope.compact and None not in (known.C, known.OW, known.IW):
             most = tiling.max_window_pixels(self.kw) if self.kw <= MAX_WIDE_COLUMNS else self.row_tiles[0].pixels
@@ -148,7 +149,8 @@ class DepthwiseTile(RvvWindows):
         return run.pixels == 1 and not self.row_runs
 
     def rows_call(self, run: Run, n: str = "") -> str:
-        """Prints the call of `rows_tile`. n: C, the valid lanes; empty: all."""
+        """Prints the call of `rows_tile` with the C variables x_row, iw, rows, w_row, width and, for one pixel of a row
+        of unknown length, left and right. n: C, the valid lanes; empty: all."""
         c = " + c" * self.channels_last
         arguments = joined([f"x_row + (ptrdiff_t)iw * {self.pixel}{c}", f"{self.params.dh} * row_stride, rows",
                             "w_row, width",

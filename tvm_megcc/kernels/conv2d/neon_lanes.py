@@ -42,7 +42,7 @@ class NeonLanes:
         stride: C, bytes from the initial vectors of a pixel to those of the next; "" if all pixels share them.
         """
         c, asm, unroll = Printer(), Assembler(), 2 if even else 1
-        sets = 2 if P * V + P + 2 * V <= 32 else 1
+        sets = 2 if P * V + P + 2 * V <= 32 else 1  # registers of sums, pixels and two rows of weights
         sums = [f"a{p}_{v}" for p in range(P) for v in range(V)]
         for p in range(P):
             _set_sums(asm, p, V, bool(start))
@@ -54,13 +54,14 @@ class NeonLanes:
         for k in range(4):
             _multiply(asm, P, V, width, k, sets)
         asm(".endr", "subs %[left], %[left], #1", "b.ne 1b")
-        times = f"{steps} / {unroll}" if even else steps
         c(f"mgc_v {', '.join(sums)};")
         with c.block(""):
-            c(f"int64_t left = {steps // unroll if isinstance(steps, int) else times};",
+            times = steps // unroll if isinstance(steps, int) else f"{steps} / {unroll}" if even else steps
+            c(f"int64_t left = {times};",
               *[f"const float *from = {start};"] * bool(stride))
             outputs = [*map(asm_output, sums), asm_inout("x", "xk"), asm_inout("w"), asm_inout("left"),
                        *[asm_inout("start", "from")] * bool(stride)]
+            # The last load of a group advances x by `step`: to the next group, since each other load advanced it by 16.
             inputs = [asm_input("step", f"({plane} - {16 * ((P - 1) // 4)}) * 4"),
                       *([asm_input("stride", stride)] if stride else [asm_input("start", start)] if start else [])]
             c(*asm.statement(outputs, inputs, ["cc", "memory", *registers("v", P + sets * V)]))

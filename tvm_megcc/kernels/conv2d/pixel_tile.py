@@ -89,12 +89,12 @@ class PixelTile:
         return [("const float *x", "xt"), ("ptrdiff_t plane", "plane"), *window,
                 *[("ptrdiff_t phase", "phase")] * (params.sw > 1 and params.kw > 1),
                 ("const float *w", offset("wc", first)), *[("const float *b", "b")] * params.bias, ("float *y", "y"),
-                ("ptrdiff_t y_index", offset("y_index", self.plane(first) if first else 0)),
+                ("ptrdiff_t y_index", offset("y_index", self.y_step(first) if first else 0)),
                 ("int32_t c", offset("group * OC + c", first)), ("int32_t n", "last"),
                 *[("int32_t IC", "IC"), ("int32_t width", "width")] * (not self.speed),
                 *[("ptrdiff_t y_plane", "y_plane")] * self.is_open]
 
-    def plane(self, channels: int, pixels: int | None = None) -> str:
+    def y_step(self, channels: int, pixels: int | None = None) -> str:
         """Returns the elements of y from a pixel to the one `pixels` later and `channels` channels later."""
         if not self.is_open:
             return f"{channels * self.y_plane + (pixels or 0)}"
@@ -122,7 +122,7 @@ class PixelTile:
                     c("mgc_v " + joined([f"a0_{o} = {first}", *(f"a{p}_{o} = a0_{o}" for p in range(1, P))]) + ";")
                 self.sums(c, P, C, W)
             for o in range(C):
-                stores = [(f"a{p}_{o}", f"y_index + {self.plane(o, p * self.lanes)}") for p in range(P)]
+                stores = [(f"a{p}_{o}", f"y_index + {self.y_step(o, p * self.lanes)}") for p in range(P)]
                 self.store(c, stores, offset("c", o))
             c("(void)c, (void)plane;")
         return c.text

@@ -65,9 +65,9 @@ class Reduction:
         self.loop = "MGC_STEP_BY_STEP for" if tiling.hoists_loads else "for"
 
     def tile(self, P: int, V: int, width: int | None) -> Tile:
-        """Returns the register tile of P pixels and V vectors of channels. `Tile.parts` are the groups of vectors that
-        one instruction loads or multiplies; a group is a variable in C. width: the output channels of a block of
-        packed weights; None if it is known at run time only."""
+        """Returns the register tile of P pixels and V vectors of channels, for packed weights in blocks of `width`
+        output channels, None if that is known at run time only. `Tile.parts` are the groups of vectors that one
+        instruction loads or multiplies; a group is a variable in C."""
         return Tile(self.tiling, P, V, width)
 
     def sums(self, tile: Tile, n: Count, start: str = "", stride: str = "") -> str:
@@ -228,11 +228,12 @@ class DirectTile(Reduction):
         number of its first pixel after ow."""
         tile, L, block = self.tile(P, V, width), self.isa.lanes, self.params.block
         ic = f"ic * {width} + " * bool(self.part)
-        w = f"w_group + (ptrdiff_t)(oc / {block}) * {block} * K + {ic}oc % {block}"
+        weights = "w_group" if self.params.grouped else "w"
+        w = f"{weights} + (ptrdiff_t)(oc / {block}) * {block} * K + {ic}oc % {block}"
         pixel_stride = "y_pixel" if self.is_nhwc else L
         channels = "(ptrdiff_t)ow * y_pixel + oc" if self.is_nhwc else \
             f"(ptrdiff_t)(oc / {L}) * {self.y_plane} + (ptrdiff_t)ow * {L}"
-        return (f"{tile.name}({joined([x, w, self.params.bias and 'b_group', 'y'])},\n"
+        return (f"{tile.name}({joined([x, w, self.params.bias and 'b', 'y'])},\n"
                 f"y_row + {channels}{pixel and f' + (ptrdiff_t){pixel} * {pixel_stride}'},\n"
                 + joined(["channel + oc" if self.params.grouped else "oc", *(argument for _,
                                                                              argument in self.parameters(tile))])

@@ -445,8 +445,7 @@ def _common() -> dict[str, str]:
 
 def _isa(path: Path) -> list[str]:
     """Returns the entries of the attributes of the instruction set that a template reads."""
-    sentences = field_docs(Isa)
-    return [f"  isa.{member}: {sentences[member][1]}" for member in _members(path, "isa") if member in sentences]
+    return [f"  isa.{member}: {attribute_sentence(Isa, member)}" for member in _members(path, "isa")]
 
 
 def _microkernel(path: Path, parameters: type[Parameters]) -> list[str]:

@@ -114,7 +114,7 @@ class Isa:
 
     @property
     def is_half(self) -> bool:
-        """Returns whether the vectors of the level are of float16."""
+        """Whether the vectors of the level are of float16."""
         return any(isa.float16_isa == self.name for isa in ISAS.values())
 
     @property

@@ -115,7 +115,7 @@ class WinogradConv(Kernel):
 
     def refuse(self, site):
         if site.compact:
-            return ("its code is several times as large as the sum's" if self.raw else
+            return ("its code is several times as large as that of a direct sum" if self.raw else
                     "its weights are several times as large as the model's")
         if not site.target.l2:
             return "needs a cache for its tiles"

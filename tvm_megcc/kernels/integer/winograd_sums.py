@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The products of `integer/winograd` on Arm, in assembler, by lanes of vectors of eight input channels. The C around
-them declares `x`, `w` and `sums`."""
+"""The products of `integer/winograd` on Arm, in assembler, by lanes of vectors of eight input channels. P tiles are
+multiplied by V vectors of four output channels at each of 16 positions. C pointers: `x`, int16 [16][P][depth], the
+transformed tiles; `w`, int16 [16][depth][4 * V], the transformed weights; `sums`, int32 [16][P][4 * V], the results."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from ..microkernel.printer import joined
 
 
 def on_arm64(P: int, V: int, depth: int) -> str:
-    """Prints the products of P tiles and V vectors of output channels. From v0 on lie tiles, which must be in the first
-    16 registers, then weights, then sums."""
+    """Prints the products. Vector registers hold first tiles, because a factor that is one lane must be in v0 to v15,
+    then weights, then sums."""
     asm, spare = Assembler(is_volatile=True), 32 - P - P * V  # registers that neither tiles nor sums take
     # Vectors of weights that are loaded at once, and registers for weights: for two loads, if there are so many.
     at_once = 4 if spare >= 4 else 2

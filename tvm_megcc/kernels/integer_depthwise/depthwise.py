@@ -160,7 +160,8 @@ _DOTS = ("sdot", "smmla")
 
 class DepthwiseBytes(OneFilterAChannel):
     """Depthwise convolution by vectors of channels, channels last. All taps of a pixel are summed before the next. The
-    ISA and the dtypes decide on the template."""
+    ISA and the dtypes decide on the template. If packed x keeps a zero point, `with_sums` subtracts from the bias what
+    it adds to the sums."""
 
     name = "depthwise"
 
@@ -174,7 +175,7 @@ class DepthwiseBytes(OneFilterAChannel):
     def lower(self, site: Site) -> Lowered:
         s, isa, zero = Geometry.of(site), site.isa, site.attrs.x_zero
         weight = weight_type(site.inputs[1].dtype, site.attrs.w_zero)
-        form = PackedForm.of(isa, site.x.dtype, zero)
+        form = PackedForm.of(isa, site.x.dtype, zero)  # x for 8-bit dot products: its dtype, and its zero point then
         int8_weights, adjacent_rows = weight == "int8", s.dilations[0] == 1
         scalar = self._scalar(site, s, weight)
         # Cores without vectors that have mgc_requantize_sum_ functions (simd/pairs_integer.h).
@@ -279,6 +280,7 @@ class DepthwiseBytes(OneFilterAChannel):
     @staticmethod
     def _int16(site: Site, s: Geometry, scalar: Lowered) -> Lowered:
         """Returns the call for int16 products, eight channels at a time."""
+        # Of 32 registers, 8 are for the sums of four pixels and 9 for weights; of 16, 4 are for those of two pixels.
         many_registers = site.isa.registers > 16
         params = Int16Parameters(**vars(scalar.params), result=site.y.c_type,
                                  in_registers=many_registers and s.taps <= 9, pixels_at_once=4 if many_registers else 2)
@@ -290,7 +292,7 @@ class DepthwiseBytes(OneFilterAChannel):
     @staticmethod
     def _dot4(site: Site, s: Geometry, scalar: Lowered, form: PackedForm) -> Lowered:
         """Returns the call for Arm's instructions that add four 8-bit products in a lane, of four rows of a column."""
-        quads, rows_at_once = _quads(s)
+        quads, rows_at_once = _packed_quads(s)
         taps = 2 * quads * s.kw * rows_at_once  # vectors of packed weights
         C, OW = extent_symbols("C", "OW")
         operands = with_sums(site, scalar.inputs, (_OUTPUTS_FIRST, site.attrs.w_zero), form.zero, C)
@@ -307,7 +309,7 @@ class DepthwiseBytes(OneFilterAChannel):
     @staticmethod
     def _quads(site: Site, s: Geometry, scalar: Lowered, form: PackedForm) -> Lowered:
         """Returns the call for such instructions on other CPUs, a vector of channels at a time."""
-        lanes, (quads, rows_at_once) = site.isa.lanes, _quads(s)
+        lanes, (quads, rows_at_once) = site.isa.lanes, _packed_quads(s)
         taps = quads * s.kw
         in_registers = taps <= site.isa.registers // 2
         # Four pixels or eight, because a store takes four.
@@ -371,7 +373,7 @@ def _pixels_at_once(site: Site, weight_registers: int) -> int:
     return max(1, min(8, site.isa.registers - 4 - weight_registers))
 
 
-def _quads(s: Geometry) -> tuple[int, int]:
+def _packed_quads(s: Geometry) -> tuple[int, int]:
     """Returns (groups of four packed rows that a window needs, output rows whose windows lie in these groups)."""
     window_rows = s.rows_read(1)
     quads = -(-window_rows // 4)

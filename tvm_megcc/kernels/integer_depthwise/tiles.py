@@ -31,7 +31,7 @@ class Products:
 
 
 FLOATS = Products("float", "mgc_v", "mgc_load", "mgc_fma({x}, {w}, {a})", "mgc_zero()")
-#: Two rows of int16, and four rows of int8.
+#: Two rows of int16; four rows of uint8 in x, and of int8 in weights.
 PAIRS = Products("int32_t", "mgc_i", "mgc_iload_i32", "mgc_dot_i16({a}, {x}, {w})")
 QUADS = Products("int32_t", "mgc_i", "mgc_iload_i32", "mgc_dot_u8({a}, {x}, {w})")
 
@@ -41,17 +41,18 @@ class VectorTile:
 
     params: parameters with the window's extents and steps (`kh`, `kw`, `sh`, `sw`, `dh`, `dw`), `bias`, `in_registers`
         (the weights of all taps stay in registers) and `pixels_at_once` (P of the widest tile).
-    taps: a C pointer to the packed weights of the window.
+    packed_weights: a C pointer to the packed weights of the window.
     """
 
-    def __init__(self, params, scope: Scope, products: Products, taps: str = "row_taps"):
-        self.params, self.scope, self.products, self.taps, self.lanes = params, scope, products, taps, scope.isa.lanes
+    def __init__(self, params, scope: Scope, products: Products, packed_weights: str = "row_taps"):
+        self.params, self.scope, self.products, self.lanes = params, scope, products, scope.isa.lanes
+        self.packed_weights = packed_weights
 
     def weights(self, rows: int) -> str:
         """Declares the weights, if they stay in registers. rows: the number of packed rows that a window reads."""
         c, products = Printer(), self.products
         if self.params.in_registers:
-            c(*(f"const {products.vector} w{k} = {products.load}({self.taps} + {k * self.lanes});"
+            c(*(f"const {products.vector} w{k} = {products.load}({self.packed_weights} + {k * self.lanes});"
                 for k in range(rows * self.params.kw)))
         return c.text
 
@@ -82,7 +83,7 @@ class VectorTile:
         for k in range(rows * params.kw):
             i, j = divmod(k, params.kw)
             with c.block(""):
-                tap = f"w{k}" if params.in_registers else f"{products.load}({self.taps} + {k * L})"
+                tap = f"w{k}" if params.in_registers else f"{products.load}({self.packed_weights} + {k * L})"
                 address = offset(f"from + (ptrdiff_t){i * dilation} * columns * {L}", j * params.dw * L)
                 c(f"const {products.vector} tap = {tap};", f"const {products.element} *tap_x = {address};")
                 for p in range(P):
@@ -173,11 +174,11 @@ class Dot4Tile(ArmTile):
         return (((q * self.params.kw + j) * self.params.rows_at_once + r) * 2 + v) * 16
 
     def weights(self, c: Printer) -> None:
-        for q, j, r in self.taps():
+        for q, j, r in self.packed_taps():
             c("const int8x16_t " + ", ".join(f"w{q}_{j}_{r}_{v} = vld1q_s8(taps + {self.weights_offset(q, j, r, v)})"
                                              for v in range(2)) + ";")
 
-    def taps(self) -> list[tuple[int, int, int]]:
+    def packed_taps(self) -> list[tuple[int, int, int]]:
         """Returns (quad of rows, column, output row) of the packed weights."""
         return list(product(range(self.params.quads), range(self.params.kw), range(self.params.rows_at_once)))
 
@@ -204,22 +205,25 @@ class Dot4Tile(ArmTile):
 
 
 class RvvRow:
-    """The sums of an output row for a block of channels, in assembler, because compilers load all taps first and spill.
-    v0 to v17: weights, v18: x, v20: products, v24: sums. params (`WideParameters`): `block`, the channels;
-    `int16_taps`, how many products are added in int16 before they are added in int32; and the window."""
+    """Prints the sums of an output row for a block of channels, in assembler.
+
+    Compilers would load all taps first and spill. v0 to v17: weights, v18: x, v20: products, v24: sums.
+    params: `WideParameters`.
+    """
 
     def __init__(self, params, scope: Scope):
-        self.params, self.taps = params, params.kh * params.kw
+        self.params, self.tap_count = params, params.kh * params.kw
         #: Whether the weights of all taps stay in registers.
-        self.in_registers = self.taps <= 9
-        #: The number of vector registers that hold a block of bytes (RISC-V's LMUL).
+        self.in_registers = self.tap_count <= 9
+        #: The vector registers that hold a block of bytes (RISC-V's LMUL): one has lanes * registers / 8 bytes, because
+        #: the `registers` groups of `lanes` floats make up all 32.
         self.lmul = 8 * params.block // (scope.isa.lanes * scope.isa.registers)
 
     def sums(self) -> str:
         """Prints the assembler that computes the sums of a row and stores them."""
         # Labels: 1 pixels, 2 rows of the window, 3 columns of the window.
         params, asm, B = self.params, Assembler(is_volatile=True), self.params.block
-        kw, taps, int16_taps = params.kw, self.taps, params.int16_taps
+        kw, taps, int16_taps = params.kw, self.tap_count, params.int16_taps
         right, skip, load = f"addi %[x], %[x], {params.dw * B}", "add %[x], %[x], %[skip]", f"addi %[w], %[w], {B}"
         if self.in_registers:
             asm(self.bytes(1), *(line for k in range(taps) for line in (f"vle8.v v{2 * k}, (%[w])", load)))

@@ -39,11 +39,9 @@ class FourierPasses(Kernel):
         x, n = site.x, site.x.shape[-2]
         (transforms,) = extent_symbols("COUNT")
         pairs = bool(site.attrs.pairs)
-        # Complex numbers. With pairs, twiddles are those of 2n real numbers, and the result is half of their spectrum.
-        twiddles, results = (2 * n, n + 1) if pairs else (n, n)
         params = FourierParameters(
             unit=x.c_type, n=n, factors=factors_of(n), inverse=bool(site.attrs.inverse), pairs=pairs)
-        # `pairs`: 2n real numbers, the twiddles of a transform of 2n, and the first n + 1 numbers of the spectrum.
+        # Complex numbers. `pairs`: the twiddles of a transform of 2n, and the first n + 1 numbers of the spectrum.
         twiddles, results = (2 * n, n + 1) if pairs else (n, n)
         # Scratch: two buffers of n complex numbers, [2][n][2] elements, between which passes alternate.
         return Lowered("linear/fourier", params, {"COUNT": product(x.shape[:-2])},

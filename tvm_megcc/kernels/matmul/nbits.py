@@ -4,7 +4,8 @@
 A weight is element * scale + offset, where `element` is the stored integer (operators `matmul_nbits` and
 `matmul_nbits_int8`). With float32 activations, the kernel `nbits` dequantizes weights in registers, and weights, scales
 and offsets are packed as panels. With int8 activations, the kernel `dots` sums integers, and a stream of bytes holds
-weights, scales and offsets in the order in which they are read.
+weights, scales and offsets in the order in which they are read. The kernel `blocks` makes int8 activations, of which
+`BLOCK`, 32, share a scale.
 """
 
 from __future__ import annotations
@@ -202,6 +203,7 @@ class Stream:
             width=min(_tile(isa)[0], -(-columns // isa.lanes)) * isa.lanes, group=group,
             float16_scales=all(array is not None and _fits_float16(array) for array in stored_floats),
             offset=offset,
+            # mgc_dots_8 takes int8 weights, with VNNI uint8 (megcc_blocks.h); code without vectors takes uint8.
             flipped=attrs.bits == 8 and isa.lanes > 1 and isa.dot_dtype != "uint8")
 
     @property
@@ -224,7 +226,8 @@ class NBitsInt8Parameters(Parameters):
     bits: the bits of a weight.
     block: the number of elements of a row that share a scale.
     part: the number of elements of x that share a scale and a sum: 32, or `block` if that is less.
-    block_sums: whether integers are summed over a block, because x has no scales; else over a part of it.
+    block_sums: whether integers are summed over a block, because x has no scales and weights have no offsets; else over
+        a part of it.
     offset: "real" if offsets are stored as floats, "zero" if they are stored as zero points, "" without offsets.
     bias: whether there is a bias.
     float16_scales: whether scales and offsets are stored as float16.

@@ -65,7 +65,8 @@ class PackedMatMul(Tiled):
             cache_block = CacheBlock.of(depth, vectors * lanes, row, site.target)
         N, IC, IH, IW, OC, OH, OW, CHUNKS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
-        # The kernel addresses x by IH and IW, and reads OH rows of OW pixels; here they are equal.
+        # The kernel addresses x by IH and IW, and reads OH rows of OW pixels. They are equal here, but the kernel may
+        # not rely on it, so the size holds for any four extents.
         operands = present(
             site, Operand("x", 0, N * dim_max(IH, OH) * dim_max(IW, OW) * IC),
             Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packer_block)),
@@ -155,7 +156,8 @@ class PanelMatMul(Kernel):
             # An axis of both operands, of the left one or of the right one.
             operation += "_batch" + "".join({(True, True): "b", (True, False): "l", (False, True): "r"}[axis]
                                             for axis in batch_axes)
-        # Scratch: _PANEL_ROWS rows of the panel, float32 [512][columns of the panel].
+        # Scratch: _PANEL_ROWS rows of the panel, float32 [512][columns of the panel]. Until the last of them, y holds
+        # partial sums, so no operand of the epilogue may share its memory.
         return Lowered(
             "matmul/panel",
             PanelParameters(trans_a=trans_a, trans_b=trans_b, bias=bias, batch=batch_axes, vectors=vectors, rows=rows,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The window of a convolution or pool along its axes: which taps lie inside the input, and which columns of the input
-the pixels of a tile share. All kernels with windows ask here."""
+the pixels of a tile share."""
 
 from __future__ import annotations
 

@@ -64,6 +64,7 @@ class ConcatRuns(Kernel):
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.y, site.target):
+            # Along the channels, only the last operand may end within a block.
             if layout.kind == "nchwc" and site.attrs.axis == 1 \
                     and any(not isinstance(t.shape[1], int) or t.shape[1] % layout.block for t in site.inputs[:-1]):
                 continue

@@ -70,7 +70,7 @@ def merge_axes(strided_axes: Sequence[StridedAxis]) -> list[StridedAxis]:
 
 
 def strides(axes: Sequence[MemoryAxis]) -> dict[tuple[int, str], Dim]:
-    """Returns the stride of each axis in memory, in elements."""
+    """Returns (axis, part) of each `MemoryAxis` -> its stride in elements. part: "", "block" or "lane"."""
     result: dict[tuple[int, str], Dim] = {}
     stride: Dim = 1
     for axis, part, extent in reversed(axes):
@@ -119,14 +119,19 @@ class Strided(Kernel):
         return copy_cost(site.y, per_element=1.0 if run else 4.0)
 
 
+def _unblocked_layouts(site: Site):
+    """Yields each pair of layouts of operand and result, except blocked ones, whose lanes a stride cannot reach."""
+    for source in possible_layouts(site.x, site.target):
+        for result in possible_layouts(site.y, site.target):
+            if "nchwc" not in (source.kind, result.kind):
+                yield (source,), (result,)
+
+
 class StridedTranspose(Strided):
-    """Transposes from any layout to any other, except blocked ones, whose lanes a stride cannot reach."""
+    """Transposes from any layout to any other, except blocked ones."""
 
     def layouts(self, site: Site):
-        for source in possible_layouts(site.x, site.target):
-            for result in possible_layouts(site.y, site.target):
-                if "nchwc" not in (source.kind, result.kind):
-                    yield (source,), (result,)
+        return _unblocked_layouts(site)
 
     def strided_axes(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[StridedAxis], Dim]:
         x_strides = strides(memory_axes(x))
@@ -193,7 +198,7 @@ class TransposeMatrix(Kernel):
     COLUMNS = 16
 
     def layouts(self, site: Site):
-        return StridedTranspose.layouts(self, site)
+        return _unblocked_layouts(site)
 
     @staticmethod
     def _matrices(op: Op, x: TensorType, y: TensorType) -> tuple[Dim, Dim, Dim] | None:

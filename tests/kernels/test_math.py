@@ -183,6 +183,11 @@ def test_remainders_and_powers(library):
     wanted = np.power(base.astype(np.longdouble), power)
     error = np.abs(call(library, "p_pow", np.float64, base, power) - wanted) / np.spacing(wanted.astype(np.float64))
     assert (error <= 3 + 2 * np.abs(power * np.log2(base))).all()
+    whole = generator.integers(-32, 33, 4096).astype(np.float64)
+    base = np.exp(generator.uniform(-22, 22, 4096) * generator.choice([1, 1e-4], 4096))
+    wanted = np.power(base.astype(np.longdouble), whole)
+    error = np.abs(call(library, "p_pow", np.float64, base, whole) - wanted) / np.spacing(wanted.astype(np.float64))
+    assert error.max() <= 2
 
 
 def test_halves(library):

@@ -64,13 +64,15 @@ static void pool(const megcc_embedding_model *model, const float *rows, uint32_t
 {
     for (uint32_t i = 0; i < model->width; i++) {
         double sum = 0.0;
-        float most = rows[i];
-        for (uint32_t row = 0; row < count && model->pooling != MEGCC_POOL_FIRST; row++) {
+        const float first = rows[i];
+        float most = first;
+        for (uint32_t row = 0; row < count; row++) {
             const float value = rows[(size_t)row * model->width + i];
             sum += (double)value;
             most = value > most ? value : most;
         }
-        vector[i] = model->pooling == MEGCC_POOL_MEAN ? (float)(sum / (double)count) : most;
+        const float mean = (float)(sum / (double)count);
+        vector[i] = model->pooling == MEGCC_POOL_FIRST ? first : model->pooling == MEGCC_POOL_MAX ? most : mean;
     }
 }
 

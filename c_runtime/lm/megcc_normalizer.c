@@ -38,21 +38,7 @@ static uint32_t class_of(const megcc_normal_step *step, uint32_t code)
 
 /* --- Unicode's forms -------------------------------------------------------------------------------------------- */
 
-/* Syllables of Hangul, and the letters (jamo) of which they consist: Unicode Standard, 3.12. */
-enum { SYLLABLES = 0xac00, SYLLABLES_END = 0xd7a4, LEADS = 0x1100, VOWELS = 0x1161, TAILS = 0x11a7,
-       LEAD_COUNT = 19, VOWEL_COUNT = 21, TAIL_COUNT = 28 };
-
-static void append_syllable(text *out, uint32_t code)
-{
-    const uint32_t index = code - SYLLABLES;
-    append_character(out, LEADS + index / (VOWEL_COUNT * TAIL_COUNT));
-    append_character(out, VOWELS + index / TAIL_COUNT % VOWEL_COUNT);
-    if (index % TAIL_COUNT) {
-        append_character(out, TAILS + index % TAIL_COUNT);
-    }
-}
-
-/* MEGCC_NORMAL_MAP: replaces characters by their strings, and decomposes syllables. */
+/* MEGCC_NORMAL_MAP: replaces characters by their strings, and decomposes syllables of Hangul. */
 static void map(const megcc_normal_step *step, const text *in, text *out)
 {
     for (size_t at = 0, begin; at < in->size;) {
@@ -61,8 +47,11 @@ static void map(const megcc_normal_step *step, const text *in, text *out)
         const uint32_t index = megcc_row(step->mapped, step->mappings, code, 0);
         if (step->mappings && step->mapped[index] == code) {
             append(out, step->letters + step->target[index], step->target[index + 1u] - step->target[index]);
-        } else if (step->hangul && code >= SYLLABLES && code < SYLLABLES_END) {
-            append_syllable(out, code);
+        } else if (step->hangul && megcc_is_syllable(code)) {
+            uint32_t letters[3];
+            for (uint32_t i = 0, count = megcc_letters(code, letters); i < count; i++) {
+                append_character(out, letters[i]);
+            }
         } else {
             append(out, in->bytes + begin, at - begin);
         }
@@ -70,14 +59,14 @@ static void map(const megcc_normal_step *step, const text *in, text *out)
 }
 
 /* Canonical ordering (Unicode Standard, 3.11): sorts marks that follow each other by their combining class, stably. Each
- * pass over such a run appends the marks of one class, and finds the next higher class. */
+ * pass over such a run appends the marks of one class, `sorted`, and finds the next higher class of the run. The first pass
+ * only finds the lowest class: a mark's class is not 0. */
 static void sort_marks(const megcc_normal_step *step, const text *in, text *out)
 {
     for (size_t at = 0, end; at < in->size; at = end) {
-        uint32_t class_ = 0, next = 0, marks = 0;
+        uint32_t marks = 0;
         for (size_t after = end = at; after < in->size; end = after, marks++) {
-            class_ = class_of(step, megcc_character(in->bytes, &after, in->size));
-            if (!class_) {
+            if (!class_of(step, megcc_character(in->bytes, &after, in->size))) {
                 break;
             }
         }
@@ -85,17 +74,17 @@ static void sort_marks(const megcc_normal_step *step, const text *in, text *out)
             megcc_character(in->bytes, &end, in->size);
             append(out, in->bytes + at, end - at);
         }
-        for (class_ = 0; marks; class_ = next) {
+        for (uint32_t sorted = 0, next; marks; sorted = next) {
             next = 0;
             for (size_t from = at, begin; from < end;) {
                 begin = from;
-                const uint32_t found = class_of(step, megcc_character(in->bytes, &from, end));
-                if (class_ && found == class_) {
+                const uint32_t class_ = class_of(step, megcc_character(in->bytes, &from, end));
+                if (class_ == sorted) {
                     append(out, in->bytes + begin, from - begin);
                     marks--;
                 }
-                if (found > class_ && (!next || found < next)) {
-                    next = found;
+                if (class_ > sorted && (!next || class_ < next)) {
+                    next = class_;
                 }
             }
         }
@@ -106,12 +95,12 @@ static void sort_marks(const megcc_normal_step *step, const text *in, text *out)
 static uint32_t composed(const megcc_normal_step *step, uint32_t first, uint32_t second)
 {
     uint32_t low = 0, high = step->pairs;
-    if (first >= LEADS && first < LEADS + LEAD_COUNT && second >= VOWELS && second < VOWELS + VOWEL_COUNT) {
-        return SYLLABLES + ((first - LEADS) * VOWEL_COUNT + second - VOWELS) * TAIL_COUNT;
+    const uint32_t lead = first - MEGCC_LEADS, vowel = second - MEGCC_VOWELS, tail = second - MEGCC_TAILS;
+    if (lead < MEGCC_LEAD_COUNT && vowel < MEGCC_VOWEL_COUNT) {
+        return MEGCC_SYLLABLES + (lead * MEGCC_VOWEL_COUNT + vowel) * MEGCC_TAIL_COUNT;
     }
-    if (first >= SYLLABLES && first < SYLLABLES_END && (first - SYLLABLES) % TAIL_COUNT == 0u && second > TAILS
-        && second < TAILS + TAIL_COUNT) {
-        return first + second - TAILS;
+    if (megcc_is_syllable(first) && (first - MEGCC_SYLLABLES) % MEGCC_TAIL_COUNT == 0u && tail > 0u && tail < MEGCC_TAIL_COUNT) {
+        return first + tail;
     }
     while (low < high) {
         const uint32_t middle = (low + high) / 2u, *pair = step->pair + 3u * middle;
@@ -180,8 +169,8 @@ enum { OTHER, CONTROL, PREPEND, CONSONANT, PICTURE, LEAD, VOWEL, TAIL, PAIR, TRI
 
 static uint32_t cluster_class(const megcc_normal_step *step, uint32_t code)
 {
-    if (code >= SYLLABLES && code < SYLLABLES_END) {
-        return (code - SYLLABLES) % TAIL_COUNT ? TRIPLE : PAIR;
+    if (megcc_is_syllable(code)) {
+        return (code - MEGCC_SYLLABLES) % MEGCC_TAIL_COUNT ? TRIPLE : PAIR;
     }
     return class_of(step, code);
 }

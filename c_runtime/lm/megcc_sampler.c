@@ -52,8 +52,8 @@ static int64_t fixed(float logit)
     return (int64_t)((logit < limit ? logit : limit) * 16777216.0f);
 }
 
-/* 2^-x in units of 2^-31, for x in units of 2^-48 below 64: tables for 2^-(i / 16) and
- * 2^-(i / 256) by the first 8 fractional bits, then e^-r = 1 - r + r^2 / 2 for the rest r, below 2^-8 * ln 2. */
+/* 2^-x in units of 2^-31, for x in units of 2^-48 below 64: tables for 2^-(i / 16) and 2^-(i / 256) by the first 8 fractional
+ * bits, then e^-r = 1 - r + r^2 / 2 for the rest r, below 2^-8 * ln 2. */
 static uint32_t power(uint64_t x)
 {
     static const uint32_t coarse[16] = {
@@ -113,8 +113,8 @@ static uint64_t to_weights(float *logits, uint32_t count, float temperature)
     return sum;
 }
 
-/* log2(x) in units of 2^-24, for x from 2^31 to 2^53: fractional bits by squaring x: each square that
- * exceeds 2 gives a 1, and is halved. */
+/* log2(x) in units of 2^-24, for x from 2^31 to 2^53. Squaring x, in [1, 2), gives the fractional bits: each square of 2 or
+ * more gives a 1, and is halved. */
 static int64_t log2_of(uint64_t x)
 {
     int64_t found = 31;

@@ -12,8 +12,7 @@
  * elements, which encode_unigram and encode_pairs use as `paths` and `symbols` say. */
 typedef struct encoder {
     const megcc_sentencepiece *t;
-    uint32_t *tokens;
-    int32_t capacity, written;
+    megcc_tokens to;
     uint8_t *text;              /* normalized */
     uint32_t size, most;        /* its bytes, and the most */
     int32_t full;               /* whether there was too little work memory */
@@ -115,13 +114,13 @@ static int32_t ends_with_space(const encoder *e)
 static void normalize(encoder *e, const uint8_t *text, size_t size)
 {
     const megcc_sentencepiece *t = e->t;
-    size_t at = 0, next = 0, count = 1;
-    const uint8_t *bytes = space;
-    /* Skips spaces at the beginning: goes on while the character before `next` was normalized to one. */
-    while (t->single_spaces && at < size && count == 1u && *bytes == ' ') {
-        at = next;
-        if (at < size) {
-            next = at + normalized(t, text + at, size - at, &bytes, &count);
+    size_t at = 0, next, count;
+    const uint8_t *bytes;
+    /* Skips what is normalized to a space at the beginning. */
+    for (; t->single_spaces && at < size; at = next) {
+        next = at + normalized(t, text + at, size - at, &bytes, &count);
+        if (count != 1u || *bytes != ' ') {
+            break;
         }
     }
     if (at == size) {
@@ -157,24 +156,16 @@ static void normalize(encoder *e, const uint8_t *text, size_t size)
 
 /* --- tokens ----------------------------------------------------------------------------------------------------- */
 
-static void write_token(encoder *e, uint32_t token)
-{
-    if (e->written < e->capacity) {
-        e->tokens[e->written] = token;
-    }
-    e->written++;
-}
-
 /* Writes the token of a part of the text; of unknown characters in a row, one token. */
 static void write_part(encoder *e, uint32_t token, uint32_t begin, uint32_t end)
 {
     const int32_t unknown = token == e->t->unknown;
     if (unknown && e->t->bytes_known) {
         for (uint32_t i = begin; i < end; i++) {
-            write_token(e, e->t->byte[e->text[i]]);
+            megcc_write_token(&e->to, e->t->byte[e->text[i]]);
         }
     } else if (!unknown || !e->was_unknown) {
-        write_token(e, token);
+        megcc_write_token(&e->to, token);
     }
     e->was_unknown = unknown;
 }
@@ -392,7 +383,7 @@ int32_t megcc_sentencepiece_encode(const megcc_sentencepiece *tokenizer, const c
     const size_t bytes = for_text / 21u * 4u + for_text % 21u * 4u / 21u;
     const uint32_t limit = INT32_MAX / 64; /* so that no index or product here overflows */
     const uint32_t most = bytes > limit ? limit : (uint32_t)bytes, step = most + 1u;
-    encoder e = { tokenizer, tokens, capacity, 0, (uint8_t *)(work + 5u * step), 0, most, 0, 0,
+    encoder e = { tokenizer, { tokens, capacity, 0 }, (uint8_t *)(work + 5u * step), 0, most, 0, 0,
                   { work, work + step, work + 2u * step, work + 3u * step, work + 4u * step } };
     if (!size) {
         return 0;
@@ -409,5 +400,5 @@ int32_t megcc_sentencepiece_encode(const megcc_sentencepiece *tokenizer, const c
     } else {
         encode_pairs(&e);
     }
-    return e.written;
+    return e.to.written;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Code that the tokenizers share: characters of UTF-8, their classes, and strings in order. Only their sources include it.
+ * Code that the tokenizers share: the tokens that they write, characters of UTF-8, their classes, and strings in order. Only
+ * their sources include it.
  */
 #ifndef MEGCC_STRINGS_H
 #define MEGCC_STRINGS_H
@@ -9,6 +10,20 @@
 #include <stdint.h>
 
 #define MEGCC_REPLACEMENT 0xfffdu
+
+/* The tokens of a text so far. `written` counts those beyond the capacity too, which are lost. */
+typedef struct megcc_tokens {
+    uint32_t *tokens;
+    int32_t capacity, written;
+} megcc_tokens;
+
+static inline void megcc_write_token(megcc_tokens *to, uint32_t token)
+{
+    if (to->written < to->capacity) {
+        to->tokens[to->written] = token;
+    }
+    to->written++;
+}
 
 /* --- characters ------------------------------------------------------------------------------------------------ */
 
@@ -57,6 +72,24 @@ static inline uint32_t megcc_utf8(uint32_t code, uint8_t *bytes)
     }
     bytes[0] = (uint8_t)(count == 1u ? code : (0xf00u >> count & 0xffu) | code);
     return count;
+}
+
+/* Syllables of Hangul, and the letters (jamo) of which they consist (Unicode Standard, 3.12): the first code point of each
+ * kind, and how many there are. A syllable has a lead, a vowel and, unless its tail is number 0, a tail. */
+enum { MEGCC_SYLLABLES = 0xac00, MEGCC_LEADS = 0x1100, MEGCC_VOWELS = 0x1161, MEGCC_TAILS = 0x11a7,
+       MEGCC_LEAD_COUNT = 19, MEGCC_VOWEL_COUNT = 21, MEGCC_TAIL_COUNT = 28,
+       MEGCC_SYLLABLE_COUNT = MEGCC_LEAD_COUNT * MEGCC_VOWEL_COUNT * MEGCC_TAIL_COUNT };
+
+static inline int32_t megcc_is_syllable(uint32_t code) { return code - MEGCC_SYLLABLES < MEGCC_SYLLABLE_COUNT; }
+
+/* Writes the letters of a syllable, and returns how many it has: 2 or 3. */
+static inline uint32_t megcc_letters(uint32_t syllable, uint32_t letters[3])
+{
+    const uint32_t index = syllable - MEGCC_SYLLABLES;
+    letters[0] = MEGCC_LEADS + index / (MEGCC_VOWEL_COUNT * MEGCC_TAIL_COUNT);
+    letters[1] = MEGCC_VOWELS + index / MEGCC_TAIL_COUNT % MEGCC_VOWEL_COUNT;
+    letters[2] = MEGCC_TAILS + index % MEGCC_TAIL_COUNT;
+    return index % MEGCC_TAIL_COUNT ? 3u : 2u;
 }
 
 /* White_Space of Unicode. */
@@ -166,8 +199,8 @@ static inline void megcc_narrow(const megcc_strings *strings, megcc_range *range
     range->depth++;
 }
 
-/* Finds the longest entry of a range that is the range's prefix and a beginning of the text. Returns the bytes of the text
- * that it has, or 0: none; *found is its index. */
+/* Finds the longest entry of a range that consists of the range's prefix and then a beginning of the text. Returns how many bytes
+ * of the text it has, or 0: none; *found is its index. */
 static inline size_t megcc_longest(const megcc_strings *strings, megcc_range range, const uint8_t *text, size_t size,
                                    uint32_t *found)
 {

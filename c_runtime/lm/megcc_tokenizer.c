@@ -163,27 +163,18 @@ static size_t longest(const megcc_tokenizer *t, const uint32_t *list, uint32_t c
 
 /* The tokens written so far, and the word that is encoded. The word had `count` symbols; those that merges have not removed
  * are a list, linked by `next` and `before`. token: that of each symbol. rank: the rank of the merge of a symbol and the next
- * one; MEGCC_NO_TOKEN: they are no merge, or the symbol is removed. tree: a
- * tournament tree (Knuth, volume 3, 5.4.1) for the lowest rank: node k >= 1 holds the better one of the symbols at its
- * children, nodes 2k and 2k + 1; node count + i is symbol i, a leaf, which is not stored. */
+ * one; MEGCC_NO_TOKEN: they are no merge, or the symbol is removed. tree: a tournament tree (Knuth, volume 3, 5.4.1) for the
+ * lowest rank: node k >= 1 holds the better one of the symbols at its children, nodes 2k and 2k + 1; node count + i is symbol
+ * i, a leaf, which is not stored. */
 typedef struct encoder {
     const megcc_tokenizer *t;
-    uint32_t *tokens;
-    int32_t capacity, written;
+    megcc_tokens to;
     uint32_t *token, *next, *before, *rank, *tree;
     uint32_t most, count;       /* the capacity of the arrays above, and the symbols of the word */
     int32_t full;               /* whether there was too little work memory */
     uint8_t *normal;            /* work memory of the normalizer, `normal_bytes` bytes */
     size_t normal_bytes;
 } encoder;
-
-static void write_token(encoder *e, uint32_t token)
-{
-    if (e->written < e->capacity) {
-        e->tokens[e->written] = token;
-    }
-    e->written++;
-}
 
 /* Appends a symbol to the word. */
 static void add_symbol(encoder *e, uint32_t token)
@@ -249,7 +240,7 @@ static void merge_word(encoder *e)
         }
     }
     for (uint32_t i = 0; i < count; i = e->next[i]) {
-        write_token(e, e->token[i]);
+        megcc_write_token(&e->to, e->token[i]);
     }
     e->count = 0;
 }
@@ -260,7 +251,7 @@ static void encode_bytes(encoder *e, const uint8_t *text, size_t size)
 {
     uint32_t index;
     if (e->t->words && longest(e->t, e->t->word, e->t->words, text, size, &index) == size) {
-        write_token(e, e->t->word[index]); /* Llama 3: whole words need no merges */
+        megcc_write_token(&e->to, e->t->word[index]); /* Llama 3: whole words need no merges */
         return;
     }
     for (size_t i = 0; i < size; i++) {
@@ -362,7 +353,7 @@ int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *tex
         return -1;
     }
     most = most > INT32_MAX / 4 ? INT32_MAX / 4 : most;
-    encoder e = { .t = tokenizer, .tokens = tokens, .capacity = capacity,
+    encoder e = { .t = tokenizer, .to = { tokens, capacity, 0 },
                   .token = work, .next = work + most, .before = work + 2u * most, .rank = work + 3u * most,
                   .tree = work + 4u * most, .most = (uint32_t)most,
                   .normal = (uint8_t *)(work + 5u * most), .normal_bytes = (arrays - 5u) * most * sizeof *work };
@@ -371,13 +362,13 @@ int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *tex
         const size_t count = longest(tokenizer, NULL, tokenizer->specials, bytes + at, size - at, &index);
         if (count) {
             encode_part(&e, bytes + begin, at - begin);
-            write_token(&e, tokenizer->special[index]);
+            megcc_write_token(&e.to, tokenizer->special[index]);
             begin = at + count;
         }
         at += count ? count : 1u;
     }
     encode_part(&e, bytes + begin, size - begin);
-    return e.full ? -1 : e.written;
+    return e.full ? -1 : e.to.written;
 }
 
 /* --- decoding -------------------------------------------------------------------------------------------------- */

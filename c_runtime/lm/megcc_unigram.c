@@ -12,8 +12,8 @@
  * is. strings: memory for a normalized part and the same with marked words, `most` bytes each. */
 typedef struct encoder {
     const megcc_unigram *t;
-    uint32_t *tokens;
-    int32_t capacity, written, special;
+    megcc_tokens to;
+    int32_t special;            /* whether text may become special tokens */
     uint32_t *score, *begin, *token;
     uint8_t *strings;
     size_t most;                /* bytes of one of both strings, and of a word */
@@ -36,14 +36,6 @@ static int32_t allowed(const encoder *e, uint32_t token)
         }
     }
     return 1;
-}
-
-static void write_token(encoder *e, uint32_t token)
-{
-    if (e->written < e->capacity) {
-        e->tokens[e->written] = token;
-    }
-    e->written++;
 }
 
 /* --- words ------------------------------------------------------------------------------------------------------ */
@@ -75,13 +67,13 @@ static void write_unknown(encoder *e, const uint8_t *text, size_t size)
     const megcc_range all = { .low = 0, .high = e->t->words, .depth = 0 };
     uint32_t index = 0;
     if (megcc_longest(&strings, all, text, size, &index) == size && allowed(e, e->t->word[index])) {
-        write_token(e, e->t->word[index]);
+        megcc_write_token(&e->to, e->t->word[index]);
     } else if (e->t->byte) {
         for (size_t i = 0; i < size; i++) {
-            write_token(e, e->t->byte[text[i]]);
+            megcc_write_token(&e->to, e->t->byte[text[i]]);
         }
     } else {
-        write_token(e, e->t->unknown);
+        megcc_write_token(&e->to, e->t->unknown);
     }
 }
 
@@ -119,7 +111,7 @@ static void encode_word(encoder *e, const uint8_t *text, size_t size)
     for (size_t at = 0, end; at < size; at = end) {
         end = next[at];
         if (e->token[end] != t->unknown) {
-            write_token(e, e->token[end]);
+            megcc_write_token(&e->to, e->token[end]);
             continue;
         }
         while (end < size && e->token[next[end]] == t->unknown) {
@@ -226,10 +218,10 @@ int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, s
         return -1;
     }
     /* 4 arrays of most + 1 words and 2 strings of `most` bytes: 9 / 2 * most + 6 words at most. */
-    const size_t bytes_fit = (words - 6u) / 9u * 2u + (words - 6u) % 9u / 5u;
+    const size_t bytes_fit = (words - 6u) / 9u * 2u + (words - 6u) % 9u * 2u / 9u;
     const size_t most = bytes_fit > INT32_MAX / 16 ? INT32_MAX / 16 : bytes_fit;
     uint32_t *begins = work + 2u * (most + 1u);
-    encoder e = { .t = tokenizer, .tokens = tokens, .capacity = capacity, .special = special, .score = work,
+    encoder e = { .t = tokenizer, .to = { tokens, capacity, 0 }, .special = special, .score = work,
                   .begin = begins, .token = begins + most + 1u, .strings = (uint8_t *)(begins + 2u * (most + 1u)),
                   .most = most };
     size_t begin = 0;
@@ -241,10 +233,10 @@ int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, s
             if (!encode_part(&e, bytes + begin, end - begin, begin == 0u)) {
                 return -1;
             }
-            write_token(&e, tokenizer->special[index]);
+            megcc_write_token(&e.to, tokenizer->special[index]);
             begin = at + count;
         }
         at += count ? count : 1u;
     }
-    return encode_part(&e, bytes + begin, size - begin, begin == 0u) ? e.written : -1;
+    return encode_part(&e, bytes + begin, size - begin, begin == 0u) ? e.to.written : -1;
 }

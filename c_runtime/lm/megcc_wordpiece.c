@@ -14,16 +14,11 @@
  * decomposition sorts a run of marks by class (Unicode Standard, 3.11). A character of class BARRIER is removed, but marks
  * after it are not sorted before marks in front of it. */
 enum { LETTER, REMOVED, BARRIER, SPACE, PUNCTUATION, IDEOGRAPH, MARK };
-/* Syllables of Hangul, and the letters that they are decomposed into (Unicode Standard, 3.12): SYLLABLE is the first
- * syllable; LEADING, VOWEL and TRAILING are the code points from which the indices of letters count. */
-enum { SYLLABLE = 0xac00, LEADING = 0x1100, VOWEL = 0x1161, TRAILING = 0x11a7, VOWELS = 21, TRAILINGS = 28,
-       SYLLABLES = 11172 };
 
 /* The tokens written so far, and the word that is read. Its first `longest_word` characters are kept, as UTF-8. */
 typedef struct encoder {
     const megcc_wordpiece *t;
-    uint32_t *tokens;
-    int32_t capacity, written;
+    megcc_tokens to;
     uint8_t *word;
     size_t size;                /* bytes of the word */
     size_t sorted;              /* its bytes before the last BARRIER: no mark is moved to an offset below this */
@@ -35,14 +30,6 @@ static uint32_t class_of(const encoder *e, uint32_t code)
     return megcc_class(e->t->class_, e->t->classes, code);
 }
 
-static void write_token(encoder *e, uint32_t token)
-{
-    if (e->written < e->capacity) {
-        e->tokens[e->written] = token;
-    }
-    e->written++;
-}
-
 /* Writes the tokens of the word, and begins a new one. */
 static void end_word(encoder *e)
 {
@@ -51,20 +38,20 @@ static void end_word(encoder *e)
     /* The tokens that begin with "##", which the word does not have. */
     const megcc_range inside = { .low = t->inside, .high = t->inside_end, .depth = sizeof "##" - 1u };
     megcc_range range = { .low = 0, .high = t->words, .depth = 0 };
-    const int32_t before = e->written;
+    const int32_t before = e->to.written;
     int32_t known = e->characters <= t->longest_word;
     for (size_t at = 0; known && at < e->size; range = inside) {
         uint32_t index = 0;
         const size_t count = megcc_longest(&strings, range, e->word + at, e->size - at, &index);
         known = count > 0u;
         if (known) {
-            write_token(e, t->word[index]);
+            megcc_write_token(&e->to, t->word[index]);
         }
         at += count;
     }
     if (!known) {
-        e->written = before;
-        write_token(e, t->unknown);
+        e->to.written = before;
+        megcc_write_token(&e->to, t->unknown);
     }
     e->size = e->sorted = 0;
     e->characters = 0;
@@ -114,36 +101,17 @@ static void add_normalized(encoder *e, uint32_t code)
     }
 }
 
-/* The index of a character in `mapped`, or MEGCC_NO_TOKEN if it is not replaced. */
-static uint32_t mapping_of(const megcc_wordpiece *t, uint32_t code)
-{
-    uint32_t low = 0, high = t->mappings;
-    while (low < high) {
-        const uint32_t middle = (low + high) / 2u;
-        if (t->mapped[middle] == code) {
-            return middle;
-        }
-        if (t->mapped[middle] < code) {
-            low = middle + 1u;
-        } else {
-            high = middle;
-        }
-    }
-    return MEGCC_NO_TOKEN;
-}
-
 /* Adds the characters that normalization replaces a character by. */
 static void normalize(encoder *e, uint32_t code)
 {
     const megcc_wordpiece *t = e->t;
-    const uint32_t mapping = mapping_of(t, code), syllable = code - SYLLABLE;
-    if (t->hangul && syllable < SYLLABLES) {
-        add_normalized(e, LEADING + syllable / (VOWELS * TRAILINGS));
-        add_normalized(e, VOWEL + syllable / TRAILINGS % VOWELS);
-        if (syllable % TRAILINGS) {
-            add_normalized(e, TRAILING + syllable % TRAILINGS);
+    const uint32_t mapping = megcc_row(t->mapped, t->mappings, code, 0);
+    if (t->hangul && megcc_is_syllable(code)) {
+        uint32_t letters[3];
+        for (uint32_t i = 0, count = megcc_letters(code, letters); i < count; i++) {
+            add_normalized(e, letters[i]);
         }
-    } else if (mapping != MEGCC_NO_TOKEN) {
+    } else if (t->mappings && t->mapped[mapping] == code) {
         for (size_t at = t->target[mapping], end = t->target[mapping + 1u]; at < end;) {
             add_normalized(e, megcc_character(t->letters, &at, end));
         }
@@ -182,7 +150,7 @@ int32_t megcc_wordpiece_encode(const megcc_wordpiece *tokenizer, const char *tex
     /* The strings of special tokens follow those of all tokens. */
     const megcc_strings specials = { .bytes = tokenizer->bytes, .text = tokenizer->text, .first = tokenizer->tokens };
     const megcc_range all = { .low = 0, .high = tokenizer->specials, .depth = 0 };
-    encoder e = { .t = tokenizer, .tokens = tokens, .capacity = capacity, .word = work };
+    encoder e = { .t = tokenizer, .to = { tokens, capacity, 0 }, .word = work };
     size_t begin = 0;
     if (size > INT32_MAX / 4 || work_bytes / 4u < tokenizer->longest_word) {
         return -1;
@@ -192,11 +160,11 @@ int32_t megcc_wordpiece_encode(const megcc_wordpiece *tokenizer, const char *tex
         const size_t count = megcc_longest(&specials, all, bytes + at, size - at, &index);
         if (count) {
             encode_part(&e, bytes + begin, at - begin);
-            write_token(&e, tokenizer->special[index]);
+            megcc_write_token(&e.to, tokenizer->special[index]);
             begin = at + count;
         }
         at += count ? count : 1u;
     }
     encode_part(&e, bytes + begin, size - begin);
-    return e.written;
+    return e.to.written;
 }

@@ -17,8 +17,8 @@
  * Switches for the C files (use the same for all): MEGCC_NO_STRINGS leaves out error messages and kernel names,
  * MEGCC_NO_DYNAMIC dynamic shapes, MEGCC_NO_THREADS the parallel hook, MEGCC_NO_CPU_DETECT CPU detection,
  * MEGCC_NO_REGIONS memory in several blocks, MEGCC_NO_STDIO the functions at the end that use files and the heap,
- * MEGCC_NO_CALLBACKS, with MEGCC_NO_DYNAMIC and MEGCC_NO_THREADS, all functions of the caller's, MEGCC_NO_EXTENTS
- * kernels that get extents at run time.
+ * MEGCC_NO_EXTENTS kernels that get extents at run time, MEGCC_NO_CALLBACKS the parallel hook, the observer and the
+ * allocator (it requires MEGCC_NO_DYNAMIC and MEGCC_NO_THREADS).
  * MEGCC_TRUSTED_DATA leaves out the checks of containers: only for containers that are constants of the program, never
  * for those from a file or a network.
  */
@@ -137,7 +137,7 @@ typedef struct megcc_program {
     uint32_t operands;          /* most operands of an instruction */
     uint32_t unbacked_symbols;  /* the number of symbols, the last ones, whose values a run computes */
     uint32_t unbounded;         /* number of tensors without an offset in the arena */
-    uint32_t arena_bytes;       /* in the session's own memory, for the device model that needs most */
+    uint32_t arena_bytes;       /* in the session's own memory, for the bucket of input shapes that needs most */
     megcc_rows rows[MEGCC_PROGRAM_VECTORS];
 } megcc_program;
 

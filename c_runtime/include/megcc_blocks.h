@@ -14,12 +14,20 @@
  *   mgc_bytes_at(p)            loads 4 * MGC_LANES bytes
  *   mgc_low_int4(w) mgc_high_int4(w)     the low and the high 4 bits of each byte
  *
- * w has four neighbouring elements of each column; x is from -127 to 127. Arm's instructions take four x from a vector of
- * sixteen: there, mgc_dots_x(p) loads it, and mgc_dots_4(c,w0,w1,w2,w3,x) and mgc_dots_8(c,w0,w1,w2,w3,x) add the products of
- * all sixteen. w1 has the elements after those of w0, and so on. With MGC_DOT_PAIRS each has eight elements of each of two
- * columns: w0 and w1 of the first two columns, w2 and w3 of the others. Then mgc_dots_x_pair(p,q,half) loads eight x of two
- * rows p and q, from 8 * half on, mgc_dots_pair(c,w0,w1,w2,w3,x,y) adds the products of the halves x and y of both rows, and
- * mgc_dots_row(c,row,start) returns the sums of row 0 or 1.
+ * w has four neighbouring elements of each column; x is from -127 to 127.
+ *
+ * Arm's instructions take four x from a vector of sixteen, so there a step is sixteen elements:
+ *
+ *   mgc_dots_x(p)              loads sixteen x
+ *   mgc_dots_4(c,w0,w1,w2,w3,x) mgc_dots_8(c,w0,w1,w2,w3,x)    add their products; w0 has the first four elements of each of
+ *                              the four columns, w1 the next four, and so on
+ *
+ * With MGC_DOT_PAIRS (int8 matrix multiply) w0 has the first eight elements of each of columns 0 and 1, w1 the next eight, and
+ * w2 and w3 have those of columns 2 and 3. Two rows of x can be multiplied at once:
+ *
+ *   mgc_dots_x_pair(p,q,half)  eight x of row p, then eight of row q: elements 0 to 7 (half = 0) or 8 to 15 (half = 1)
+ *   mgc_dots_pair(c,w0,w1,w2,w3,x,y)    adds the products of both rows; x and y: their halves 0 and 1
+ *   mgc_dots_row(c,row,start)  the sums of row 0 or 1
  */
 #ifndef MEGCC_BLOCKS_H
 #define MEGCC_BLOCKS_H
@@ -35,7 +43,7 @@ static MGC_INLINE mgc_i mgc_bytes_at(const uint8_t *p)
     return v;
 }
 
-#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+#if MGC_NEON
 typedef int8x16_t mgc_dots_input;
 static MGC_INLINE mgc_dots_input mgc_dots_x(const int8_t *p) { return vld1q_s8(p); }
 static MGC_INLINE mgc_i mgc_low_int4(mgc_i w) { return (mgc_i)vandq_u8((uint8x16_t)w, vdupq_n_u8(15)); }
@@ -80,7 +88,6 @@ static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i w0, mgc_i w1, mgc_i w2, 
 #define mgc_dots_4 mgc_dots_8
 static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start) { return mgc_iadd((mgc_i)vpaddq_s32(c.first, c.second), start); }
 #define mgc_dots_sum_4 mgc_dots_sum_8
-/* Loads eight elements of x from each of two rows. */
 static MGC_INLINE int8x16_t mgc_dots_x_pair(const int8_t *p, const int8_t *q, int32_t half)
 {
     return vcombine_s8(vld1_s8(p + 8 * half), vld1_s8(q + 8 * half));
@@ -195,7 +202,8 @@ static MGC_INLINE mgc_i mgc_in_order(mgc_i c)
 #endif
     return c;
 }
-/* mgc_multiply_pairs: uint8 w times int8 x, two products added to an int16. mgc_add_pairs: two int16 added to an int32. */
+/* mgc_multiply_pairs: uint8 w times int8 x, two products added to an int16. mgc_add_words: adds int16. mgc_add_pairs: two int16
+ * added to an int32. */
 static MGC_INLINE mgc_i mgc_multiply_pairs(mgc_i w, mgc_i x) { return MGC_INTRINSIC(maddubs_epi16, (mgc_x86_i)w, (mgc_x86_i)x); }
 static MGC_INLINE mgc_i mgc_add_words(mgc_i a, mgc_i b) { return MGC_INTRINSIC(add_epi16, (mgc_x86_i)a, (mgc_x86_i)b); }
 static MGC_INLINE mgc_i mgc_add_pairs(mgc_i c) { return MGC_INTRINSIC(madd_epi16, (mgc_x86_i)c, (mgc_x86_i)mgc_iset1(0x00010001)); }

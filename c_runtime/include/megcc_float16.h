@@ -62,18 +62,18 @@ static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v)
 
 static MGC_INLINE mgc_v mgc_load_f16_n(const uint16_t *p, int32_t n)
 {
-    uint16_t half[MGC_LANES] = { 0 };
+    uint16_t lane[MGC_LANES] = { 0 };
     for (int32_t i = 0; i < n; i++) {
-        half[i] = p[i];
+        lane[i] = p[i];
     }
-    return mgc_load_f16(half);
+    return mgc_load_f16(lane);
 }
 static MGC_INLINE void mgc_store_f16_n(uint16_t *p, mgc_v v, int32_t n)
 {
-    uint16_t half[MGC_LANES];
-    mgc_store_f16(half, v);
+    uint16_t lane[MGC_LANES];
+    mgc_store_f16(lane, v);
     for (int32_t i = 0; i < n; i++) {
-        p[i] = half[i];
+        p[i] = lane[i];
     }
 }
 static MGC_INLINE mgc_v mgc_set1_f16(uint16_t h) { return mgc_set1(mgc_from_float16(h)); }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Arithmetic in float16. Kernels include this header after megcc_math.h: after it, mgc_v is a vector of MGC_LANES float16,
- * twice as many as it had floats, and the functions of megcc_simd.h and megcc_math.h work on it. mgc_float16 is an element
- * in memory. Inside this header the float16 vector and its functions begin with mgh_; macros at the end give them the
- * names with mgc_.
+ * twice as many as it had floats, and those functions of megcc_simd.h and megcc_math.h work on it that macros at the end of
+ * this header name. mgc_float16 is an element in memory. Inside this header the float16 vector and its functions begin with
+ * mgh_; the macros give them the names with mgc_.
  *
  * + - * / mgc_sqrt mgc_fma round once, to float16. Elementary functions are computed in float32 for each half of the
  * vector, and rounded to float16. Two more functions keep sums of products close to those in float32:
@@ -113,7 +113,8 @@ static MGC_INLINE mgh_v mgh_or_nan(mgh_v v, mgh_v b)
 }
 static MGC_INLINE mgh_v mgh_minimum(mgh_v a, mgh_v b) { return mgh_or_nan(mgh_min(a, b), b); }
 static MGC_INLINE mgh_v mgh_maximum(mgh_v a, mgh_v b) { return mgh_or_nan(mgh_max(a, b), b); }
-/* Here the two halves are the lanes with even and with odd indices, because Helium converts those. */
+/* Here the two halves are the lanes with even and with odd indices, because Helium's instructions (mgc_bottom, mgc_top and
+ * mgc_narrow of helium.h) convert those. */
 static MGC_INLINE mgc_v mgh_low(mgh_v v) { return mgc_bottom(v); }
 static MGC_INLINE mgc_v mgh_high(mgh_v v) { return mgc_top(v); }
 static MGC_INLINE mgh_v mgh_both(mgc_v low, mgc_v high) { return mgc_narrow(low, high); }

@@ -23,8 +23,9 @@
  *   mgc_nearest_within(f)          the same for floats within int32
  *   mgc_nearest_away(f)            rounds floats within int32, ties away from zero
  *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_to_float(x) * f), in integers if there is no FPU
- *   mgc_nearest_fused(x,f,a)       mgc_to_float(x) * f + a, rounded once, minus 1.5 * 2^23; a: that number plus an integer.
- *                                  AVX2 and AVX-512, for results of less than 2^22
+ *   mgc_nearest_fused(x,f,a)       AVX2, AVX-512: mgc_to_float(x) * f + z, rounded once to the nearest integer, for an integer z
+ *                                  and results below 2^22. a = 1.5 * 2^23 + z: at that size floats are integers, so one
+ *                                  fused multiply-add rounds
  *   mgc_nearest_odd(x,c,f,a)       mgc_nearest_fused(|x| + c, f, a) with the sign of x, an odd function of x; it must be 0
  *                                  for x = 0
  *
@@ -77,16 +78,19 @@ typedef int32_t mgc_i __attribute__((vector_size(4 * MGC_LANES)));
 static MGC_INLINE mgc_i mgc_iset1(int32_t s) { return s - (mgc_i){ 0 }; }
 /* mask: each lane is -1, for a, or 0, for b. */
 static MGC_INLINE mgc_i mgc_iselect(mgc_i mask, mgc_i a, mgc_i b) { return (a & mask) | (b & ~mask); }
-#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+#if MGC_NEON || MGC_HELIUM
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)vminq_s32((int32x4_t)a, (int32x4_t)b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
 #elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)wasm_i32x4_min((v128_t)a, (v128_t)b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)wasm_i32x4_max((v128_t)a, (v128_t)b); }
-#elif MGC_HELIUM
-static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)vminq_s32((int32x4_t)a, (int32x4_t)b); }
-static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
-#elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
+#elif defined(MGC_ISA_AVX512)
+static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)_mm512_min_epi32((__m512i)a, (__m512i)b); }
+static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)_mm512_max_epi32((__m512i)a, (__m512i)b); }
+#elif defined(MGC_ISA_AVX2)
+static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)_mm256_min_epi32((__m256i)a, (__m256i)b); }
+static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+#else
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a < b), a, b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a > b), a, b); }
 #endif
@@ -107,10 +111,12 @@ static MGC_INLINE mgc_i mgc_iadd(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a + (
 static MGC_INLINE mgc_i mgc_isub(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a - (mgc_u)b); }
 static MGC_INLINE mgc_i mgc_imul(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a * (mgc_u)b); }
 
-#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+/* Limits shifts, which are tensor data: C does not define shifts by as many bits as an integer has, or more. */
+static MGC_INLINE mgc_i mgc_shift(mgc_i shift) { return mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30)); }
+
+#if MGC_NEON
 #include "simd/neon_integer.h"
-#else
-#if defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
+#elif defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
 #include "simd/x86_integer.h"
 #elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
 #include "simd/simd128_integer.h"
@@ -276,10 +282,7 @@ MGC_ISTORE4(i8, int8_t)
 MGC_ISTORE4(u8, uint8_t)
 #endif
 
-/* Limits shifts, which are tensor data: C does not define shifts by as many bits as an integer has, or more. */
-static MGC_INLINE mgc_i mgc_shift(mgc_i shift) { return mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30)); }
-
-#if !defined(MEGCC_SIMD_NEON_INTEGER_H)
+#if !MGC_NEON
 static MGC_INLINE mgc_i mgc_shift_down(mgc_i x, mgc_i shift)
 {
     const mgc_i sum = mgc_iadd(x, (mgc_i)((mgc_u)mgc_iset1(1) << (mgc_u)(shift - 1)));
@@ -292,10 +295,12 @@ static MGC_INLINE mgc_i mgc_shift_down(mgc_i x, mgc_i shift)
 #endif
 
 #if defined(MGC_ISA_CORTEX_M0) || defined(MGC_ISA_CORTEX_M3) || defined(MGC_ISA_RV32) || defined(MGC_ISA_RV64)
-#include "simd/pairs_integer.h"
+#include "simd/pairs_integer.h" /* has a mgc_doubling_high_lane of its own */
 #endif
 
-#if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
+/* --- requantization; the headers above have their own functions for NEON, AVX2 and AVX-512 ------------------------- */
+
+#if !MGC_NEON && !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 #if !defined(MEGCC_PAIRS_INTEGER_H)
 /* Returns the high half of the doubled product, floor((a * b + 2^30) / 2^31), for b >= 0. */
 static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
@@ -360,7 +365,7 @@ static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc
 #elif MGC_HELIUM
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    const int32x4_t none = vdupq_n_s32(0), by = (int32x4_t)mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
+    const int32x4_t none = vdupq_n_s32(0), by = (int32x4_t)mgc_shift(shift);
     const int32x4_t right = vminq_s32(by, none), v = vqrdmulhq_s32(vshlq_s32((int32x4_t)x, vmaxq_s32(by, none)), (int32x4_t)multiplier);
     /* Ties go away from 0. */
     return (mgc_i)vrshlq_s32(vqaddq_s32(v, vshrq_n_s32(vandq_s32(v, right), 31)), right);
@@ -424,11 +429,11 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 }
 #endif
 #endif
-#endif
+
 /* Adds the largest float below 1/2, with the sign of v, and truncates: 0.5 gives 1, the float below it 0. */
 static MGC_INLINE mgc_i mgc_nearest_away(mgc_v v)
 {
-#if MGC_HELIUM || defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86)
+#if MGC_HELIUM || (MGC_NEON && defined(__aarch64__))
     return (mgc_i)vcvtaq_s32_f32(v);
 #elif defined(MGC_ISA_RVV)
     /* mgc_to_int rounds, so the sum is truncated before. */
@@ -488,7 +493,7 @@ static MGC_INLINE mgc_i mgc_nearest_product(mgc_i x, mgc_v f) { return mgc_neare
 #include "simd/dsp_integer.h"
 #endif
 
-#if defined(MEGCC_SCALAR_INTEGER_H)
+#if defined(MEGCC_SCALAR_INTEGER_H) /* included by pairs_integer.h or dsp_integer.h */
 /* The shift rounds to the nearest, ties up. A negative number minus 1 has its ties below 0 rounded down, away from 0. */
 static MGC_INLINE int32_t mgc_rescale_down(int32_t x, int32_t m, int32_t s)
 {
@@ -535,7 +540,7 @@ static MGC_INLINE mgc_i mgc_iquarter(mgc_i v) { return v >> 2; }
 #if MGC_HELIUM
 static MGC_INLINE mgc_h mgc_hload_i8(const int8_t *p) { return (mgc_h)vldrbq_s16(p); }
 static MGC_INLINE mgc_h mgc_hload_u8(const uint8_t *p) { return (mgc_h)vldrbq_u16(p); }
-#elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+#elif MGC_NEON
 static MGC_INLINE mgc_h mgc_hload_i8(const int8_t *p) { return (mgc_h)vmovl_s8(vld1_s8(p)); }
 static MGC_INLINE mgc_h mgc_hload_u8(const uint8_t *p) { return (mgc_h)vmovl_u8(vld1_u8(p)); }
 #elif defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
@@ -608,7 +613,7 @@ static MGC_INLINE int32_t mgc_isum(mgc_i v)
     return (int32_t)sum;
 }
 #endif
-/* mgc_total_<form>(c,p,n): adds n packed elements to c, each to some lane; the sum of all lanes matters only. */
+/* mgc_total_<form>(c,p,n): adds n packed elements to c, each to some lane; only the sum of all lanes matters. */
 #if defined(MGC_ISA_SSE2) || (defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512))
 static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
 {
@@ -658,7 +663,7 @@ static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
         } \
     }
 MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_i16, i16, int16_t)
-#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+#if MGC_NEON
 MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_i8, i8, int8_t)
 #endif
 #if defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)

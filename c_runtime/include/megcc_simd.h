@@ -14,6 +14,7 @@
  *   mgc_fma1(a,b,c)            of single floats; rounded twice
  *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; for a NaN in `b` alone, NEON returns NaN, other ISAs `a`
  *   mgc_minimum mgc_maximum    the same, but NaN if either operand is (IEEE 754-2019): one or two instructions more
+ *   mgc_or_nan(v,b)            NaN in the lanes in which b is NaN, else v; only ISAs that compute mgc_minimum by it have it
  *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: ties to even
  *   mgc_recip(v)               1 / v within 1 ULP, for v in [2^-126, 2^126]
  *   mgc_sum(v) mgc_hmax(v)     reduce the lanes to a float; the order of additions is fixed
@@ -30,11 +31,14 @@
  *   mgc_lookup(table,n)        AVX2, AVX-512 (MGC_LOOKUPS): element n % 8 of a table of floats, for n % 16 < 8
  *   mgc_power(n)               AVX-512 (MGC_POWERS): 2^(n / 16), n in [-2016, 2032)
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
- *   mgc_fma_by(a,s,c)          Helium: a * s + c, for a float s
- *   mgc_load4 mgc_store4       NEON: four interleaved vectors
+ *   mgc_fma_by(a,s,c)          Helium, RVV: a * s + c, for a float s
+ *   mgc_load4 mgc_store4       64-bit NEON: four interleaved vectors
+ *   mgc_load2 mgc_load4        RVV: two or four neighbouring vectors as a register group (rvv.h has its functions)
  *   mgc_pick(p,index)          AVX2, AVX-512, RVV: p[index[0]], p[index[1]], …, for ascending indices below
  *                              index[0] + MGC_LANES; reads all elements up to there
  *   mgc_spread mgc_collect     RVV: copies to and from every n-th float
+ *   MGC_SCALEF                 defined for AVX-512: mgc_ldexp is one instruction
+ *   MGC_SPLITS                 defined for AVX-512: avx512.h has mgc_split and mgc_log_edge of megcc_math.h
  *
  * With MEGCC_REPRODUCIBLE, which a kernel file defines, results are the same on every CPU: mgc_fma and mgc_fma1 round
  * once, mgc_recip is a division, and sums along a row are sixteen partial sums, added in a fixed order.
@@ -166,6 +170,11 @@ void *memcpy(void *to, const void *from, size_t size);
 #if !defined(MGC_HELIUM)
 #define MGC_HELIUM 0
 #endif
+#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+#define MGC_NEON 1
+#else
+#define MGC_NEON 0
+#endif
 
 #if MGC_ENABLED && defined(MEGCC_REPRODUCIBLE)
 /* Returns a * b + c, rounded once, without an instruction for it. The product has 48 bits, so it is exact in double.
@@ -234,7 +243,7 @@ MGC_ENABLE_ISA_GCC(MGC_ISA_FEATURES)
 #include "simd/avx2.h"
 #elif defined(MGC_ISA_SSE2)
 #include "simd/sse2.h"
-#elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+#elif MGC_NEON
 #include "simd/neon.h"
 #elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
 #include "simd/simd128.h"

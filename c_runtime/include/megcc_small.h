@@ -101,9 +101,9 @@ static inline uint8_t mgc_to_small(double x, int32_t bits, int32_t fraction, int
     return (uint8_t)((nan & bit) != 0u && (code == 0u || code == nan) ? code : sign | code);
 }
 
-/* Returns the exponent of |x| as a power of two, biased by 127. rounding: 1 up, 0 down, -1 to the nearest. saturate: numbers
- * above 2^127 give that power; otherwise NaN, 255. NaN and infinity give NaN. As to_float8e8m0 of onnx/numpy_helper.py:
- * ties are rounded up; to the nearest, subnormals above 2^-127 give 2^-126, others 2^-127. */
+/* Returns the exponent of |x| as a power of two, biased by 127. rounding: 1 up, 0 down, -1 to the nearest. Numbers that are
+ * rounded to more than 2^127 give NaN, 255, or, with `saturate`, 2^127. NaN and infinity give NaN. As to_float8e8m0 of
+ * onnx/numpy_helper.py: ties are rounded up; to the nearest, subnormals above 2^-127 give 2^-126, others 2^-127. */
 static inline uint8_t mgc_to_f8e8m0fnu(float x, int32_t rounding, int32_t saturate)
 {
     const uint32_t bits = mgc_bits_of_float(x), exponent = bits >> 23 & 255u, fraction = bits & 0x7fffffu;

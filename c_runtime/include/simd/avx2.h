@@ -23,8 +23,7 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n) { _mm256_maskst
 static MGC_INLINE mgc_v mgc_set1(float s) { return _mm256_set1_ps(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return _mm256_setzero_ps(); }
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm256_fmadd_ps(a, b, c); }
-/* MINPS and MAXPS return their second operand if either is NaN; so a NaN in `a` is kept. mgc_or_nan(v, b): NaN in the lanes
- * in which b is NaN, else v. */
+/* MINPS and MAXPS return their second operand if either is NaN; so a NaN in `a` is kept. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm256_min_ps(b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm256_max_ps(b, a); }
 static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return _mm256_or_ps(v, _mm256_cmp_ps(b, b, _CMP_UNORD_Q)); }
@@ -72,14 +71,14 @@ static MGC_INLINE mgc_v mgc_lookup(const float *table, mgc_u index)
 
 static MGC_INLINE float mgc_sum(mgc_v v)
 {
-    const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    const __m128 pairs = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    const __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 pairs = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return pairs[0] + pairs[1];
 }
 static MGC_INLINE float mgc_hmax(mgc_v v)
 {
-    const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    const __m128 pairs = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    const __m128 half = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 pairs = _mm_max_ps(half, _mm_movehl_ps(half, half));
     return pairs[1] > pairs[0] ? pairs[1] : pairs[0];
 }
 

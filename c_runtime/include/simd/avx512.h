@@ -20,8 +20,7 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n) { _mm512_mask_s
 static MGC_INLINE mgc_v mgc_set1(float s) { return _mm512_set1_ps(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return _mm512_setzero_ps(); }
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm512_fmadd_ps(a, b, c); }
-/* MINPS and MAXPS return their second operand if either is NaN; so a NaN in `a` is kept. mgc_or_nan(v, b): NaN in the lanes
- * in which b is NaN, else v. */
+/* MINPS and MAXPS return their second operand if either is NaN; so a NaN in `a` is kept. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm512_min_ps(b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm512_max_ps(b, a); }
 static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(b, b, _CMP_UNORD_Q), b); }

@@ -151,6 +151,7 @@ static MGC_INLINE int32_t mgc_requantize_sum_once(int32_t x, int32_t m, int32_t 
 #endif
 
 #if MGC_DSP_ASSEMBLER
+/* r8 to r10: four bytes of each row, then its elements 1 and 3; r4 to r6: its elements 0 and 2. */
 #define MGC_PACK3(name, type, extend) \
     static MGC_INLINE void mgc_pack3_##name(int16_t *to, const type *a, const type *b, const type *c, int32_t n, int32_t zero) \
     { \

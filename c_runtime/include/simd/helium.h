@@ -2,8 +2,6 @@
  *
  * megcc_simd.h for Helium (Cortex-M55, M85): 4 lanes, 8 registers. Subnormal operands and results count as zero. The
  * assembler has an equivalent in C, so that the same kernels can be tested on any machine.
- *
- *   mgc_fma_by(a,s,c)          a * s + c, for a float s in a general register
  */
 #ifndef MEGCC_SIMD_HELIUM_H
 #define MEGCC_SIMD_HELIUM_H
@@ -47,7 +45,6 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
     return v;
 }
 
-/* NaN in the lanes in which b is NaN, else v. */
 static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b)
 {
     mgc_v r;

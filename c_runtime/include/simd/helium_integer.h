@@ -13,9 +13,9 @@
  *   mgc_add_rows_2(s,end,a,b)    adds a to the sums of x and b to those of x2; mgc_add_rows_1(s,end,a)
  *   mgc_taps_9(p)          depthwise: sums over nine taps of p->blocks times 16 channels, with weights [blocks][9][16],
  *                          none of which is -128. It advances p->from and p->w
- *   mgc_taps(p)            the same for 2 * p->pairs taps, weights [blocks][2 * pairs][16]
+ *   mgc_taps(p)            the same for 2 * p->steps taps, weights [blocks][2 * steps][16]
  *   mgc_taps_9_<type>(p)   for x of i8 or u8 and int16 weights [blocks][9][8], p->blocks times 8 channels;
- *                          mgc_taps_<type>(p): for p->pairs taps, weights [blocks][pairs][8]
+ *                          mgc_taps_<type>(p): for p->steps taps, weights [blocks][steps][8]
  *   mgc_requantize_sums_<kind>_<of>_<rows>(p)
  *                          requantizes sums [n / 4][rows][4] of p->n channels to bytes, as `Requantization` in
  *                          kernels/integer/requantize.py says. <of>: multiplier and shift are per channel (each), shifts
@@ -53,7 +53,7 @@ typedef struct mgc_taps_args {
     int32_t *to;                /* a sum for each channel */
     int32_t blocks;             /* of 16 or 8 channels, at least 1 */
     int32_t at;                 /* the first channel */
-    int32_t pairs;              /* taps / 2 with int8 weights, taps with int16 weights; at least 1 */
+    int32_t steps;              /* iterations over the taps, at least 1: of two taps with int8 weights, of one with int16 */
 } mgc_taps_args;
 
 typedef struct mgc_requantize_args {
@@ -141,7 +141,7 @@ static MGC_INLINE void mgc_add_rows_1(int32_t *sums, const int32_t *end, int32_t
  * MGC_TAPS_ADD widen q0 and q2 to int32 sums: of channels 0, 4, … in q4, 1, 5, … in q5, 2, 6, … in q6, 3, 7, … in q7.
  * mgc_taps_9: r0 to r8 are `from`, r9 the weights, r10 the sums, lr counts blocks.
  * mgc_taps: r0 and r1 are elements of two taps, r4 counts blocks, r5 is `at`, r6 the next of `from`, r8 is p, r9 the weights,
- * r10 the sums, lr counts pairs. */
+ * r10 the sums, lr counts steps. */
 #define MGC_TAP(x, w) "vldrb.8 q0, " x "\n\tvldrb.8 q1, " w "\n\tvmullt.s8 q2, q0, q1\n\tvmullb.s8 q0, q0, q1\n\t"
 #define MGC_TAP_MORE(x, w, next) \
     "vldrb.8 q1, " x "\n\tvldrb.8 q3, " w "\n\tvmullt.s8 q3, q1, q3\n\tvadd.i16 q2, q2, q3\n\tvldrb.8 q3, " next "\n\t" \
@@ -296,10 +296,7 @@ static MGC_INLINE mgc_int32x4 mgc_int32x4_rescale_down(mgc_int32x4 v, mgc_int32x
 }
 static MGC_INLINE mgc_int32x4 mgc_int32x4_rescale_fixed(mgc_int32x4 v, mgc_int32x4 m, mgc_int32x4 s)
 {
-    const int32x4_t none = vdupq_n_s32(0), by = vminq_s32(vmaxq_s32(s, vdupq_n_s32(-31)), vdupq_n_s32(30));
-    const int32x4_t right = vminq_s32(by, none);
-    v = vqrdmulhq_s32(vshlq_s32(v, vmaxq_s32(by, none)), m);
-    return vrshlq_s32(vqaddq_s32(v, vshrq_n_s32(vandq_s32(v, right), 31)), right);
+    return (int32x4_t)mgc_rescale_fixed((mgc_i)v, (mgc_i)m, (mgc_i)s);
 }
 static MGC_INLINE mgc_int32x4 mgc_int32x4_rescale_fixed_by(mgc_int32x4 v, int32_t m, int32_t s)
 {
@@ -330,8 +327,9 @@ static MGC_INLINE int32_t mgc_rescale_int32(int32_t v, int32_t m, int32_t s)
 {
     return mgc_rescale_fixed(mgc_iset1(v), mgc_iset1(m), mgc_iset1(s))[0];
 }
-/* mgc_dot_column: `columns` columns lie together in w, by 16 elements of each. Its callers go through the sums of columns
- * 0 to 3 or 0 to 7 of x, with mgc_rows_2x4 those of x2 after each four. */
+/* mgc_dot_column returns the dot product of x with one of `columns` columns, of which each has 16 elements of every 16 *
+ * columns bytes; w points to its first one. Sum i of mgc_rows_2x4 is of column i / 8 * 4 + i % 4 with x or, if i & 4, with x2;
+ * that of mgc_rows_1x8 of column i. */
 #define MGC_ROWS(suffix, type) \
     static MGC_INLINE int32_t mgc_dot_column##suffix(const int8_t *x, const int8_t *w, int32_t steps, int32_t columns) \
     { \
@@ -391,8 +389,8 @@ static MGC_INLINE void mgc_taps(const mgc_taps_args *p)
 {
     for (int32_t i = 0; i < 16 * p->blocks; i++) {
         p->to[i] = 0;
-        for (int32_t tap = 0; tap < 2 * p->pairs; tap++) {
-            p->to[i] = mgc_add_int32(p->to[i], p->from[tap][p->at + i] * p->w[(i / 16 * 2 * p->pairs + tap) * 16 + i % 16]);
+        for (int32_t tap = 0; tap < 2 * p->steps; tap++) {
+            p->to[i] = mgc_add_int32(p->to[i], p->from[tap][p->at + i] * p->w[(i / 16 * 2 * p->steps + tap) * 16 + i % 16]);
         }
     }
 }
@@ -420,8 +418,8 @@ static MGC_INLINE void mgc_taps(const mgc_taps_args *p)
     { \
         for (int32_t i = 0; i < 8 * p->blocks; i++) { \
             p->to[i] = 0; \
-            for (int32_t tap = 0; tap < p->pairs; tap++) { \
-                p->to[i] = mgc_add_int32(p->to[i], mgc_tap_##name(p->from[tap] + p->at + i, p->w + 2 * ((i / 8 * p->pairs + tap) * 8 + i % 8))); \
+            for (int32_t tap = 0; tap < p->steps; tap++) { \
+                p->to[i] = mgc_add_int32(p->to[i], mgc_tap_##name(p->from[tap] + p->at + i, p->w + 2 * ((i / 8 * p->steps + tap) * 8 + i % 8))); \
             } \
         } \
     }

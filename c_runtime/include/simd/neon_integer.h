@@ -371,7 +371,7 @@ static MGC_INLINE void mgc_fill_i8(int8_t *to, int32_t n, int32_t value)
  * shift makes ties round away from zero. */
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    const int32x4_t by = vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31));
+    const int32x4_t by = (int32x4_t)mgc_shift(shift);
     const int32x4_t left = vmaxq_s32(by, vdupq_n_s32(0)), right = vminq_s32(by, vdupq_n_s32(0));
     const int32x4_t high = vqrdmulhq_s32(vshlq_s32((int32x4_t)x, left), (int32x4_t)multiplier);
     return (mgc_i)vrshlq_s32(vqaddq_s32(high, vshrq_n_s32(vandq_s32(high, right), 31)), right);
@@ -379,14 +379,14 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
 /* Ties of positive numbers round up, as NEON does. */
 static MGC_INLINE mgc_i mgc_rescale_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    const int32x4_t by = vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31));
+    const int32x4_t by = (int32x4_t)mgc_shift(shift);
     const int32x4_t left = vmaxq_s32(by, vdupq_n_s32(0)), right = vminq_s32(by, vdupq_n_s32(0));
     return (mgc_i)vrshlq_s32(vqrdmulhq_s32(vshlq_s32((int32x4_t)x, left), (int32x4_t)multiplier), right);
 }
 static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const int32x4_t a = (int32x4_t)x, m = (int32x4_t)multiplier;
-    const int32x4_t right = vsubq_s32(vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31)), vdupq_n_s32(31));
+    const int32x4_t right = vsubq_s32((int32x4_t)mgc_shift(shift), vdupq_n_s32(31));
     const int64x2_t low = vrshlq_s64(vmull_s32(vget_low_s32(a), vget_low_s32(m)), vmovl_s32(vget_low_s32(right)));
     const int64x2_t high = vrshlq_s64(vmull_s32(vget_high_s32(a), vget_high_s32(m)), vmovl_s32(vget_high_s32(right)));
     return (mgc_i)vcombine_s32(vmovn_s64(low), vmovn_s64(high));

@@ -14,8 +14,8 @@
  *     total += p                       modulo 2^32
  *     upper += p / 2^16                to the nearest: the lower half of p is a signed number
  *
- * In the end `upper` is the sum of the second row, and `total - upper * 2^16` that of the first. To round down instead,
- * p gets 2^15 before the shift; what that adds up to is subtracted from the totals.
+ * In the end `upper` is the sum of the second row, and `total - upper * 2^16` that of the first. A shift rounds down; 2^15
+ * added to p before it makes that the nearest. What this adds to a total is subtracted in the end.
  *
  * Tiles and rows are in assembler for three cores, because compilers keep sums on the stack. The C functions are for RV64,
  * and compute the same on any machine, so that tests can run there.
@@ -436,8 +436,8 @@ MGC_ROW(u8, uint8_t)
  *     a0, a1        the next of x and weights                   a2, a3    the end of x, the sums
  *     a5            an element of x                             t3        0x00ff00ff, the mask of even bytes
  *     a6            the next element, times 2^24                t4        -128 in both halves
- *     a7            2^15 minus 128 times the sum of both        t5, t6    weights and products
- *                   elements; that minus in both halves         ra        2^15
+ *     a7            minus 128 times the sum of both elements    t5, t6    weights and products
+ *                   in each half, plus 2^15                     ra        2^15
  *     s0, s1, …, s11, t0 to t2, a4: total and upper of two columns each
  * The last totals contain 2^15 for each two elements: n * 2^14, which a5 holds negated in the end. */
 #define MGC_ADD_COLUMNS(at, total, upper) \

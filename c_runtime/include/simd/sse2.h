@@ -46,8 +46,7 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 #else
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
 #endif
-/* MINPS and MAXPS return their second operand if either is NaN; so a NaN in `a` is kept. mgc_or_nan(v, b): NaN in the lanes
- * in which b is NaN, else v. */
+/* MINPS and MAXPS return their second operand if either is NaN; so a NaN in `a` is kept. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm_min_ps(b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm_max_ps(b, a); }
 static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return _mm_or_ps(v, _mm_cmpunord_ps(b, b)); }

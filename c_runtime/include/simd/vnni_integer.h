@@ -90,7 +90,7 @@ static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
     }
     return (mgc_i)(i < n ? _mm512_dpbusd_epi32(sum, _mm512_maskz_loadu_epi8(((__mmask64)1 << (n - i)) - 1u, p + i), ones) : sum);
 }
-MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_each, u8, uint8_t)
+MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_any_length, u8, uint8_t)
 /* Sums the elements of a window in four lanes. Its runs have up to 16 bytes, the first ones in the mask `first`. */
 static MGC_INLINE __m128i mgc_total_short(const uint8_t *x, int32_t rows, ptrdiff_t row_stride, int32_t runs, ptrdiff_t run_stride, __mmask16 first)
 {
@@ -118,7 +118,7 @@ static MGC_INLINE void mgc_zero_point_sums_u8(int32_t *to, const uint8_t *x, int
             _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_mullo_epi32(totals, factor));
         }
     }
-    mgc_zero_point_sums_each(to + i, x + i * pixel, count - i, pixel, rows, row_stride, runs, run_stride, length, zero);
+    mgc_zero_point_sums_any_length(to + i, x + i * pixel, count - i, pixel, rows, row_stride, runs, run_stride, length, zero);
 }
 static MGC_INLINE mgc_i mgc_dot_w_u8_i8(const int8_t *p) { return (mgc_i)_mm512_loadu_si512(p); }
 static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)

@@ -9,8 +9,6 @@
 /* The conversion gives INT32_MIN for NaN and for numbers outside int32. mgc_nearest must give 0 for NaN, which is not equal
  * to itself, and INT32_MAX, the complement of INT32_MIN, for 2^31 and more. */
 #if defined(MGC_ISA_AVX512)
-static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)_mm512_min_epi32((__m512i)a, (__m512i)b); }
-static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)_mm512_max_epi32((__m512i)a, (__m512i)b); }
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 {
     const __m512i whole = _mm512_maskz_cvt_roundps_epi32(_mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), v,
@@ -24,8 +22,6 @@ static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v)
 }
 #else
 #if defined(MGC_ISA_AVX2)
-static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)_mm256_min_epi32((__m256i)a, (__m256i)b); }
-static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)_mm256_max_epi32((__m256i)a, (__m256i)b); }
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return (mgc_i)_mm256_cvtps_epi32(v); }
 #else
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return (mgc_i)_mm_cvtps_epi32(v); }
@@ -295,11 +291,13 @@ MGC_ISTORE4(u8, uint8_t, _mm256_packus_epi16)
  * where p is the product, r = `right`, and h = 2^(r - 1), minus 1 for negative numbers so that ties go away from zero; h = 0
  * if r is 0. Ties go by the sign of the inner quotient, and the code takes that of p. These differ only if p < 0 and the quotient
  * is 0; then floor(h / 2^r) and floor((h - 1) / 2^r) are both 0.
- * |p| <= 2^62 and h * 2^31 <= 2^61, so no sum overflows. `half` is 2^30 + h * 2^31, and `minus_one` the 2^31 that negative
- * numbers lose. Values that depend on the multiplier and shift only are computed once and kept in registers; they are
- * combined by "or", because compilers reorder sums, and would compute them for every vector again.
+ * |p| <= 2^62 and h * 2^31 <= 2^61, so no sum overflows. `half` is 2^30 + h * 2^31 for positive numbers, where h * 2^31 is
+ * 2^r * 2^30; bit 0 of 2^r is cleared, which gives 0 for r = 0. `minus_one` is the 2^31 that negative products lose. Values
+ * that depend on the multiplier and shift only are computed once and kept in registers; they are combined by "or", because
+ * compilers reorder sums, and would compute them for every vector again.
  *
- * The mask 0xaaaa (with AVX2 0xaa) selects the odd lanes. */
+ * mgc_rescale_either computes mgc_rescale_fixed or, with MGC_NONE_NEGATIVE, mgc_rescale_positive. The mask 0xaaaa (with AVX2
+ * 0xaa) selects the odd lanes. */
 /* Values of `negative`. */
 enum { MGC_NONE_NEGATIVE, MGC_SOME_NEGATIVE };
 #if defined(MGC_ISA_AVX512)
@@ -314,7 +312,7 @@ static MGC_INLINE __m512i mgc_rescale_fixed_wide(__m512i x, __m512i multiplier, 
 }
 static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shift, int negative)
 {
-    const mgc_i zero = mgc_iset1(0), by = mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
+    const mgc_i zero = mgc_iset1(0), by = mgc_shift(shift);
     const __m512i right = (__m512i)mgc_imax(zero - by, zero), low = _mm512_set1_epi64(0xffffffff);
     const __m512i wide = _mm512_sllv_epi32((__m512i)x, (__m512i)mgc_imax(by, zero));
     const __m512i even = mgc_rescale_fixed_wide(wide, (__m512i)multiplier, _mm512_and_si512(right, low), negative);
@@ -346,7 +344,7 @@ static MGC_INLINE __m512i mgc_rescale_once_wide(__m512i x, __m512i multiplier, _
 }
 static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    const mgc_i by = mgc_iset1(31) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
+    const mgc_i by = mgc_iset1(31) - mgc_shift(shift);
     const __m512i right = (__m512i)by, low = _mm512_set1_epi64(0xffffffff);
     const __m512i even = mgc_rescale_once_wide((__m512i)x, (__m512i)multiplier, _mm512_and_si512(right, low));
     const __m512i odd = mgc_rescale_once_wide(_mm512_srli_epi64((__m512i)x, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
@@ -368,7 +366,7 @@ static MGC_INLINE __m256i mgc_rescale_fixed_wide(__m256i x, __m256i multiplier, 
 }
 static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shift, int negative)
 {
-    const mgc_i zero = mgc_iset1(0), by = mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
+    const mgc_i zero = mgc_iset1(0), by = mgc_shift(shift);
     const __m256i right = (__m256i)mgc_imax(zero - by, zero), low = _mm256_set1_epi64x(0xffffffff);
     const __m256i wide = _mm256_sllv_epi32((__m256i)x, (__m256i)mgc_imax(by, zero));
     const __m256i even = mgc_rescale_fixed_wide(wide, (__m256i)multiplier, _mm256_and_si256(right, low), negative);
@@ -403,7 +401,7 @@ static MGC_INLINE __m256i mgc_rescale_once_wide(__m256i x, __m256i multiplier, _
 }
 static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    const mgc_i by = mgc_iset1(31) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
+    const mgc_i by = mgc_iset1(31) - mgc_shift(shift);
     const __m256i right = (__m256i)by, low = _mm256_set1_epi64x(0xffffffff);
     const __m256i even = mgc_rescale_once_wide((__m256i)x, (__m256i)multiplier, _mm256_and_si256(right, low));
     const __m256i odd = mgc_rescale_once_wide(_mm256_srli_epi64((__m256i)x, 32), _mm256_srli_epi64((__m256i)multiplier, 32),

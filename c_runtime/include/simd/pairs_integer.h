@@ -15,7 +15,7 @@
  *     upper += p / 2^16                to the nearest: the lower half of p is a signed number
  *
  * In the end `upper` is the sum of the second row, and `total - upper * 2^16` that of the first. A shift rounds down; 2^15
- * added to p before it makes that the nearest. What this adds to a total is subtracted in the end.
+ * added to p before it makes that the nearest. The sum of these 2^15 is subtracted from the totals in the end.
  *
  * Tiles and rows are in assembler for three cores, because compilers keep sums on the stack. The C functions are for RV64,
  * and compute the same on any machine, so that tests can run there.

@@ -28,7 +28,7 @@ from statistics import geometric_mean
 import numpy as np
 
 import tvm_megcc
-from tvm_megcc.tools.bench.against_report import machine
+from tvm_megcc.tools.bench.cpu import cpu_name
 from tvm_megcc.tools.bench.peers import burst, undisturbed
 from tvm_megcc.tools.run import seeded
 
@@ -96,7 +96,7 @@ def measure_all(args: argparse.Namespace) -> None:
         for number, (case, folder) in enumerate(jobs):
             row = {"digest": case.digest, "operator": case.operator, "dtype": case.dtype, "shapes": case.signature,
                    "models": sorted(case.models), "peer": "litert" if case.suffix == ".tflite" else "onnxruntime"}
-            row |= {"machine": machine()} | ({"refused": refused[case.digest]} if refused[case.digest] else isolated(
+            row |= {"machine": cpu_name()} | ({"refused": refused[case.digest]} if refused[case.digest] else isolated(
                 fork, case, folder, args.rounds, processor))
             print(f"{number + 1}/{len(jobs)} {case.operator} {row.get('speed', row)}", file=sys.stderr)
             with open(RESULTS, "a") as out:

@@ -26,7 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
 from tvm_megcc.runtime.device import local_session
-from tvm_megcc.tools.bench.against_report import machine
+from tvm_megcc.tools.bench.cpu import cpu_name
 from tvm_megcc.tools.bench.peers import undisturbed
 from tvm_megcc.tools.run import seeded
 
@@ -114,7 +114,7 @@ def main() -> None:
         rows = [row(path, name, args.rounds, Path(scratch)) for name, path in models.items()]
     columns = ["network", "C", "bound", "dictionary", "ONNX Runtime, bound", "ONNX Runtime, dictionary"]
     lines = [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]
-    text = (WORDS.format(machine=machine(), rounds=args.rounds) + (BUSY.format(load=load) if load > 1 else "")
+    text = (WORDS.format(machine=cpu_name(), rounds=args.rounds) + (BUSY.format(load=load) if load > 1 else "")
             + f"tvm_megcc {tvm_megcc.__version__}, onnxruntime {onnxruntime.__version__}.\n\n"
             + "".join(f"| {' | '.join(cells)} |\n" for cells in lines))
     RESULT.write_text(text)

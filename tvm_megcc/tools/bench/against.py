@@ -36,7 +36,8 @@ from ...runtime.build import Build, build
 from ...runtime.session import Port
 from ...target import native
 from .. import judge, run, source
-from .against_report import machine, standing
+from .against_report import standing
+from .cpu import cpu_name
 from .peers import ENGINES, OURS, PEERS, REFERENCE
 
 logger = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ def against(models: Sequence[str | Path], args) -> dict:
     for model, name in zip(models, distinct_names(models), strict=True):
         with tempfile.TemporaryDirectory(prefix="megcc-bench-") as scratch:
             rows.append(Row(model, name, args, engines, pythons, processors, Path(scratch)).measure())
-    return {"machine": machine(), "target": level(args.target) or str(native()), "optimize": args.options.optimize,
+    return {"machine": cpu_name(), "target": level(args.target) or str(native()), "optimize": args.options.optimize,
             "threads": args.options.threads, "rounds": args.rounds, "engines": [OURS, *engines], "rows": rows}
 
 

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import math
-import platform
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..columns import aligned
 from .peers import OURS, REFERENCE
@@ -119,12 +117,3 @@ def text(report: Mapping) -> str:
         lines += ["", f"geometric mean of the speeds: {mean:.2f}"]
     notes = remarks(report)
     return "\n".join(lines + ([""] if notes else []) + notes) + "\n"
-
-
-def machine() -> str:
-    """Returns the CPU's model name, if the system tells it."""
-    info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else ():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

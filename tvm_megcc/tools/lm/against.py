@@ -25,7 +25,8 @@ import numpy as np
 from ...errors import MegccError
 from ...target import native
 from ..bench.against import Gone, Process, level, parse_pythons, rotated
-from ..bench.against_report import machine, speed_text
+from ..bench.against_report import speed_text
+from ..bench.cpu import cpu_name
 from ..bench.peers import undisturbed
 from ..columns import aligned
 from .model import LanguageModel
@@ -127,7 +128,7 @@ def compare(settings: Settings, threads: int | None) -> dict[str, Any]:
             logger.info("threads: %d: round %d of %d", threads, number + 1, settings.rounds)
             _round(workers, engines, absent, rotated(list(workers), number))
         differences = {name: _difference(Path(scratch), name) for name in engines if name != OURS}
-    return {"machine": machine(), "target": level(settings.target) or str(native()), "threads": threads,
+    return {"machine": cpu_name(), "target": level(settings.target) or str(native()), "threads": threads,
             "rounds": settings.rounds, "prompt": settings.prompt, "tokens": settings.tokens, "weights": weights,
             "bandwidth": read_bandwidth(threads), "engines": engines, "absent": absent, "differences": differences}
 

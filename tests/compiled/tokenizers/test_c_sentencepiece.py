@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import io
-import os
 import random
 
 import numpy as np
 import pytest
 
-from tests.compiled.runtime.test_runtime import CC, SANITIZE, call, has_flags
-from tvm_megcc.cli import main
+from tests.compiled.runtime.test_runtime import CC, SANITIZE, has_flags
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm import sentencepiece as reader
 from tvm_megcc.tools.lm import tokenizer_file
 
-from .tokenizer_texts import LM, Compiled, text, training
+from .same_tokens import NO_TEXT, SameTokens, compare_program, fuzz, run_sanitized
+from .tokenizer_texts import Compiled, text, training
 
 sentencepiece = pytest.importorskip("sentencepiece")
 pytest.importorskip("tokenizers")
@@ -78,42 +77,21 @@ def kind(request, tmp_path_factory):
             InC(tmp_path_factory.mktemp("sentencepiece"), given))
 
 
-def compare(kind, seeds: range) -> None:
-    python, c = kind
-    for seed in seeds:
-        given = words(seed)
-        assert c.encode(given.encode()) == python.encode(given), (seed, given)
+class TestSameTokens(SameTokens):
+    def words(self, seed: int) -> str:
+        return words(seed)
 
+    def place(self, character: str) -> str:
+        """Between letters, and between spaces."""
+        return f" a{character}b{character} {character}"
 
-def test_texts(kind):
-    compare(kind, range(1000))
-
-
-@pytest.mark.long
-def test_many_texts(kind):
-    compare(kind, range(1000, int(os.environ.get("MEGCC_TEXTS", "100000"))))
-
-
-def test_characters(kind):
-    _compare_characters(kind, [*range(0x3100), *range(0x3100, 0x110000, 61)])
-
-
-@pytest.mark.long
-def test_all_characters(kind):
-    _compare_characters(kind, range(0x110000))
-
-
-def _compare_characters(kind, codes) -> None:
-    python, c = kind
-    given = [f" a{chr(code)}b{chr(code)} {chr(code)}" for code in codes if not 0xd800 <= code < 0xe000]
-    for begin in range(0, len(given), 200):
-        part = "".join(given[begin:begin + 200])
-        assert c.encode(part.encode()) == python.encode(part), hex(codes[begin])
+    def wanted(self, python, given: str) -> list[int]:
+        return python.encode(given)
 
 
 def test_bytes_that_are_no_text(kind):
     python, c = kind
-    for given in (b"\xff", b"a\xc3", b"\xe2\x82 b", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\x80\x80x"):
+    for given in NO_TEXT:
         assert c.encode(given) == python.encode(given), given
 
 
@@ -141,11 +119,7 @@ def test_too_little_room(kind):
 def test_the_command_writes_a_program(kind, tmp_path):
     _, c = kind
     (tmp_path / "given.model").write_bytes(c.given)
-    assert main(["lm", "tokenizer", str(tmp_path / "given.model"), "-o", str(tmp_path / "made")]) == 0
-    call(["make", "-s", "-C", tmp_path / "made", f"CC={CC}"])
-    given = ["hello <p>", "", "A\u0301B, \u4e2d!"]
-    printed = call([tmp_path / "made" / "given_tokens"], input="\n".join(given) + "\n").splitlines()
-    assert printed == [" ".join(map(str, c.encode(line.encode()))) for line in given]
+    compare_program(c, tmp_path / "given.model", tmp_path / "made", "<p>")
 
 
 def message(*fields: tuple[int, object]) -> bytes:
@@ -212,75 +186,19 @@ def test_mutants(tmp_path):
     assert 0 < read < 300
 
 
-FUZZ = """
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "megcc_sentencepiece.h"
-extern const megcc_sentencepiece t_tokenizer;
-int main(int argc, char **argv)
-{
-    uint64_t x = 88172645463325252u;
-    const long count = argc > 1 ? atol(argv[1]) : 0;
-    for (long i = 0; i < count; i++) {
-        char text[300];
-        size_t size = 0;
-        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
-        const size_t wanted = x % (x & 1024u ? 300u : 40u);
-        while (size < wanted) { /* bytes, characters, or what the vocabulary knows */
-            x ^= x << 13; x ^= x >> 7; x ^= x << 17;
-            const uint32_t token = (uint32_t)(x >> 8) % t_tokenizer.tokens;
-            const size_t length = t_tokenizer.text[token + 1u] - t_tokenizer.text[token];
-            if (x & 128u && length <= wanted - size) {
-                memcpy(text + size, t_tokenizer.bytes + t_tokenizer.text[token], length);
-                size += length;
-            } else if (x & 64u && wanted - size >= 3u) {
-                text[size++] = (char)(0xe1u + x / 256u % 12u);
-                text[size++] = (char)(0x80u + x / 4096u % 64u);
-                text[size++] = (char)(0x80u + x / 65536u % 64u);
-            } else
-                text[size++] = (char)(x >> 40);
-        }
-        char *exact = malloc(size ? size : 1u); /* so that a byte behind the text is seen */
-        memcpy(exact, text, size);
-        const size_t bytes = x & 1u ? 4u * MEGCC_SENTENCEPIECE_WORK(6000) : x / 2u % 2000u;
-        const int32_t room = x & 2u ? 80 : (int32_t)(x / 4u % 8u);
-        uint32_t *work = malloc(bytes + 1u);
-        uint32_t *tokens = malloc(4u * (uint32_t)room + 1u);
-        const int32_t found = megcc_sentencepiece_encode(&t_tokenizer, exact, size, tokens, room, work, bytes);
-        for (int32_t k = 0; k < found && k < room; k++)
-            if (tokens[k] >= t_tokenizer.tokens)
-                return 1;
-        free(exact);
-        free(work);
-        free(tokens);
-    }
-    puts("done");
-    return 0;
-}
-"""
+FUZZ = fuzz("sentencepiece", work="4u * MEGCC_SENTENCEPIECE_WORK(6000)", special="")
 
 
 def _fuzz(folder, found, count: int) -> None:
-    (folder / "tables.c").write_text(found.text("t"))
-    (folder / "fuzz.c").write_text(FUZZ)
-    call([CC, "-std=c99", f"-I{LM}", *SANITIZE, folder / "fuzz.c", folder / "tables.c",
-          LM / "megcc_sentencepiece.c", "-o", folder / "fuzz"])
-    assert call([folder / "fuzz", count]) == "done\n"
-
-
-def sanitized(folder, kind: str, count: int) -> None:
-    if not has_flags(*SANITIZE):
-        pytest.skip("the compiler has no sanitizers")
-    _fuzz(folder, reader.of(model(kind)), count)
+    run_sanitized(folder, FUZZ, found.text("t"), ("sentencepiece",), count)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_bytes(kind, tmp_path):
-    sanitized(tmp_path, kind, 10_000)
+    _fuzz(tmp_path, reader.of(model(kind)), 10_000)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["unigram", "unigram bytes", "pairs bytes", "pairs suffix"])
 def test_many_random_bytes(kind, tmp_path):
-    sanitized(tmp_path, kind, 1_000_000)
+    _fuzz(tmp_path, reader.of(model(kind)), 1_000_000)

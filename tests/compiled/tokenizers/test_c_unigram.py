@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import random
 
 import pytest
 
-from tests.compiled.runtime.test_runtime import CC, SANITIZE, call, has_flags
-from tvm_megcc.cli import main
+from tests.compiled.runtime.test_runtime import CC
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm import code_points, tokenizer_file
 
-from .tokenizer_texts import LM, Compiled, mutants, text, training
+from .same_tokens import NO_TEXT, SameTokens, compare_program, fuzz, run_sanitized
+from .tokenizer_texts import Compiled, mutants, text, training
 
 pytest.importorskip("tokenizers")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CC is None, reason="there is no C compiler")]
@@ -107,39 +106,16 @@ def kind(request, tmp_path_factory):
     return Tokenizer.from_str(json.dumps(given)), InC(tmp_path_factory.mktemp("unigram"), given)
 
 
-def compare(kind, seeds: range) -> None:
-    python, c = kind
-    for seed in seeds:
-        given = words(seed)
-        assert c.encode(given.encode()) == python.encode(given, add_special_tokens=False).ids, (seed, given)
+class TestSameTokens(SameTokens):
+    at_once = 100
 
+    def words(self, seed: int) -> str:
+        return words(seed)
 
-def test_texts(kind):
-    compare(kind, range(1000))
-
-
-@pytest.mark.long
-def test_many_texts(kind):
-    compare(kind, range(1000, int(os.environ.get("MEGCC_TEXTS", "100000"))))
-
-
-def test_characters(kind):
-    _compare_characters(kind, [*range(0x3100), *range(0x3100, 0x110000, 61)])
-
-
-@pytest.mark.long
-def test_all_characters(kind):
-    _compare_characters(kind, range(0x110000))
-
-
-def _compare_characters(kind, codes) -> None:
-    """Characters behind and before others, with marks behind them."""
-    python, c = kind
-    given = [f" a{chr(code)}b{chr(code)}\u0301 \u1100{chr(code)}\u0915\u094d{chr(code)}\u0301a\u0327{chr(code)}"
-             for code in codes if not 0xd800 <= code < 0xe000]
-    for begin in range(0, len(given), 100):
-        part = "".join(given[begin:begin + 100])
-        assert c.encode(part.encode()) == python.encode(part, add_special_tokens=False).ids, hex(codes[begin])
+    def place(self, character: str) -> str:
+        """Behind and before others, with marks behind it."""
+        return (f" a{character}b{character}\u0301 \u1100{character}\u0915\u094d{character}\u0301"
+                f"a\u0327{character}")
 
 
 def test_long_texts(kind):
@@ -171,7 +147,7 @@ def test_ends_and_room(kind):
 
 def test_bytes_that_are_no_text(kind):
     _, c = kind
-    for given in (b"\xff", b"a\xc3", b"\xe2\x82 b", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\x80\x80x"):
+    for given in NO_TEXT:
         assert c.encode(given) == c.encode("".join(
             chr(byte) if byte < 0x80 else "\ufffd" for byte in given).encode()), given
 
@@ -179,11 +155,7 @@ def test_bytes_that_are_no_text(kind):
 def test_the_command_writes_a_program(kind, tmp_path):
     _, c = kind
     (tmp_path / "tokenizer.json").write_text(c.given)
-    assert main(["lm", "tokenizer", str(tmp_path), "--name", "given", "-o", str(tmp_path / "made")]) == 0
-    call(["make", "-s", "-C", tmp_path / "made", f"CC={CC}"])
-    given = ["hello <mask>", "", "A\u0301B, \u4e2d!"]
-    printed = call([tmp_path / "made" / "given_tokens"], input="\n".join(given) + "\n").splitlines()
-    assert printed == [" ".join(map(str, c.encode(line.encode()))) for line in given]
+    compare_program(c, tmp_path, tmp_path / "made", "<mask>", "--name", "given")
 
 
 @pytest.mark.parametrize("change, message", [
@@ -221,64 +193,12 @@ def test_mutants(tmp_path):
     mutants(json.dumps(vocabulary("albert"), indent=0).encode(), 1000, tmp_path)
 
 
-FUZZ = """
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "megcc_unigram.h"
-extern const megcc_unigram t_tokenizer;
-int main(int argc, char **argv)
-{
-    uint64_t x = 88172645463325252u;
-    const long count = argc > 1 ? atol(argv[1]) : 0;
-    for (long i = 0; i < count; i++) {
-        char text[300];
-        size_t size = 0;
-        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
-        const size_t wanted = x % (x & 1024u ? 300u : 40u);
-        while (size < wanted) { /* bytes, characters, or what the vocabulary knows */
-            x ^= x << 13; x ^= x >> 7; x ^= x << 17;
-            const uint32_t token = (uint32_t)(x >> 8) % (t_tokenizer.tokens + t_tokenizer.specials);
-            const size_t length = t_tokenizer.text[token + 1u] - t_tokenizer.text[token];
-            if (x & 128u && length <= wanted - size) {
-                memcpy(text + size, t_tokenizer.bytes + t_tokenizer.text[token], length);
-                size += length;
-            } else if (x & 64u && wanted - size >= 3u) {
-                text[size++] = (char)(0xe1u + x / 256u % 12u);
-                text[size++] = (char)(0x80u + x / 4096u % 64u);
-                text[size++] = (char)(0x80u + x / 65536u % 64u);
-            } else
-                text[size++] = (char)(x >> 40);
-        }
-        char *exact = malloc(size ? size : 1u); /* so that a byte behind the text is seen */
-        memcpy(exact, text, size);
-        const size_t bytes = x & 1u ? 4u * MEGCC_UNIGRAM_WORK(6000) : x / 2u % 2000u;
-        const int32_t room = x & 2u ? 80 : (int32_t)(x / 4u % 8u);
-        uint32_t *work = malloc(bytes + 1u);
-        uint32_t *tokens = malloc(4u * (uint32_t)room + 1u);
-        const int32_t found = megcc_unigram_encode(&t_tokenizer, exact, size, x / 4u & 1u, tokens, room, work, bytes);
-        for (int32_t k = 0; k < found && k < room; k++)
-            if (tokens[k] >= t_tokenizer.tokens)
-                return 1;
-        free(exact);
-        free(work);
-        free(tokens);
-    }
-    puts("done");
-    return 0;
-}
-"""
+FUZZ = fuzz("unigram", words="t_tokenizer.tokens + t_tokenizer.specials", work="4u * MEGCC_UNIGRAM_WORK(6000)")
 
 
 def sanitized(folder, kind: str, count: int) -> None:
-    if not has_flags(*SANITIZE):
-        pytest.skip("the compiler has no sanitizers")
     (folder / "tokenizer.json").write_text(json.dumps(vocabulary(kind)))
-    (folder / "tables.c").write_text(tokenizer_file.read(folder).text("t"))
-    (folder / "fuzz.c").write_text(FUZZ)
-    call([CC, "-std=c99", f"-I{LM}", *SANITIZE, folder / "fuzz.c", folder / "tables.c", LM / "megcc_unigram.c",
-          LM / "megcc_normalizer.c", "-o", folder / "fuzz"])
-    assert call([folder / "fuzz", count]) == "done\n"
+    run_sanitized(folder, FUZZ, tokenizer_file.read(folder).text("t"), ("unigram", "normalizer"), count)
 
 
 @pytest.mark.parametrize("kind", ["xlm-r", "t5", "albert", "nfkc"])

@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 
 import numpy as np
 import pytest
 
-from tests.compiled.runtime.test_runtime import CC, SANITIZE, call, has_flags
+from tests.compiled.runtime.test_runtime import CC
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm import tokenizer_file
 from tvm_megcc.tools.lm.wordpiece import WordPieces
 
-from .tokenizer_texts import LM, Compiled, mutants, text, training
+from .same_tokens import SameTokens, compare_program, fuzz, run_sanitized
+from .tokenizer_texts import Compiled, mutants, text, training
 
 pytest.importorskip("tokenizers")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CC is None, reason="there is no C compiler")]
@@ -80,38 +80,13 @@ def kind(request, tmp_path_factory):
     return Tokenizer.from_str(json.dumps(given)), InC(tmp_path_factory.mktemp("wordpiece"), given)
 
 
-def compare(kind, seeds: range) -> None:
-    python, c = kind
-    for seed in seeds:
-        given = words(seed)
-        assert c.encode(given.encode()) == python.encode(given, add_special_tokens=False).ids, (seed, given)
+class TestSameTokens(SameTokens):
+    def words(self, seed: int) -> str:
+        return words(seed)
 
-
-def test_texts(kind):
-    compare(kind, range(1000))
-
-
-@pytest.mark.long
-def test_many_texts(kind):
-    compare(kind, range(1000, int(os.environ.get("MEGCC_TEXTS", "100000"))))
-
-
-def test_characters(kind):
-    _compare_characters(kind, [*range(0x3100), *range(0x3100, 0x110000, 61)])
-
-
-@pytest.mark.long
-def test_all_characters(kind):
-    _compare_characters(kind, range(0x110000))
-
-
-def _compare_characters(kind, codes) -> None:
-    """Characters between a letter of their own and one that follows."""
-    python, c = kind
-    given = [f" a{chr(code)}b{chr(code)}" for code in codes if not 0xd800 <= code < 0xe000]
-    for begin in range(0, len(given), 200):
-        part = "".join(given[begin:begin + 200])
-        assert c.encode(part.encode()) == python.encode(part, add_special_tokens=False).ids, hex(codes[begin])
+    def place(self, character: str) -> str:
+        """Between letters, and before a space."""
+        return f" a{character}b{character}"
 
 
 def test_ends_and_room(kind):
@@ -132,11 +107,7 @@ def test_the_command_writes_a_program(kind, tmp_path):
     folder.mkdir()
     (folder / "tokenizer.json").write_text(c.given)
     for _ in range(2):  # the second time it is replaced
-        assert main(["lm", "tokenizer", str(folder), "-o", str(tmp_path / "made")]) == 0
-    call(["make", "-s", "-C", tmp_path / "made", f"CC={CC}"])
-    given = ["hello [MASK]", "", "A\u0301B, \u4e2d!"]
-    printed = call([tmp_path / "made" / "given_tokens"], input="\n".join(given) + "\n").splitlines()
-    assert printed == [" ".join(map(str, c.encode(line.encode()))) for line in given]
+        compare_program(c, folder, tmp_path / "made", "[MASK]")
     (tmp_path / "made" / "mine.c").write_text("")
     assert main(["lm", "tokenizer", str(folder), "-o", str(tmp_path / "made")]) == 1
     assert main(["lm", "tokenizer", str(tmp_path / "none"), "-o", str(tmp_path / "new")]) == 1
@@ -175,57 +146,12 @@ def test_mutants(tmp_path):
     mutants(json.dumps(vocabulary("uncased", 100), indent=0).encode(), 1000, tmp_path)
 
 
-FUZZ = """
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "megcc_wordpiece.h"
-extern const megcc_wordpiece t_tokenizer;
-int main(int argc, char **argv)
-{
-    uint64_t x = 88172645463325252u;
-    const long count = argc > 1 ? atol(argv[1]) : 0;
-    for (long i = 0; i < count; i++) {
-        char text[300];
-        size_t size = 0;
-        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
-        const size_t wanted = x % (x & 1024u ? 300u : 40u);
-        while (size < wanted) { /* bytes, or what the vocabulary knows */
-            x ^= x << 13; x ^= x >> 7; x ^= x << 17;
-            const uint32_t token = (uint32_t)(x >> 8) % t_tokenizer.tokens;
-            const size_t length = t_tokenizer.text[token + 1u] - t_tokenizer.text[token];
-            if (x & 128u && length <= wanted - size) {
-                memcpy(text + size, t_tokenizer.bytes + t_tokenizer.text[token], length);
-                size += length;
-            } else
-                text[size++] = (char)(x >> 40);
-        }
-        char *exact = malloc(size ? size : 1u); /* so that a byte behind the text is seen */
-        memcpy(exact, text, size);
-        const size_t bytes = x & 1u ? MEGCC_WORDPIECE_WORK(t_tokenizer.longest_word) : x / 2u % 500u;
-        const int32_t room = x & 2u ? 80 : (int32_t)(x / 4u % 8u);
-        uint8_t *work = malloc(bytes + 1u);
-        uint32_t *tokens = malloc(4u * (uint32_t)room + 1u);
-        megcc_wordpiece_encode(&t_tokenizer, exact, size, x / 4u & 1u, tokens, room, work, bytes);
-        free(exact);
-        free(work);
-        free(tokens);
-    }
-    puts("done");
-    return 0;
-}
-"""
+FUZZ = fuzz("wordpiece", work="MEGCC_WORDPIECE_WORK(t_tokenizer.longest_word)", unit="uint8_t")
 
 
 def sanitized(folder, kind: str, count: int) -> None:
-    if not has_flags(*SANITIZE):
-        pytest.skip("the compiler has no sanitizers")
     (folder / "tokenizer.json").write_text(json.dumps(vocabulary(kind)))
-    (folder / "tables.c").write_text(tokenizer_file.read(folder).text("t"))
-    (folder / "fuzz.c").write_text(FUZZ)
-    call([CC, "-std=c99", f"-I{LM}", *SANITIZE, folder / "fuzz.c", folder / "tables.c",
-          LM / "megcc_wordpiece.c", "-o", folder / "fuzz"])
-    assert call([folder / "fuzz", count]) == "done\n"
+    run_sanitized(folder, FUZZ, tokenizer_file.read(folder).text("t"), ("wordpiece",), count)
 
 
 @pytest.mark.parametrize("kind", ["uncased", "none"])

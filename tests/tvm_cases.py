@@ -151,3 +151,19 @@ def check_open(front_end: FrontEnd, assert_same: Callable) -> None:
     with pytest.raises(ValueError, match=r"main: input 'data' has an extent on axis 0.* that no bucket holds; it may "
                                          "be 1 to 4"):
         session(OPEN.data(n=5))
+
+
+def assert_same(actual, expected, tolerance: float = 1e-4, noise: float = 0.0) -> None:
+    """Within `tolerance` of each output's largest magnitude, or `noise` where that is more; integers exactly."""
+    assert len(actual) == len(expected)
+    for index, (got, want) in enumerate(zip(actual, expected, strict=True)):
+        assert got.shape == want.shape and got.dtype == want.dtype, f"output {index}: {got.dtype}{got.shape}"
+        if want.dtype.kind == "f":
+            np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+            largest = float(np.abs(want[np.isfinite(want)]).max(initial=0.0))
+            with np.errstate(invalid="ignore"):
+                error = float(np.abs(np.where((got == want) | np.isnan(want), 0, got - want)).max(initial=0.0))
+            allowed = max(tolerance * max(largest, 1e-3), noise)
+            assert error <= allowed, f"output {index}: error {error:g} of {largest:g}"
+        else:
+            np.testing.assert_array_equal(got, want)

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 import tvm_megcc
-from tvm_megcc.errors import MissingTool
+from tests.c_flags import native_compiler
 from tvm_megcc.runtime.build import compile_objects
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
 
 from .networks import NETWORKS
 
@@ -21,10 +19,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
     network = NETWORKS["mobilenet_v1_025_224_f32"]
     artifact = tvm_megcc.compile(network.path, "native", name="mobilenet")
     return artifact.save(tmp_path_factory.mktemp("promises") / "mobilenet")

@@ -11,6 +11,7 @@ tvm = pytest.importorskip("tvm", reason="TVM is not installed")
 from tvm import relax  # noqa: E402
 
 import tvm_megcc.frontends.relax as megcc  # noqa: E402
+from tests.tvm_cases import assert_same  # noqa: E402
 from tvm_megcc.frontends.tvm_versions import RelaxTensor, type_of  # noqa: E402
 
 #: The release of the TVM that is installed, such as (0, 27).
@@ -86,22 +87,6 @@ def run(executable, inputs, name: str = "main") -> list[np.ndarray]:
 def reference(mod):
     """TVM's own build, by LLVM, without the optimiser of LLVM: tests compile many modules and run each once."""
     return tvm.compile(mod, target=tvm.target.Target({"kind": "llvm", "opt-level": 0}))
-
-
-def assert_same(actual, expected, tolerance: float = 1e-4, noise: float = 0.0) -> None:
-    """Within `tolerance` of each output's largest magnitude, or `noise` where that is more; integers exactly."""
-    assert len(actual) == len(expected)
-    for index, (got, want) in enumerate(zip(actual, expected, strict=True)):
-        assert got.shape == want.shape and got.dtype == want.dtype, f"output {index}: {got.dtype}{got.shape}"
-        if want.dtype.kind == "f":
-            np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
-            largest = float(np.abs(want[np.isfinite(want)]).max(initial=0.0))
-            with np.errstate(invalid="ignore"):
-                error = float(np.abs(np.where((got == want) | np.isnan(want), 0, got - want)).max(initial=0.0))
-            allowed = max(tolerance * max(largest, 1e-3), noise)
-            assert error <= allowed, f"output {index}: error {error:g} of {largest:g}"
-        else:
-            np.testing.assert_array_equal(got, want)
 
 
 def check(mod, symbols: dict | None = None, share: float | None = 1.0, name: str = "main", tolerance: float = 1e-4,

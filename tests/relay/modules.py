@@ -21,6 +21,7 @@ from tvm.contrib import graph_executor  # noqa: E402
 from tvm.runtime import vm  # noqa: E402
 
 import tvm_megcc.frontends.relay as megcc  # noqa: E402
+from tests.tvm_cases import assert_same  # noqa: E402
 
 TARGET = "megcc-c"
 """Scalar code compiles fast."""
@@ -118,21 +119,6 @@ def run_aot(partitioned, inputs, target=TARGET) -> list[np.ndarray]:
                           for parameter, array in zip(partitioned["main"].params, inputs, strict=True)})
     executor.run()
     return [executor.get_output(index).numpy() for index in range(executor.get_num_outputs())]
-
-
-def assert_same(actual, expected, tolerance: float = 1e-4) -> None:
-    """Within `tolerance` of each output's largest magnitude; integers exactly."""
-    assert len(actual) == len(expected)
-    for index, (got, want) in enumerate(zip(actual, expected, strict=True)):
-        assert got.shape == want.shape and got.dtype == want.dtype, f"output {index}: {got.dtype}{got.shape}"
-        if want.dtype.kind == "f":
-            np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
-            largest = float(np.abs(want[np.isfinite(want)]).max(initial=0.0))
-            with np.errstate(invalid="ignore"):
-                error = float(np.abs(np.where((got == want) | np.isnan(want), 0, got - want)).max(initial=0.0))
-            assert error <= tolerance * max(largest, 1e-3), f"output {index}: error {error:g} of {largest:g}"
-        else:
-            np.testing.assert_array_equal(got, want)
 
 
 def check(mod, share: float | None = 1.0, target=TARGET, run=run_graph, inputs=None, extents: dict | None = None) \

@@ -61,8 +61,8 @@ def run_entry(library: Path, name: str, x: np.ndarray, shape: tuple[int, ...], f
     text = [",".join(map(str, dims)) for dims in (x.shape, shape)]
     subprocess.run([*compiler_of(name).command, "-O1", f"-DIN_SHAPE={text[0]}", f"-DIN_SIZE={x.size}",
                     f"-DOUT_SHAPE={text[1]}", f"-DOUT_SIZE={int(np.prod(shape))}",
-                    str(Path(__file__).with_name("entry.c")), "-rdynamic", "-ldl", "-pthread", "-o",
-                    str(folder / "entry")], check=True)
+                    "-DRELAY", str(Path(__file__).parents[1] / "relax" / "entry.c"), "-rdynamic", "-ldl", "-pthread",
+                    "-o", str(folder / "entry")], check=True)
     x.tofile(folder / "in.bin")
     subprocess.run([*emulator, *(["-L", roots[0]] if emulator else []), str(folder / "entry"), str(library),
                     "tvmgen_default_megcc_main_0", str(folder / "in.bin"), str(folder / "out.bin")], check=True)

@@ -10,15 +10,13 @@ import onnx
 import pytest
 
 import tvm_megcc
+from tests.c_flags import native_compiler
 from tests.models.networks import NETWORKS, assert_close, onnxruntime_outputs
 from tests.onnx_models import model, node
 from tvm_megcc import Input
 from tvm_megcc.cli import main
-from tvm_megcc.errors import MissingTool
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime import reference
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
 
 MEAN, STD = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 17, 19, 3)).astype(np.uint8)
@@ -27,10 +25,7 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (2, 17, 19, 3)).astype(np.uin
 @pytest.fixture(autouse=True)
 def compiler(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
 
 
 def branches(*names: str, shape=(2, 3, 17, 19)) -> onnx.ModelProto:

@@ -9,12 +9,11 @@ import onnx
 import pytest
 
 import tvm_megcc
+from tests.c_flags import native_compiler
 from tests.onnx_models import model, node
 from tvm_megcc.cli import main
 from tvm_megcc.codegen.manifest import read_manifest
-from tvm_megcc.errors import MegccError, MissingTool, ShapeError
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
+from tvm_megcc.errors import MegccError, ShapeError
 
 SCALE, ZERO = np.float32(1 / 3), -7
 
@@ -90,10 +89,7 @@ int main(void)
 
 
 def test_in_c(tmp_path):
-    try:
-        compiler = find_compiler(native()).command
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    compiler = native_compiler().command
     folder = tvm_megcc.compile(network(*BODY), "c", name="net").save(tmp_path / "net_megcc", embed=True)
     assert json.loads((folder / "manifest.json").read_text())["models"][0]["inputs"][0]["quant"] == THERE[0]
     (folder / "main.c").write_text(PROGRAM)

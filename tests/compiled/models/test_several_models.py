@@ -7,20 +7,16 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.c_flags import native_compiler
 from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import REFUSED, main
-from tvm_megcc.errors import MegccError, MissingTool
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
+from tvm_megcc.errors import MegccError
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """Two models, first: y = x + x over [n, 3], second: y = -x over [n, 4] and z = -w over [m]; a third is digits."""
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
     folder = tmp_path_factory.mktemp("models")
     saved(model([node("Add", "x x", "y")], {"x": ["n", 3]}, ["y"]), folder / "first.onnx")
     saved(model([node("Neg", "x", "y"), node("Neg", "w", "z")], {"x": ["n", 4], "w": ["m"]}, ["y", "z"]),

@@ -9,10 +9,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import tvm_megcc
+from tests.c_flags import native_compiler
 from tests.onnx_models import model, node
-from tvm_megcc.errors import MissingTool
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
 
 #: Operator, shape and type of its operand, constants that are its further operands, attributes. The first axis can be
 #: open.
@@ -63,10 +61,7 @@ def network(is_open: bool):
     ("c", "size", True), pytest.param("native", "speed", False, marks=pytest.mark.slow),
     pytest.param("c", "size", False, marks=pytest.mark.slow)])
 def test_views_at_every_place(target: str, optimize: str, is_open: bool, tmp_path):
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
     made = network(is_open)
     ranges = {"dispatch": "reshape[0]=3..9"} if is_open else {}
     artifact = tvm_megcc.compile(made, target, optimize=optimize, **ranges)

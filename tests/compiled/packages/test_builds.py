@@ -13,16 +13,15 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tests.c_flags import WARNINGS
+from tests.c_flags import WARNINGS, native_compiler
 from tvm_megcc import paths
-from tvm_megcc.errors import MegccError, MissingTool
+from tvm_megcc.errors import MegccError
 from tvm_megcc.runtime import build as build_module
 from tvm_megcc.runtime import objects
 from tvm_megcc.runtime.build import build, compile_objects
 from tvm_megcc.runtime.device import build_library
 from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.objects import run_tool
-from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
 DIGITS = paths.examples() / "digits.onnx"
@@ -33,10 +32,7 @@ pytestmark = pytest.mark.usefixtures("unshared")
 
 @pytest.fixture(scope="module", autouse=True)
 def compiler():
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
 
 
 @pytest.fixture

@@ -13,24 +13,19 @@ import onnx
 import pytest
 
 import tvm_megcc
-from tests.c_flags import WARNINGS, poison
+from tests.c_flags import WARNINGS, native_compiler, poison
 from tests.onnx_models import model, node
 from tvm_megcc import folders, paths
 from tvm_megcc.codegen import bundle
-from tvm_megcc.errors import MegccError, MissingTool, ShapeError
+from tvm_megcc.errors import MegccError, ShapeError
 from tvm_megcc.runtime.load import load
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
 
 CPLUSPLUS = ("-Wall", "-Wextra", "-Wpedantic", "-Wcast-qual", "-Wredundant-decls", "-Wundef", "-Werror")
 SAMPLE = np.load(paths.examples() / "digits.npz")
 
 
 def cc() -> str:
-    try:
-        return " ".join(find_compiler(native()).command)
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    return " ".join(native_compiler().command)
 
 
 def run(*command, cwd, **env) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.c_flags import native_compiler
 from tests.onnx_models import model, node
 from tvm_megcc import paths
 from tvm_megcc.errors import MissingTool
@@ -25,10 +26,7 @@ STORE = "objects"
 
 @pytest.fixture(scope="module", autouse=True)
 def compiler():
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
 
 
 @pytest.fixture

@@ -14,7 +14,14 @@ from tvm_megcc.target import TARGETS
 
 from ...kernels.kernel_harness import Program, jobs_of
 from ...kernels.test_kernels import toolchain
-from .test_hostile_data import DIVISORS, FAILED, FLOATS, INTEGERS
+from .test_hostile_data import (
+    DIVISORS,
+    FAILED,
+    FLOATS,
+    INTEGERS,
+    check_defined_results,
+    run_on_extreme_floats,
+)
 
 #: Position of the operand that says where to write, and what is off every axis.
 INDICES = 1
@@ -66,26 +73,12 @@ def extreme_cases():
 
 @pytest.mark.parametrize("name", ["c", *(pytest.param(n, marks=pytest.mark.slow) for n in ("x86-64-v3", "arm64"))])
 def test_extreme_numbers_give_the_defined_result(name: str, tmp_path):
-    compiler, flags, runner = toolchain(name)
-    with np.errstate(all="ignore"):
-        jobs = [job for kind, case in extreme_cases() for job in jobs_of(kind, case, 0, TARGETS[name], "size")]
-    failures = Program(jobs, tmp_path, compiler, flags, runner).run()
-    assert jobs and not failures, "\n".join(failures[:10])
+    check_defined_results(name, extreme_cases(), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["c", "x86-64-v3"])
 def test_extreme_floats_run(name: str, tmp_path):
-    """NaN, infinities and subnormals: any result, no undefined behaviour."""
-    compiler, flags, runner = toolchain(name)
-    generator = np.random.default_rng(0)
-    jobs = []
-    for kind in ("sin", "tan", "asin", "sinh", "acosh", "atanh", "pow", "scatter_elements", "scatter_nd", "determinant",
-                 "cumprod"):
-        for index, case in enumerate(OPERATORS[kind].cases[:4]):
-            for job in jobs_of(kind, case, index, TARGETS[name], "size"):
-                hostile = [generator.choice(FLOATS, array.shape).astype(array.dtype)
-                           if array.dtype.kind == "f" else array for array in job.inputs]
-                jobs.append(type(job)(job.title, job.bound, hostile, job.output_types, job.expected, np.inf))
-    failures = Program(jobs, tmp_path, compiler, flags, runner).run()
-    assert jobs and not [text for text in failures if "status" in text or "died" in text], "\n".join(failures[:5])
+    run_on_extreme_floats(name, (
+        "sin", "tan", "asin", "sinh", "acosh", "atanh", "pow", "scatter_elements", "scatter_nd", "determinant",
+        "cumprod"), tmp_path)

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 import tvm_megcc
 from tests import decoders
-from tests.c_flags import WARNINGS
+from tests.c_flags import WARNINGS, native_compiler
 from tests.onnx_models import model, node
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.codegen.container import Storage
@@ -34,10 +34,7 @@ MODELS = {"gpt2": decoders.gpt2(), "counted": decoders.gpt2(positions=False, mas
 
 def compiled(proto: onnx.ModelProto, targets: str = "native", dispatch: str | None = "input_ids[1]=1..1,2..16",
              batch: int = 1, **options):
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
     length = 1 if dispatch is None else None
     return tvm_megcc.compile(proto, targets, input_shapes={"input_ids": (batch, length)}, dispatch=dispatch,
                              **{**OPTIONS, **options})

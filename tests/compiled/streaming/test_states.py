@@ -10,11 +10,10 @@ import onnx
 import pytest
 
 import tvm_megcc
+from tests.c_flags import native_compiler
 from tests.onnx_models import model, node
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, MissingTool, ModelError, ShapeError
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
 
 FLOAT = onnx.TensorProto.FLOAT
 STEPS = np.random.default_rng(0).standard_normal((5, 1, 3)).astype(np.float32)
@@ -35,10 +34,7 @@ MEANS = np.cumsum(STEPS, axis=0) / np.arange(1, 6, dtype=np.float32).reshape(5, 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
     artifact = tvm_megcc.compile(accumulator(), "native,arm64", states=STATES, name="accumulator")
     return artifact.save(tmp_path_factory.mktemp("states") / "accumulator_megcc")
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.c_flags import native_compiler
 from tests.onnx_models import model, node
 from tvm_megcc.codegen.container import Storage
 from tvm_megcc.errors import MegccError, MissingTool
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
 
 SHAPE, ROWS = (2, 3, 8, 4), 2
 STATES = {"present": "past"}
@@ -51,10 +50,7 @@ def cache(nodes, index=AT[0], results=("present", "y"), **inputs):
 
 
 def compiled(proto, targets="c", **options):
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
     return tvm_megcc.compile(proto, targets, states=STATES, name="cache", **options)
 
 

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tests.c_flags import WARNINGS
-from tvm_megcc.errors import MissingTool
+from tests.c_flags import WARNINGS, native_compiler
 from tvm_megcc.frontends.models import import_model
 from tvm_megcc.runtime import reference
 from tvm_megcc.runtime.build import CFLAGS, c_sources
-from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "tutorials" / "audio"
@@ -70,10 +68,7 @@ def test_the_amplifier_is_that_of_the_whole(expected):
 
 @pytest.mark.slow
 def test_a_host_loads_the_plugin(artifact, expected, tmp_path):
-    try:
-        compiler = find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    compiler = native_compiler()
     if subprocess.run([*compiler.command, "-E", "-x", "c", "-"], input="#include <lv2/core/lv2.h>\n", text=True,
                       capture_output=True).returncode:
         pytest.skip("LV2's headers are not installed (Debian: lv2-dev)")

@@ -13,12 +13,11 @@ import subprocess
 import numpy as np
 import pytest
 
+from tests.c_flags import native_compiler
 from tests.compiled.runtime.test_runtime import SANITIZE, call, has_flags, need
 from tests.unit.gguf.files import SHAPES, logits, weights, write
 from tvm_megcc.cli import main
-from tvm_megcc.errors import MegccError, MissingTool
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
+from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm.compile import compile_model
 from tvm_megcc.tools.lm.grammar import Grammar
 from tvm_megcc.tools.lm.model import SETTINGS, TOKENIZER, LanguageModel
@@ -57,10 +56,7 @@ def expected(prompt: str, count: int) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
     path = _written(tmp_path_factory.mktemp("lm") / "small.gguf", WORDS)
     return compile_model(path, path.parent / "small", context=24, prompt=4)
 

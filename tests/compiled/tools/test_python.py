@@ -13,24 +13,21 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.c_flags import native_compiler
 from tests.onnx_models import model, node
 from tvm_megcc import paths
 from tvm_megcc.cli import main
-from tvm_megcc.errors import ARGUMENTS, MegccError, MegccWarning, MissingTool, ShapeError, for_the_command
+from tvm_megcc.errors import ARGUMENTS, MegccError, MegccWarning, ShapeError, for_the_command
 from tvm_megcc.frontends import torch_models
 from tvm_megcc.options import CompileKeywords, CompileOptions, all_options
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import TARGETS, native
+from tvm_megcc.target import TARGETS
 
 DIGITS = paths.examples() / "digits.onnx"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiler():
-    try:
-        find_compiler(native())
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    native_compiler()
 
 
 def sums():

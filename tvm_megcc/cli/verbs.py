@@ -230,7 +230,8 @@ def evidence_(args: argparse.Namespace) -> int:
             from None
 
     with _progress(args, f"building and measuring {args.path}"):
-        report = evidence.evidence(Path(args.path), args.target or None, args.cc, args.model_name, args.runs)
+        report = evidence.evidence(Path(args.path), args.target or None, args.cc, args.model_name, args.runs,
+                                   args.value_analysis, lambda line: print(line, file=sys.stderr))
     folders.write_new(Path(args.output), page.files(report), args.force)
     _print(args, report, page.text)
     return 0 if evidence.complete(report) else REFUSED

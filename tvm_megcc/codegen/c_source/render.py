@@ -15,10 +15,12 @@ import jinja2
 from ... import paths
 from ...errors import MegccError
 from ...foreign import c_name, checked, json_string, printable, rust_string
+from ...ir.dims import Dim
+from ...ir.types import DTYPES
 from ...kernels.parameters import Scope
 from ...target import ISAS, Isa
 from ...version import VERSION
-from .bind import KernelSpec
+from .bind import KernelSpec, Parameter
 from .element_access import ElementAccess
 from .epilogue import Epilogue
 from .format import WIDTH, reindent
@@ -222,13 +224,45 @@ def _argument_checks(spec: KernelSpec) -> list[str]:
                          subsequent_indent=" " * 8) + ["        return MEGCC_REFUSED_ARGUMENT;", "    }"]
 
 
+def _contract(spec: KernelSpec) -> list[str]:
+    """Returns the contract of a kernel of the safety profile in ACSL, the language of Frama-C: the memory that a call
+    must have, and what the kernel writes. All sizes are constants there."""
+    def memory(pointer: str, size: Dim) -> str:
+        return f"(char *){pointer} + (0 .. {int(size) - 1})"
+
+    def operands(name: str, parameters: Iterable[Parameter]) -> list[str]:
+        return [memory(f"call->{name}[{index}]", parameter.size * DTYPES[parameter.dtype].bytes)
+                for index, parameter in enumerate(parameters)]
+
+    reads, writes = operands("in", spec.inputs), operands("out", spec.outputs)
+    work = [memory(name, size) for name, size in (("call->shared", spec.shared), ("scratch", spec.scratch))
+            if size != 0]
+    shared = {*spec.in_place, *spec.takes_over}
+    apart = [(written, read) for output, written in enumerate(writes) for operand, read in enumerate(reads)
+             if (output, operand) not in shared]
+    apart += [(part, other) for part in work for other in (*reads, *writes)]
+    clauses = ["requires \\valid_read(call);"]
+    clauses += [f"requires \\valid_read(call->{name} + (0 .. {len(rows) - 1}));"
+                for name, rows in (("in", reads), ("out", writes)) if rows]
+    clauses += [f"requires \\valid_read({part});" for part in reads]
+    clauses += [f"requires \\valid({part});" for part in (*writes, *work)]
+    clauses += [f"requires \\separated({part}, {other});" for part, other in apart]
+    read = ", ".join(f"*({part})" for part in reads) or "\\nothing"
+    clauses += [f"requires 0 <= begin <= end <= {spec.tasks};",
+                *(f"assigns *({part}) \\from {read};" for part in (*writes, *work)),
+                f"assigns \\result \\from {read};",
+                "ensures \\result == 0 || \\result == MEGCC_KERNEL_FAILED;"]
+    return ["/*@ " + clauses[0], *("    " + clause for clause in clauses[1:]), "*/"]
+
+
 def _entry(spec: KernelSpec, body: str) -> str:
     """Returns the head of the kernel function, the declarations of the operands and extents that its body uses, and
     `(void)` casts of parameters that it does not use."""
     def used(name: str) -> bool:
         return re.search(rf"\b{name}\b", body) is not None
 
-    lines = [f"int32_t {spec.symbol}(const megcc_call *call, int32_t begin, int32_t end, void *scratch)",
+    lines = [*(_contract(spec) if spec.checked else []),
+             f"int32_t {spec.symbol}(const megcc_call *call, int32_t begin, int32_t end, void *scratch)",
              "{"]
     if spec.checked:
         lines += _argument_checks(spec)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ...runtime.load import load
 from ...runtime.session import Array, Port, Session
 from ...target import Target
 from ...version import VERSION
-from . import trace
+from . import trace, value_analysis
 from .properties import kernel_loops, kernels_of, properties
 from .sources import Sources
 
@@ -33,7 +33,7 @@ _API = re.compile(r"\b(megcc_\w+)\(")
 
 
 def evidence(folder: Path, target: str | None = None, cc: str | None = None, model: str | None = None,
-             runs: int = 3) -> dict[str, Any]:
+             runs: int = 3, analysis_seconds: float = 0, progress: Callable[[str], None] = print) -> dict[str, Any]:
     """Returns the evidence about a folder of the safety profile as values of JSON.
 
     Args:
@@ -41,9 +41,12 @@ def evidence(folder: Path, target: str | None = None, cc: str | None = None, mod
         cc: the C compiler, a gcc.
         model: the name of the model, if the folder has several.
         runs: the number of measured runs with random inputs, besides those with the least and the greatest numbers.
+        analysis_seconds: the longest analysis of a kernel by Frama-C; 0: there is none.
+        progress: called with a line about each kernel that was analysed.
 
     Raises:
-        MegccError: for a folder without the profile, or whose files were edited.
+        MegccError: for a folder without the profile, whose files were edited, or of another target than `c` if it is to
+            be analysed.
         ToolError: if there is no compiler, or it writes no call graphs.
     """
     folders.require_folder(folder)
@@ -54,6 +57,8 @@ def evidence(folder: Path, target: str | None = None, cc: str | None = None, mod
     _require_unedited(folder, manifest)
     chosen = target_of(manifest, target, folder)
     program = next(row for row in facts["programs"] if row["target"] == chosen.name)
+    if analysis_seconds:
+        _require_portable(chosen)
     sources = Sources.of(folder, chosen, cc)
     loops, kernels = kernel_loops(sources), kernels_of(sources)
     session = load(folder, chosen, cc, model=model)
@@ -61,6 +66,10 @@ def evidence(folder: Path, target: str | None = None, cc: str | None = None, mod
     operators = trace.operator_rows(program, kernels, trace.memory_of(image, chosen.isa.code))
     functions = trace.function_rows(sources, program, kernels)
     measured = _measured(session, runs)
+    analysed = value_analysis.analyse(
+        sources, value_analysis.kernels_of(program, image, chosen.isa.code, kernels,
+                                           (folder / "kernels.c").read_text()),
+        analysis_seconds, progress) if analysis_seconds else None
     return {
         "generator": f"tvm_megcc {VERSION}", "model": facts["name"], "source": facts["model"], "target": chosen.name,
         "folder": folder.name, "compiler": _version(sources), "flags": list(sources.flags),
@@ -70,16 +79,25 @@ def evidence(folder: Path, target: str | None = None, cc: str | None = None, mod
         "stack": _stack(sources, session),
         "loops": [{"kernel": kernel, "function": loop.function, "place": _relative(loop.place, folder),
                    "head": loop.head, "at_most": loop.at_most} for kernel, rows in loops.items() for loop in rows],
-        "calls": measured, "memory": _memory(program, session, chosen, len(image)),
+        "analysis": analysed, "calls": measured, "memory": _memory(program, session, chosen, len(image)),
         "operators": operators, "functions": functions,
         "gaps": trace.gaps(operators, functions, program, sources)}
 
 
 def complete(facts: Mapping[str, Any]) -> bool:
-    """Whether all properties hold, the trace has no gap, and every loop and stack has a bound."""
+    """Whether all properties hold, the trace has no gap, every loop and stack has a bound, and the analysis of values, if
+    there is one, has no alarm."""
     return (all(row["holds"] for row in facts["properties"]) and not facts["gaps"]
             and all(row["at_most"] is not None for row in facts["loops"])
-            and all(not row["unbounded"] for row in facts["stack"]["entries"]))
+            and all(not row["unbounded"] for row in facts["stack"]["entries"])
+            and all(not row["alarms"] and not row["reason"] for row in (facts["analysis"] or {"rows": ()})["rows"]))
+
+
+def _require_portable(target: Target) -> None:
+    value_analysis.find_frama_c()
+    if target.name != "c":
+        raise MegccError(f"--value-analysis reads portable C, and {target} has instructions in assembler: compile the model "
+                         "with --target c as well, and give --target c")
 
 
 def _require_unedited(folder: Path, manifest: Mapping[str, Any]) -> None:

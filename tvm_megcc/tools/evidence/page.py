@@ -44,6 +44,10 @@ def text(facts: Mapping[str, Any]) -> str:
              f"  stack {deepest['bytes']:,} bytes at most ({deepest['entry']})",
              f"  {len(facts['operators'])} rows of operators, {len(facts['functions'])} functions, "
              f"{len(facts['gaps'])} gaps", *(f"  {gap}" for gap in facts["gaps"][:5])]
+    if facts["analysis"]:
+        rows = facts["analysis"]["rows"]
+        clean = sum(not row["alarms"] and not row["reason"] for row in rows)
+        lines.insert(-1, f"  {clean} of {len(rows)} kernels have no undefined behaviour ({facts['analysis']['tool']})")
     if "most" in facts["calls"]:
         lines.insert(-1, f"  {facts['calls']['most']:,} instructions at most in {len(facts['calls']['runs'])} runs")
     return "\n".join(lines) + "\n"

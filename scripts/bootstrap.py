@@ -44,6 +44,7 @@ TOOLS = (
     ("the generated CMake build", ("cmake",), False, ("cmake",)),
     ("the Meson package", ("meson",), False, ("meson",)),
     ("checking the rules of MISRA C", ("cppcheck",), False, ("cppcheck",)),
+    ("showing that kernels have no undefined behaviour", ("frama-c",), False, ("frama-c-base",)),
     ("looking at reports as a person does", ("chromium", "chromium-browser", "google-chrome"), False, ("chromium",)),
 )
 

@@ -85,8 +85,8 @@ def evidence(folder: Path, target: str | None = None, cc: str | None = None, mod
 
 
 def complete(facts: Mapping[str, Any]) -> bool:
-    """Whether all properties hold, the trace has no gap, every loop and stack has a bound, and the analysis of values, if
-    there is one, has no alarm."""
+    """Whether all properties hold, the trace has no gap, every loop and stack has a bound, and the analysis of values,
+    if there is one, has no alarm."""
     return (all(row["holds"] for row in facts["properties"]) and not facts["gaps"]
             and all(row["at_most"] is not None for row in facts["loops"])
             and all(not row["unbounded"] for row in facts["stack"]["entries"])
@@ -96,8 +96,8 @@ def complete(facts: Mapping[str, Any]) -> bool:
 def _require_portable(target: Target) -> None:
     value_analysis.find_frama_c()
     if target.name != "c":
-        raise MegccError(f"--value-analysis reads portable C, and {target} has instructions in assembler: compile the model "
-                         "with --target c as well, and give --target c")
+        raise MegccError(f"--value-analysis reads portable C, and {target} has instructions in assembler: compile the "
+                         "model for --target c")
 
 
 def _require_unedited(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -238,15 +238,15 @@ def _contract(spec: KernelSpec) -> list[str]:
     work = [memory(name, size) for name, size in (("call->shared", spec.shared), ("scratch", spec.scratch))
             if size != 0]
     shared = {*spec.in_place, *spec.takes_over}
-    apart = [(written, read) for output, written in enumerate(writes) for operand, read in enumerate(reads)
+    separate = [(written, read) for output, written in enumerate(writes) for operand, read in enumerate(reads)
              if (output, operand) not in shared]
-    apart += [(part, other) for part in work for other in (*reads, *writes)]
+    separate += [(part, other) for part in work for other in (*reads, *writes)]
     clauses = ["requires \\valid_read(call);"]
     clauses += [f"requires \\valid_read(call->{name} + (0 .. {len(rows) - 1}));"
                 for name, rows in (("in", reads), ("out", writes)) if rows]
     clauses += [f"requires \\valid_read({part});" for part in reads]
     clauses += [f"requires \\valid({part});" for part in (*writes, *work)]
-    clauses += [f"requires \\separated({part}, {other});" for part, other in apart]
+    clauses += [f"requires \\separated({part}, {other});" for part, other in separate]
     read = ", ".join(f"*({part})" for part in reads) or "\\nothing"
     clauses += [f"requires 0 <= begin <= end <= {spec.tasks};",
                 *(f"assigns *({part}) \\from {read};" for part in (*writes, *work)),

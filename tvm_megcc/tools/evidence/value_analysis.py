@@ -198,7 +198,8 @@ def _kernel(name: str, source: str, calls: Sequence[int], memory: _Memory, table
     if row is None:
         raise MegccError(f"kernels.c has no row of {name} with constant sizes")
     rows = [memory.operands(index) for index in calls]
-    inputs, names = memory.code.instructions[calls[0]].inputs, []
+    inputs = memory.code.instructions[calls[0]].inputs
+    names: list[str] = []
     operands: dict[str, Operand] = {}
     for position, found in enumerate(zip(*rows, strict=True)):
         # An output in the memory of an input is the same array.

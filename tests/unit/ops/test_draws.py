@@ -22,6 +22,7 @@ X = np.linspace(-1, 1, 15, dtype=np.float32).reshape(3, 5)
 @pytest.mark.parametrize("kind, attributes", [
     ("RandomNormal", {"shape": [3, 5], "seed": 7.0, "mean": 2.0, "scale": 0.5}),
     ("RandomNormalLike", {"seed": 0.0}), ("RandomNormalLike", {"seed": 3.0, "dtype": 11}),
+    ("RandomUniformLike", {"seed": 4.0, "low": -2.0, "high": 3.0, "dtype": 11}),
     ("RandomUniform", {"shape": [3, 5], "seed": 1.0, "low": -2.0, "high": 3.0, "dtype": 10})])
 def test_a_seed_gives_the_numbers_of_the_reference(kind, attributes):
     source = model([node(kind, "x" * kind.endswith("Like"), "r", **attributes), node("Cast", "r", "c", to=1),

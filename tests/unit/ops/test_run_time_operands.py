@@ -178,3 +178,15 @@ def test_scales_that_are_none(scale):
     with pytest.raises(ModelError, match=f"scales an axis by {scale}"):
         import_onnx(model([node("Resize", "x  v", "y", mode="linear")], {"x": [1, 4]}, ["y"],
                           {"v": np.array([1, scale], np.float32)}))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-38])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_antialiased_to_nothing(mode, scale):
+    scales, x = np.array([1, 1, scale, 0.5], np.float32), np.ones((1, 1, 4, 4), np.float32)
+    how = {"mode": mode, "antialias": 1}
+    for shape in ([1, 1, 4, 4], [1, 1, "h", 4]):
+        known = import_onnx(model([node("Resize", "x  v", "y", **how)], {"x": shape}, ["y"], {"v": scales}, opset=18))
+        at_run_time = import_onnx(model([node("Resize", "x  v", "y", **how)], {"x": shape, "v": [4]}, ["y"], opset=18))
+        assert run(known, {"x": x})["y"].shape == (1, 1, 0, 2)
+        assert run(at_run_time, {"x": x, "v": scales})["y"].shape == (1, 1, 0, 2)

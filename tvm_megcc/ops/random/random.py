@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Imports ONNX's random operators.
 
-RandomNormal, RandomNormalLike, RandomUniform and Dropout with a seed and a known shape become constants, equal to the
+RandomNormal, RandomUniform, their Like forms and Dropout with a seed and a known shape become constants, equal to the
 results of ONNX's reference, which uses NumPy's `RandomState` (Mersenne Twister: M. Matsumoto and T. Nishimura, ACM
 Transactions on Modeling and Computer Simulation 8 (1998)). All others are computed in each run by `philox.Draw`, from
 their attribute `seed` or from the network's input `seed`.
@@ -42,7 +42,7 @@ def _reference_generator(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.Ra
     seed = _seed(node)
     if seed is None or not all(isinstance(extent, int) for extent in shape):
         return None
-    node.require_budget(*shape)
+    node.require_budget(*shape)  # the constant must not be too large
     return np.random.RandomState(seed)
 
 
@@ -79,15 +79,15 @@ def scaled_random(node: OnnxNode) -> tuple[str, ...]:
         offset, scale, law = node.attr("mean", 0.0), node.attr("scale", 1.0), "normal"
     if not (abs(offset) <= MAX_FINITE[dtype] and abs(scale) <= MAX_FINITE[dtype]):  # false for NaN too
         raise MegccError(f"has an offset of {offset:g} and a scale of {scale:g}, which {dtype} cannot hold")
-    reference = None if node.op_type == "RandomUniformLike" else _reference_generator(node, shape)
+    reference = _reference_generator(node, shape)
     if reference is not None:
         draw: Callable = reference.random_sample if law == "uniform" else reference.standard_normal
         scalar = np.dtype(dtype).type
         return (node.constant(np.asarray(draw(shape)).astype(dtype) * scalar(scale) + scalar(offset)),)
     value = _random_numbers(node, law, shape, dtype)
     scalar = node.type_of(value).dtype
-    for kind, operand, idle in (("mul", scale, 1.0), ("add", offset, 0.0)):
-        if operand != idle:
+    for kind, operand, neutral in (("mul", scale, 1.0), ("add", offset, 0.0)):
+        if operand != neutral:
             (value,) = emit_broadcast(node, kind, (value, number(node, operand, scalar)))
     return cast_to(node, value, dtype)
 
@@ -149,6 +149,6 @@ def import_dropout_training(node: OnnxNode, training: str | None) -> tuple[str, 
     (result,) = node.emit("where", (mask, scaled, number(node, 0.0, node.type(0).dtype)))
     if training is None:
         return result, mask
-    (idle,) = node.emit("logical_not", (training,))
-    (mask,) = emit_broadcast(node, "logical_or", (mask, idle))
+    (is_inference,) = node.emit("logical_not", (training,))
+    (mask,) = emit_broadcast(node, "logical_or", (mask, is_inference))
     return node.emit("where", (training, result, x))[0], mask

@@ -17,6 +17,9 @@ NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 #: rounded up if the axis becomes shorter, else down. Source: ONNX Runtime, and ONNX's test resize_downsample_nearest of
 #: version 1.5.
 LEGACY_ROUNDING = "simple"
+#: Antialiasing treats smaller scales as this one, so that 1 / scale does not overflow. They leave no element of an axis
+#: that is shorter than 1e9.
+MIN_SCALE = 1e-9
 
 
 def source_coordinates(extent: int, result: int, scale: float, coordinates: str,
@@ -91,7 +94,7 @@ class Interpolation:
     cubic_a: the parameter of the cubic convolution kernel (R. G. Keys, IEEE Transactions on Acoustics, Speech, and
         Signal Processing 29, 1981).
     excludes: whether neighbours outside of the axis have weight 0; else they are clamped to its border.
-    antialias: whether the kernel of an axis that shrinks widens by the factor.
+    antialias: whether the kernel of an axis that shrinks widens by 1 / scale.
     """
 
     mode: str
@@ -106,15 +109,20 @@ class Interpolation:
         Then it is a `resample`, else a `resize`."""
         return self.mode == "cubic" or (self.mode == "linear" and (self.excludes or self.antialias))
 
+    def _shrink(self, scale: float) -> float:
+        """Returns the factor of neighbours' distances: with antialiasing the kernel of an axis that shrinks widens by
+        1 / scale."""
+        return min(max(scale, MIN_SCALE), 1.0) if self.antialias else 1.0
+
     def neighbour_count(self, scale: float) -> int:
         """Returns the number of neighbours of each element."""
-        shrink = min(scale, 1.0) if self.antialias else 1.0
+        shrink = self._shrink(scale)
         return 2 * math.ceil((2 if self.mode == "cubic" else 1) / shrink)
 
     def windows(self, position: np.ndarray, extent: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
         """Returns the indices and weights of the neighbours of each position, int64 and float64 [positions, T]; indices
         may be outside of the axis."""
-        shrink = min(scale, 1.0) if self.antialias else 1.0
+        shrink = self._shrink(scale)
         reach = self.neighbour_count(scale) // 2
         indices = np.floor(position).astype(np.int64)[:, None] + np.arange(1 - reach, 1 + reach)
         weights = self._kernel(np.abs(indices - position[:, None]) * shrink)

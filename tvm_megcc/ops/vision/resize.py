@@ -97,8 +97,9 @@ class Resize(Operator):
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         interpolation, coordinates = _interpolation_of(node)
         resized_axes = [resized for resized in _axes_of(node, coordinates) if not resized.is_unchanged]
+        # Where everything is known, the tables are constants and one `resize` is enough.
         if all(resized.repeats(interpolation, coordinates) for resized in resized_axes) \
-                and not all(resized.known for resized in resized_axes):
+                and not all(resized.is_known for resized in resized_axes):
             return (_repeat_elements(node, node.inputs[0], resized_axes),)
         tables = [(resized.axis, _emit_tables(node, resized, interpolation, coordinates)) for resized in resized_axes]
         outside = None
@@ -134,7 +135,7 @@ class _ResizedAxis:
         return same and self.region == (0.0, 1.0)
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Returns whether the tables can be computed at compile time."""
         return not any(isinstance(part, str) for part in (self.scale, self.region)) \
             and isinstance(self.size, int) and isinstance(self.extent, int)
@@ -195,9 +196,9 @@ def _interpolate_in_float(node: OnnxNode, interpolation: Interpolation, interpol
 def _emit_tables(node: OnnxNode, resized: _ResizedAxis, interpolation: Interpolation,
                  coordinates: str) -> tuple[str, ...]:
     """Emits the results of `ResizeTables` for an axis; they are constants if everything is known."""
-    if resized.known:
-        # The tables are computed at import, so their size is limited. 1e-9: 1 / scale must not overflow.
-        neighbours = (interpolation.neighbour_count(max(resized.scale, 1e-9)),) if interpolation.has_windows else ()
+    if resized.is_known:
+        # The tables are computed at import, so their size is limited.
+        neighbours = (interpolation.neighbour_count(resized.scale),) if interpolation.has_windows else ()
         node.require_budget(resized.size, *neighbours)
     scale = resized.scale if isinstance(resized.scale, str) else node.constant(np.array([resized.scale]))
     operands = (scale, node.extent(resized.extent))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.dims import number
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, register
@@ -28,6 +29,19 @@ def interpolation_of(attrs: Attrs) -> Interpolation:
 def interpolation_attrs(interpolation: Interpolation) -> dict[str, Any]:
     """Returns the interpolation as attributes."""
     return dataclasses.asdict(interpolation)
+
+
+def _result_types(attrs: Attrs) -> tuple[TensorType, ...]:
+    """Returns the types of the results of a `resize_tables`."""
+    size, interpolation = attrs.size, interpolation_of(attrs)
+    results = [TensorType("int32", (size,))]
+    if interpolation.has_windows:
+        results.append(TensorType("float32", (size, attrs.taps)))
+    elif interpolation.mode != "nearest":
+        results.append(TensorType("float32", (size,)))
+    if attrs.coordinates == CROP:
+        results.append(TensorType("bool", (size,)))
+    return tuple(results)
 
 
 @register
@@ -56,19 +70,13 @@ class ResizeTables(Operator):
         if scale != TensorType("float64", (1,)) or extent != TensorType("int64", ()) \
                 or region != (TensorType("float64", (2,)) if crops else None):
             raise ShapeError(f"a scale {scale} of an extent {extent} with a region {region}")
-        size, interpolation = attrs.size, interpolation_of(attrs)
-        results = [TensorType("int32", (size,))]
-        if interpolation.has_windows:
-            results.append(TensorType("float32", (size, attrs.taps)))
-        elif interpolation.mode != "nearest":
-            results.append(TensorType("float32", (size,)))
-        if crops:
-            results.append(TensorType("bool", (size,)))
-        return tuple(results)
+        return _result_types(attrs)
 
     @staticmethod
     def compute(attrs: Attrs, scale: np.ndarray, extent: np.ndarray,
                 region: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+        if attrs.size == 0:  # there is no element, and the scale may be 0
+            return tuple(np.zeros(tuple(map(number, type_.shape)), type_.dtype) for type_ in _result_types(attrs))
         ratio, axis, interpolation = float(scale[0]), int(extent), interpolation_of(attrs)
         if not abs(axis * ratio - attrs.size) < 1:
             raise ShapeError(f"{attrs.size} elements of an axis of {axis} that is scaled by {ratio}")

@@ -190,7 +190,7 @@ def parse_bounds(strings: str | Sequence[str] | Mapping[str, int]) -> dict[str, 
         return {name: int(bound) for name, bound in strings.items()}
     bounds: dict[str, int] = {}
     for text in _pairs(strings):
-        name, _, value = (part.strip() for part in text.rpartition("="))
+        name, _, value = (part.strip() for part in text.rpartition("="))  # a value's name may contain "="
         if not name or not re.fullmatch(r"\d{1,10}", value, re.ASCII) or int(value) >= 2**31:
             raise MegccError(f"bound '{text}': expected NAME=NUMBER, such as boxes=1000")
         bounds[name] = int(value)

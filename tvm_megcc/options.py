@@ -45,8 +45,8 @@ class Option(NamedTuple):
     metavar, help: strings in the help of the command.
     context: kernels are chosen for the option: it is a field of `Context` too.
     recorded: the manifest has the value if it is not the default.
-    region: regions inside TVM have the option too: it is a keyword of `partition_for_megcc` and an option of the code
-        generator.
+    in_tvm: regions of a TVM module have the option too: it is a keyword of `partition_for_megcc` and an option of the
+        code generator.
     own_key: the key of a configuration file, if it differs from the flag.
     parse: the function of `option_values` that returns the field's value for a given one; "": the value as given.
     takes: the function of `option_values` that returns whether Python takes a value that is no string; "": it takes
@@ -59,7 +59,7 @@ class Option(NamedTuple):
     help: str
     context: bool = False
     recorded: bool = False
-    region: bool = False
+    in_tvm: bool = False
     own_key: str = ""
     parse: str = ""
     takes: str = ""
@@ -133,7 +133,7 @@ class CompileOptions:
 
     optimize: str = field(default="speed", metadata=_row(
         "-O", OPTIMIZE, "", "speed: known extents are constants; size: layers share kernels (default: speed)",
-        context=True, region=True, own_key="optimize"))
+        context=True, in_tvm=True, own_key="optimize"))
     input_shapes: str | Shapes | Sequence[Shapes] | None = field(default=None, metadata=_row(
         "--input-shapes", "string", "SHAPES",
         'such as "data=(1,3,224,224)"; several inputs are separated by ";", several sets of shapes by ":"; '
@@ -177,12 +177,12 @@ class CompileOptions:
         context=True, recorded=True))
     reproducible: bool = field(default=False, metadata=_row(
         "--reproducible", "flag", "", "floats have the same bits on every CPU (docs/reproducible.md)",
-        context=True, recorded=True, region=True))
+        context=True, recorded=True, in_tvm=True))
     activations: str = field(default="model", metadata=_row(
         "--activations", ACTIVATIONS, "",
         "dtype of activations in products with block-quantised weights of 4 or 8 bits: int8, quantised in blocks at "
         "run time; float32; or model, int8 for GGUF files and MatMulNBits with accuracy_level 4 (default: model)",
-        context=True, recorded=True, region=True))
+        context=True, recorded=True, in_tvm=True))
     cache: str = field(default="float32", metadata=_row(
         "--cache", CACHES, "",
         "dtype of KV caches, states that grow: float32, float16, or int8 with a scale for each row (default: float32)",
@@ -190,7 +190,7 @@ class CompileOptions:
     half: bool = field(default=False, metadata=_row(
         "--half", "flag", "",
         "compute and store floats as float16 where the CPU has it: arm64-v82 and -v86, Cortex-M with Helium "
-        "(docs/half.md)", context=True, recorded=True, region=True))
+        "(docs/half.md)", context=True, recorded=True, in_tvm=True))
     profile: str = field(default="default", metadata=_row(
         "--profile", PROFILES, "",
         "safety: C for systems that are certified, without heap, recursion and loops of unknown length, for c and "
@@ -316,8 +316,10 @@ class CompileKeywords(TypedDict, total=False):
 
 
 def _require_kind(name: str, value: Any, kind: str | tuple[str, ...], takes: Callable[[object], bool] | None) -> None:
-    """Raises MegccError for a value that is not of the option's kind. takes: returns whether Python takes a value that
-    is no string."""
+    """Raises MegccError for a value that is not of the option's kind; the parsers check counts and bytes.
+
+    takes: returns whether Python takes a value that is no string.
+    """
     if isinstance(kind, tuple):
         if not (isinstance(value, str) and value in kind):
             raise errors.MegccError(f"{name} is one of {', '.join(kind)}, not {reprlib.repr(value)}")

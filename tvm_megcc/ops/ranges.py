@@ -26,13 +26,14 @@ Range = tuple[float, float]
 def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
     """Returns the least and the largest valid value of each input whose values operators restrict, by its name.
 
-    All values in these ranges are valid; others may be too, such as indices that count from the end. Inputs without
-    restrictions are left out, and inputs for which no valid value is known.
+    All values in these ranges are valid; others may be too, such as indices that count from the end. Inputs that are
+    not restricted on both sides are left out, and inputs for which no valid value is known.
     """
     ranges: dict[str, Range] = {}
     # From the last operator to the first: when it is one's turn, the range of its result is known.
     for op in reversed(graph.ops):
         types = tuple(map(graph.type_of, op.own_inputs))
+        # The values that the operator accepts of its own operands, such as indices.
         for index, (lower, upper) in operator(op.kind).accepted(op.attrs, types).items():
             if index < len(op.inputs):  # the operand may be optional and absent
                 _narrow(ranges, op.inputs[index], (_smallest_value(lower), _smallest_value(upper)))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.conditions import require_at_most, require_equal
+from ..ir.conditions import require_at_most, require_equal, require_shape
 from ..ir.dims import Dim, ceildiv, dim_max, dim_min, may_be_zero
 from ..ir.extent_bounds import is_at_most, limits
 from ..ir.graph import Attrs
@@ -126,6 +126,15 @@ def same_dtype(*types: TensorType | None) -> str:
     return dtypes.pop()
 
 
+def require_operands(wanted: Sequence[tuple[TensorType | None, str, Sequence[Dim]]]) -> None:
+    """Raises ShapeError unless every operand, None for an absent one, has its dtype and shape."""
+    for operand, dtype, shape in wanted:
+        if operand is not None:
+            if operand.dtype != dtype:
+                raise ShapeError(f"requires {dtype}, not {operand}")
+            require_shape(operand.shape, shape, f"operand {operand} should be {shape_text(shape)}")
+
+
 def shape_text(shape: Sequence[Dim]) -> str:
     """Returns a shape for messages, such as "[2,N,3]"."""
     return f"[{','.join(map(str, shape))}]"
@@ -155,7 +164,8 @@ def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, round
 
 def compute_stored(declaration: type[Operator], attrs: Attrs, operands: Sequence[np.ndarray | None],
                    dtypes: Sequence[str]) -> list[np.ndarray]:
-    """Runs an operator's `compute`; converts operands of storage-only dtypes before it, and the results after it.
+    """Runs an operator's `compute`; converts operands of storage-only dtypes before it, unless the operator works on
+    their bits, and the results after it.
 
     dtypes: those of the results.
     """
@@ -211,8 +221,8 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
 def clamp_slice(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     """Returns start and end of a slice for operator `slice`, as expressions that are clamped to the axis.
 
-    They are clamped if they or the extent depend on unbacked symbols, which may be small or 0 in a run, or if the slice
-    takes the last elements of an axis that may have fewer. Other bounds are clamped by `slice_range`.
+    They are clamped if they or the extent depend on a symbol that may be 0, as unbacked ones may, or if the slice takes
+    the last elements of an axis that may have fewer. Other bounds are clamped by `slice_range`.
     """
     if not may_be_zero(extent, start, end):
         return _clamp_last_elements(extent, start, end) if step == 1 else (start, end)

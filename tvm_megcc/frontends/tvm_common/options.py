@@ -10,7 +10,7 @@ from ...errors import MegccError
 from ...options import CompileOptions, all_options
 
 #: Name -> option.
-OPTIONS = {name: option for name, option in all_options() if option.region}
+OPTIONS = {name: option for name, option in all_options() if option.in_tvm}
 #: The attribute of a region with an option's value, as a string.
 _ATTRIBUTE = "megcc_{}"
 _FLAGS = {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX's QuantizeLinear and DequantizeLinear, per tensor, per axis or per block of an axis, with TVM's operators of the
-same meaning: a number q stands for scale * (q - zero_point)."""
+same meaning: a number q stands for scale * (q - zero_point).
+
+Storage-only dtypes, such as int4 and 8-bit floats, are converted to their carrier, the dtype in which their numbers are
+computed (ir/narrow.py).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ def _broadcast_parameter(parameter: np.ndarray, shape: tuple[int, ...], attrs: A
     if parameter.ndim == 1:
         return parameter.reshape([-1 if axis == attrs.axis else 1 for axis in range(len(shape))])
     extent = shape[attrs.axis]
-    # One entry for each element: each is repeated for its block. A block may be much longer than the axis.
+    # Each entry is repeated for the elements of its block. A block may be much longer than the axis.
     return np.repeat(parameter, min(attrs.block, max(extent, 1)), attrs.axis).take(range(extent), attrs.axis)
 
 
@@ -122,7 +126,7 @@ class QuantizeLinear(_Quantisation):
 
     @staticmethod
     def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:
-        limits = np.iinfo(np.dtype(attrs.dtype))
+        result_limits = np.iinfo(np.dtype(attrs.dtype))
         scale = _broadcast_parameter(scale, x.shape, attrs)
         if "precision" in attrs:
             x, scale = (array.astype(np.dtype(attrs.precision)) for array in (x, scale))
@@ -131,7 +135,7 @@ class QuantizeLinear(_Quantisation):
         rounded = np.nan_to_num(rounded, nan=0.0)
         if zero_point is not None:
             rounded = rounded + _broadcast_parameter(zero_point, x.shape, attrs).astype(np.float64)
-        return (np.clip(rounded, limits.min, limits.max).astype(np.dtype(attrs.dtype)),)
+        return (np.clip(rounded, result_limits.min, result_limits.max).astype(np.dtype(attrs.dtype)),)
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict:
@@ -144,7 +148,8 @@ class QuantizeLinear(_Quantisation):
         precision = _precision(node)
         if precision not in ("float32", *SIXTEEN_BITS):
             raise MegccError(f"divides in {precision}, which is not supported")
-        if node.attr("block_size", 0) or DTYPES[_result_dtype(node)].carrier:
+        is_storage_only = bool(DTYPES[_result_dtype(node)].carrier)
+        if node.attr("block_size", 0) or is_storage_only:
             return _decompose_quantize(node)
         scale = node.inputs[1] if is_float(node.type(1).dtype) else cast_to(node, node.inputs[1], "float32")[0]
         value = node.inputs[0]

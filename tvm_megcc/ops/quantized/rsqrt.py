@@ -28,14 +28,16 @@ def inverse_root(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     given = np.asarray(values, np.int64)
     wide = np.maximum(given, 2)
-    # For a value V in this range 1 / sqrt(V) = x * sqrt(1/2) / 2^14. x has 28 fraction bits, a significand 31.
+    # For a value V in this range 1 / sqrt(V) = x * sqrt(1/2) / 2^14. x has 28 fraction bits, a significand 31: 3 more,
+    # so it is shifted by 14 - 3.
     shift = np.full(wide.shape, 11, np.int64)
     while (wide >= 1 << 29).any():
         shift += wide >= 1 << 29
         wide = np.where(wide >= 1 << 29, wide // 4, wide)
-    pairs = (31 - np.frexp(wide.astype(np.float64))[1]) // 2 - 1  # of bits, by which smaller values are shifted left
-    shift -= pairs
-    normalised = wide << (2 * pairs)
+    bit_length = np.frexp(wide.astype(np.float64))[1]
+    powers_of_4 = (31 - bit_length) // 2 - 1  # by which a value below 2^27 is multiplied
+    shift -= powers_of_4
+    normalised = wide << (2 * powers_of_4)
     half_value = rounding_shift(normalised >> 1, 1)
     x = np.full(wide.shape, 1 << 28, np.int64)
     three_halves = np.asarray(3 << 27)

@@ -47,6 +47,7 @@ class SoftmaxQuantised(Operator):
         wide = x.astype(np.int64)
         powers = table[wide.max(-1, keepdims=True, initial=np.iinfo(x.dtype).min) - wide]
         total = powers.sum(-1, keepdims=True, dtype=np.int64).astype(np.float32)
+        # The sum is at least the table's first number, 2^23, unless the row is empty.
         probability = inverse.astype(np.float32) / np.maximum(total, np.float32(1))
         limits = np.iinfo(np.dtype(attrs.dtype))
         rounded = FUNCTIONS["nearest"].numpy(powers.astype(np.float32) * probability).astype(np.int64) + attrs.zero

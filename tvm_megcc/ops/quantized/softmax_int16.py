@@ -37,7 +37,7 @@ class SoftmaxWide(Operator):
 
     Operands: x int16 of any shape; tables int16 [2, 513], exp over [-10, 0] and 1 / (1 + x) over [0, 1], in units of
     2^-15. Attributes: `axis`; `significand` in Q0.31 and `shift`, the multiplier from differences of x to units of
-    10 / 65535, which `rescale_fixed` takes.
+    10 / 65535, which `rescale_fixed` (ir/expr.py) takes.
     """
 
     kind = "softmax_wide"

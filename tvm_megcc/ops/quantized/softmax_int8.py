@@ -100,10 +100,10 @@ class SoftmaxFixed(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, ...]:
-        wide = x.astype(np.int64)
+        numbers = x.astype(np.int64)
         padded_table = np.zeros(256, np.int64)
         padded_table[:len(table)] = table
-        powers = padded_table[wide.max(attrs.axis, keepdims=True, initial=np.iinfo(x.dtype).min) - wide]
+        powers = padded_table[numbers.max(attrs.axis, keepdims=True, initial=np.iinfo(x.dtype).min) - numbers]
         total = rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True)
         # The sum in Q12.19 is (1 + f) * 2^exponent, with f in [0, 1). A result is power / (1 + f) / 2^exponent: it is
         # shifted from 31 fraction bits to as many as the result's dtype has bits.
@@ -130,10 +130,10 @@ def table(beta: float, scale: float) -> np.ndarray:
     if shift < 0:
         raise ShapeError(f"softmax of numbers in steps of {beta * scale:g}, which are too small")
     below = -np.arange(256, dtype=np.int64)
-    wide = below << shift
-    least = -floor(31 * 2**26 / 2**shift)  # the lowest difference whose product is at least -31 in Q5.26
-    is_in_range = (below >= least) & (wide >= -(2**31))
-    scaled = doubling_high(np.where(is_in_range, wide, 0), np.int64(significand))
+    shifted = below << shift
+    lowest = -floor(31 * 2**26 / 2**shift)  # the lowest difference whose product is at least -31 in Q5.26
+    is_in_range = (below >= lowest) & (shifted >= -(2**31))
+    scaled = doubling_high(np.where(is_in_range, shifted, 0), np.int64(significand))
     return np.where(is_in_range, exponentials(scaled), 0).astype(np.int32)
 
 

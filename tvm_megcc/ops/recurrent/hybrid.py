@@ -13,6 +13,7 @@ from ...ir.dims import Dim
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, register
+from ..rules import require_operands
 
 RESULTS = ("Y", "Y_h", "Y_c")
 #: The epsilon that is added to a variance before its root is taken.
@@ -121,11 +122,7 @@ class RecurrentSteps(Operator):
         wanted = [(x, "float32", x.shape), (scales, "float32", (gates + 1,)), (peepholes, "float32", (3, units)),
                   (norms, "float32", (2, rows)), (projection, r.dtype, (h_size, units)), (bias, "float32", (h_size,)),
                   (initial_h, "float32", (batch, h_size)), (initial_c, "float32", (batch, units))]
-        for operand, dtype, shape in wanted:
-            if operand is not None:
-                if operand.dtype != dtype:
-                    raise ShapeError(f"requires {dtype}, not {operand}")
-                require_shape(operand.shape, shape, f"operand {operand} should be {list(shape)}")
+        require_operands(wanted)
         types = {"Y": TensorType("float32", (steps, batch, h_size)), "Y_h": TensorType("float32", (batch, h_size)),
                  "Y_c": TensorType("float32", (batch, units))}
         if gates == 1:

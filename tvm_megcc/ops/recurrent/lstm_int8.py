@@ -18,6 +18,7 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, Types, register
 from ..quantized.rsqrt import inverse_root
 from ..quantized.softmax_int8 import rounding_shift
+from ..rules import require_operands
 
 #: The rows of the operand `factors`, each a significand in Q0.31 and a shift, which `rescale_fixed` (ir/expr.py) takes:
 #: those of the gates i, f, c, o or of i, f, o, or one row.
@@ -48,15 +49,16 @@ def saturate_int16(a: np.ndarray) -> np.ndarray:
 
 
 def exponential(a: np.ndarray, bits: int) -> np.ndarray:
-    """Returns exp of int16 numbers ≤ 0 with `bits` integer bits, in Q0.15. Source: gemmlowp's exp_on_negative_values.
+    """Returns exp of int16 numbers ≤ 0 with `bits` integer bits, 1 to 7, in Q0.15. Source: gemmlowp's
+    exp_on_negative_values.
 
     A number is q - r, with q in [-1/4, 0) and r a multiple of 1/4. exp(q) is exp(-1/8) times the Taylor polynomial of
     degree 4 of exp(q + 1/8); each bit of r contributes a factor exp(-2^k), k = -2 to 4.
     """
     fraction = 15 - bits
-    quarter = np.int64(1) << max(fraction - 2, 0)
+    quarter = np.int64(1) << (fraction - 2)
     q = (a & (quarter - 1)) - quarter
-    x = saturate_int16(q << bits) + (1 << 12)  # q + 1/8 in Q0.15
+    x = (q << bits) + (1 << 12)  # q + 1/8 in Q0.15
     square = multiply_high(x, x)
     fourth, cube = multiply_high(square, square), multiply_high(square, x)
     # x^4/24 + x^3/6 + x^2/2 as ((x^4/4 + x^3) * 1/3 + x^2) / 2; then exp(-1/8) * (1 + x + …).
@@ -175,17 +177,13 @@ class LstmFixed(Operator):
                   (projection, "int8", (h_size, units)),
                   (projection_bias, "int32", (h_size,)), (initial_h, "int8", (batch, h_size)),
                   (initial_c, "int16", (batch, units))]
-        for operand, dtype, shape in wanted:
-            if operand is not None:
-                if operand.dtype != dtype:
-                    raise ShapeError(f"requires {dtype}, not {operand}")
-                require_shape(operand.shape, shape, f"operand {operand} should be {list(shape)}")
+        require_operands(wanted)
         if (norms is None) != (norm_bias is None) or (projection is None) != (projection_bias is None):
             raise ShapeError("layer normalization and projection require both weights and a bias")
         if peepholes is not None:
             require_at_most(h_size, units, f"{h_size} results of {units} units with peepholes")
         if not 0 <= attrs.cell_bits <= MAX_CELL_BITS:
-            raise ShapeError(f"cells of {attrs.cell_bits} whole bits; 0 to {MAX_CELL_BITS} are supported")
+            raise ShapeError(f"cells of {attrs.cell_bits} integer bits; 0 to {MAX_CELL_BITS} are supported")
         types = {"Y": TensorType("int8", (steps, batch, h_size)), "Y_h": TensorType("int8", (batch, h_size)),
                  "Y_c": TensorType("int16", (batch, units))}
         return tuple(types[name] for name in attrs.results)

@@ -296,7 +296,7 @@ class _RecurrentImporter:
 
     def split(self, operands: Sequence[str], activations: Sequence[tuple[Expr, ...]]) -> tuple[str, ...]:
         """Emits two directions with different activations as two layers."""
-        axes = (2, 0, None, 0, 0, 0)  # the axis of directions in x, r, lengths, initial states and peepholes
+        axes = (2, 0, None, 0, 0, 0)  # the axis of directions in x, r, lengths, initial states, peepholes or bias
         parts = []
         for d, direction in enumerate(("forward", "reverse")):
             operands_of_layer = [value if not value or axis is None else self.part(value, axis, index=d, count=2)

@@ -205,7 +205,7 @@ def _beam_search(attrs: Attrs, scores: np.ndarray) -> list[tuple[tuple[int, ...]
                 total[prefix[-1]] = hypothesis.blank + frame[prefix[-1]]
             total[attrs.blank] = -inf
             # Up to len(beam) of the extensions are in the beam already; the best `beam` of the others are enough.
-            for column in np.argsort(-total, kind="stable")[:attrs.beam + len(beam) + 1]:
+            for column in np.argsort(-total, kind="stable")[:attrs.beam + len(beam)]:
                 longer = (*prefix, int(column))
                 if longer not in rank_of:
                     score = float(total[column])
@@ -274,17 +274,14 @@ def _align(scores: np.ndarray, tokens: np.ndarray, blank: int) -> tuple[list[int
     if any(not 0 <= token < scores.shape[1] or token == blank for token in tokens):
         return [], -inf
     labels = [blank if state % 2 == 0 else int(tokens[state // 2]) for state in range(2 * len(tokens) + 1)]
-    best = [0.0] + [-inf] * (len(labels) - 1)
+    best = [0.0] + [-inf] * (len(labels) - 1)  # so an alignment begins with the first blank or the first token
     moves: list[list[int]] = []
-    for index, frame in enumerate(scores.astype(np.float64)):
+    for frame in scores.astype(np.float64):
         row, steps = [], []
         for state, label in enumerate(labels):
             # A frame moves on by no state, by one, or by two over the blank between different tokens.
             max_step = 2 if state > 1 and state % 2 and labels[state - 2] != label else 1
-            previous = [best[state - step] if step <= state and (index or not step) else -inf
-                        for step in range(max_step + 1)]
-            if not index:  # an alignment begins with the first blank or the first token
-                previous[0] = 0.0 if state < 2 else -inf
+            previous = [best[state - step] for step in range(min(max_step, state) + 1)]
             steps.append(int(np.argmax(previous)))
             row.append(max(previous) + frame[label])
         best, moves = row, [*moves, steps]

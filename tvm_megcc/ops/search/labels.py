@@ -37,7 +37,7 @@ class Labels(Operator):
     def infer(attrs: Attrs, tokens: TensorType, numbers: TensorType, table: TensorType,
               ends: TensorType) -> tuple[TensorType, ...]:
         if tokens.rank != 2 or table.rank != 1 or ends.rank != 1:
-            raise ShapeError(f"labels of tokens {tokens}: bytes {table}, ends {ends}")
+            raise ShapeError(f"labels of tokens {tokens}: table {table}, ends {ends}")
         require_shape(numbers.shape, tokens.shape[:1], f"numbers {numbers} of tokens {tokens}")
         if not 1 <= attrs.most <= MAX_TEXT_BYTES:
             raise ShapeError(f"strings of {attrs.most} bytes; 1 to {MAX_TEXT_BYTES} are supported")
@@ -71,12 +71,12 @@ def import_labels(node: OnnxNode) -> tuple[str, ...]:
     """Imports Labels of the domain megcc, with the operands and results of `Labels`; table and ends are constants.
     Attributes: `most`; `strip`: by default 0."""
     if len(node.inputs) != 4:
-        raise ShapeError("requires the operands tokens, numbers, bytes and ends")
-    table, ends = node.const(2, "bytes"), node.const(3, "ends")
+        raise ShapeError("requires the operands tokens, numbers, table and ends")
+    table, ends = node.const(2, "table"), node.const(3, "ends")
     assert table is not None and ends is not None  # there are four operands
     if table.dtype != np.uint8 or ends.dtype != np.int32 or ends.ndim != 1 or len(table) > MAX_TEXT_BYTES \
             or np.any(np.diff(ends, prepend=0) < 0) or (len(ends) and ends[-1] > len(table)):
-        raise ShapeError("bytes are uint8, and ends int32 that rise up to their number")
+        raise ShapeError("table is uint8, and ends int32 that rise up to its length")
     return node.emit("labels", node.inputs, most=node.attr("most"), strip=bool(node.attr("strip", 0)))
 
 

@@ -24,8 +24,8 @@ def _case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str = "
 
 
 def _stored_case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str) -> Case:
-    """Returns a case with `count` rows of float32 for a cache of another dtype: the first one is zero or, if it is the
-    only one, has large numbers."""
+    """Returns a case with `count` rows of float32 for a cache of another dtype. The numbers at index 0 of the last axis
+    but one are zero or, if `count` is 1, large."""
     draw = np.random.default_rng(len(shape) + axis)
     rows = draw.normal(size=[count if i == axis else extent for i, extent in enumerate(shape)]).astype(np.float32)
     rows[..., 0, :] *= 0 if count > 1 else 1000

@@ -92,7 +92,7 @@ class Concat(Operator):
     `axis`."""
 
     kind = "concat"
-    fan_in = 32
+    fan_in = 32  # a kernel has at most 61 operands and results (ir/limits.py)
     operands = ("x*",)
     onnx = ("Concat",)
     relax = ("relax.concat",)
@@ -112,7 +112,7 @@ class Concat(Operator):
         total: Dim = 0
         shape = list(first.shape)
         for type_ in inputs:
-            why = f"{shape_text(first.shape)} and {shape_text(type_.shape)} differ beside axis {axis}"
+            why = f"{shape_text(first.shape)} and {shape_text(type_.shape)} differ on other axes than {axis}"
             if type_.rank != first.rank:
                 raise ShapeError(why)
             shape = [a if i == axis else common_extent(a, b, why)
@@ -274,7 +274,8 @@ class Pad(Operator):
 
     Attributes: `before`, `after`: the numbers of elements, an entry for each axis, which is negative to take elements
     away; `mode`; `value`. Modes: "constant", elements are `value`; "reflect", a mirror image without the border;
-    "edge", the border is repeated; "wrap", the axis is periodic.
+    "edge", the border is repeated; "wrap", the axis is periodic. Kernels take no elements away: the importer emits a
+    slice for negative pads.
     """
 
     kind = "pad"

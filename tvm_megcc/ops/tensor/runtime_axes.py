@@ -136,12 +136,8 @@ def reduce_run_time_axes(node: OnnxNode, index: int, keepdims: bool,
     Raises:
         MegccError: if the number of axes is not known, or there are too many choices.
     """
-    shape, axes = node.type(0).shape, node.type(index)
-    count = axes.shape[0] if axes.rank == 1 else 1 if axes.rank == 0 else None
-    if not isinstance(count, int) or count < 1:
-        raise MegccError(f"its axes are computed at run time, and {axes} does not tell how many they are; make them a "
-                         "constant of the model")
-    if count > len(shape):
+    shape, count = node.type(0).shape, _number_of_axes(node, index)
+    if not 1 <= count <= len(shape):
         raise ShapeError(f"{count} axes of a tensor with {len(shape)} axes")
     if count == len(shape):
         distinct = _has_count(node, _axis_flags(node, index, count), count)
@@ -160,7 +156,7 @@ def reduce_run_time_axes(node: OnnxNode, index: int, keepdims: bool,
     (result_extents,) = node.emit("where", (named, node.constant(np.array(1)), extents))
     for axis, extent in enumerate(shape):
         if extent != 1:
-            end = node.unbacked_extent(result_extents, extent, axis, f"{node.name}.kept{axis}")
+            end = node.unbacked_extent(result_extents, extent, axis, name=f"{node.name}.kept{axis}")
             (value,) = node.emit("slice", (value,), axes=(axis,), starts=(0,), ends=(end,), steps=(1,))
     return (value,) if keepdims else squeeze_at_run_time(node, value, index)
 
@@ -255,5 +251,5 @@ def _sum_of_matching(node: OnnxNode, index: str, wanted: str, extents: str) -> s
 def _reshape_at_run_time(node: OnnxNode, value: str, shape: str, limit: Dim) -> tuple[str, ...]:
     """Emits a value in a shape that is computed at run time, int64 [rank]. limit: upper bound of each extent."""
     rank = node.type_of(shape).shape[0]
-    dims = tuple(node.unbacked_extent(shape, limit, axis, f"{node.name}.axis{axis}") for axis in range(rank))
+    dims = tuple(node.unbacked_extent(shape, limit, axis, name=f"{node.name}.axis{axis}") for axis in range(rank))
     return node.emit("reshape", (value,), shape=dims)

@@ -128,7 +128,8 @@ def resolve_expand_shape(node: OnnxNode) -> tuple[Dim, ...]:
     (result_extents,) = node.emit("where", (*node.emit("equal", (operand, node.constant(np.array(1)))), extents,
                                             operand))
     for axis in run_time_axes:
-        shape[axis] = node.unbacked_extent(result_extents, x_shape[axis], axis, f"{shape[axis]}.expanded")
+        shape[axis] = node.unbacked_extent(result_extents, x_shape[axis], axis,
+                                           name=f"{shape[axis]}.expanded")
     return tuple(shape)
 
 
@@ -158,13 +159,15 @@ def read_pads(node: OnnxNode, value: str, axes: Sequence[int]) -> tuple[tuple[Di
     removed: dict[int, str] = {}  # the value of max(-pads, 0), for each pad that is known only at run time
 
     def emit_added(indices: Collection[int]) -> str:
-        """Emits max(pads, 0), whose elements become the extents of the pads `indices`."""
+        """Emits max(pads, 0), whose elements become the extents of the pads `indices`, and max(-pads, 0) for `removed`.
+        `resolve_dims` calls it once, with the pads that are known only at run time, if there are any."""
         zero = node.constant(np.array(0))
         (pads,) = cast_to(node, value, "int64")
         (crops,) = node.emit("max", (*node.emit("sub", (zero, pads)), zero))
         removed.update(dict.fromkeys(indices, crops))
         return node.emit("max", (pads, zero))[0]
-    pads, shape = node.resolve_dims(value, None, emit_added), node.type(0).shape
+
+    pads, shape = node.resolve_dims(value, limit=None, resolve=emit_added), node.type(0).shape
     if len(pads) != 2 * len(axes):
         raise ShapeError(f"{len(pads)} pads for {len(axes)} axes")
     cropped: list[Dim] = []
@@ -173,7 +176,7 @@ def read_pads(node: OnnxNode, value: str, axes: Sequence[int]) -> tuple[tuple[Di
             cropped.append(max(-pad, 0))
         elif index in removed:
             extent = shape[axes[index % len(axes)]]
-            cropped.append(node.unbacked_extent(removed[index], extent, index, f"{pad}.cropped"))
+            cropped.append(node.unbacked_extent(removed[index], extent, index, name=f"{pad}.cropped"))
         else:
             cropped.append(0)
     return tuple(max(pad, 0) if isinstance(pad, int) else pad for pad in pads), tuple(cropped)

@@ -15,6 +15,7 @@ from ...ir.extent_bounds import limits
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
+from ..cast import element_type
 from ..elementwise import cast_to
 from ..memory import same_memory
 from ..random.random import import_dropout_training
@@ -45,7 +46,7 @@ class Reshape(Operator):
             target[target.index(-1)] = floordiv(x.size, known) if known != 0 else 0
         size = product(target)
         why = f"{shape_text(x.shape)} with {x.size} elements cannot have shape {shape_text(attrs.shape)}"
-        if differ(size, x.size):
+        if differ(size, x.size):  # for some shapes of the inputs; `require_equal` refuses what no shape fits
             raise ShapeError(why)
         require_equal(size, x.size, why)
         for dim in target:
@@ -85,7 +86,9 @@ def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
     if node.is_known(1):
         target = list(node.dims(1, "shape"))
     else:
-        target = list(node.resolve_dims(node.inputs[1], product(shape), lambda _: resolve_reshape_shape(node)))
+        # All elements are resolved, whichever (the argument) are known only at run time.
+        target = list(node.resolve_dims(node.inputs[1], limit=product(shape),
+                                        resolve=lambda _: resolve_reshape_shape(node)))
     if not node.attr("allowzero", 0):
         if any(dim == 0 and axis >= len(shape) for axis, dim in enumerate(target)):
             raise ShapeError(f"target shape {shape_text(target)} copies an axis that {shape_text(shape)} has not")
@@ -340,18 +343,16 @@ def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
 @decomposes("EyeLike")
 def eye_like(node: OnnxNode) -> tuple[str, ...]:
     """Imports EyeLike: a matrix of the operand's shape with ones on diagonal `k`, zeros elsewhere."""
-    import onnx
     type_, k = node.type(0), node.attr("k", 0)
     if type_.rank != 2:
         raise ShapeError(f"needs a matrix, not {type_}")
-    dtype = node.attr("dtype")
-    numpy_type = np.dtype(type_.dtype) if dtype is None else onnx.helper.tensor_dtype_to_np_dtype(dtype)
+    dtype = element_type(node.attr("dtype")) if node.attr("dtype") else type_.dtype
     if not type_.is_static:
         rows, columns = (arange_along(node, extent, axis, 2) for axis, extent in enumerate(type_.shape))
         (hit,) = node.emit("equal", (*node.emit("add", (rows, node.constant(np.array(k)))), columns))
-        return cast_to(node, hit, numpy_type.name)
+        return cast_to(node, hit, dtype)
     node.require_budget(*type_.shape)
-    return (node.constant(np.eye(*type_.shape, k=k, dtype=numpy_type)),)
+    return (node.constant(np.eye(*type_.shape, k=k, dtype=np.dtype(dtype))),)
 
 
 @register

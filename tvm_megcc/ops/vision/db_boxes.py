@@ -91,12 +91,13 @@ class DbBoxes(Operator):
             rectangle = _rectangle(_hull(component), margin=0)
             if rectangle is None or rectangle.short < _MIN_SIDE:
                 continue
-            corners, low, high = rectangle
-            score = _score(probabilities, corners)
+            score = _score(probabilities, rectangle.corners)
             if not score >= attrs.least:  # NaN is left out
                 continue
-            distance = low * high * attrs.ratio / (2 * (low + high))
-            grown = _rectangle([(int(x), int(y)) for x, y in corners], margin=distance)
+            area, circumference = rectangle.short * rectangle.long, 2 * (rectangle.short + rectangle.long)
+            # The corners are truncated to whole pixels, as PaddleOCR does before it grows a polygon.
+            grown = _rectangle([(int(x), int(y)) for x, y in rectangle.corners],
+                               margin=area * attrs.ratio / circumference)
             if grown is None or grown.short < _MIN_GROWN_SIDE:
                 continue
             box = _in_picture(grown.corners, probabilities.shape, attrs)

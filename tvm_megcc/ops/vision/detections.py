@@ -24,11 +24,11 @@ class Detections(Operator):
     Operands: boxes float32 [B,4], y and x of one corner, then of the other; scores float32 [B,C]. Results, all float32:
     boxes [1,D,4], classes [1,D] and scores [1,D], with zeros after the last result; the number of results [1].
 
-    Attributes: `count`: the largest number of boxes; `classes`: the number of best classes that are given for each box,
-    a result each, so D is count * classes; `per_class`: if not 0, suppression is done for each class separately with at
-    most this many boxes, and a result is a box with a class, at most `count` of them; `background`: the number of
-    leading columns of scores that are not classes; `least`: the lowest score of a result; `overlap`: the IoU above
-    which the worse box is dropped. If scores are equal, the first box is better; NaN is the lowest score.
+    Attributes: `count`: the largest number of boxes; `classes`: the number of best classes that are given for each box
+    as results of their own, so D is count * classes; `per_class`: if not 0, suppression is done for each class
+    separately with at most this many boxes, and a result is a box with a class, at most `count` of them; `background`:
+    the number of leading columns of scores that are not classes; `least`: the lowest score of a result; `overlap`: the
+    IoU above which the worse box is dropped. If scores are equal, the first box is better; NaN is the lowest score.
     """
 
     kind = "detections"
@@ -39,12 +39,12 @@ class Detections(Operator):
         if boxes.rank != 2 or scores.rank != 2 or boxes.shape[1] != 4:
             raise ShapeError(f"boxes {boxes} with scores {scores}")
         require_shape(boxes.shape[:1], scores.shape[:1], f"boxes {boxes} with scores {scores}")
-        classes = scores.shape[1]
+        columns = scores.shape[1]
         rows = attrs.count * attrs.classes
         if not 0 < rows <= MAX_RESULTS or min(attrs.count, attrs.classes) < 1 or attrs.per_class < 0:
             raise ShapeError(f"{attrs.count} boxes of {attrs.classes} classes; up to {MAX_RESULTS} results are "
                              "supported")
-        if not isinstance(classes, int) or not 0 <= attrs.background < classes or not 0 < attrs.overlap <= 1:
+        if not isinstance(columns, int) or not 0 <= attrs.background < columns or not 0 < attrs.overlap <= 1:
             raise ShapeError(f"scores {scores} with {attrs.background} columns of background, overlap {attrs.overlap}")
         return tuple(TensorType("float32", shape) for shape in ((1, rows, 4), (1, rows), (1, rows), (1,)))
 

@@ -58,7 +58,8 @@ class GridSample(Operator):
     def compute(attrs: Attrs, x: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, ...]:
         spatial = x.shape[2:]
         points = grid.reshape(len(grid), math.prod(grid.shape[1:-1]), len(spatial)).astype(np.float32)
-        padded = np.pad(x.reshape(*x.shape[:2], math.prod(spatial)), ((0, 0), (0, 0), (0, 1)))  # -1: the 0 outside of x
+        # After the elements of each image a 0, which neighbours outside of x refer to.
+        padded = np.pad(x.reshape(*x.shape[:2], math.prod(spatial)), ((0, 0), (0, 0), (0, 1)))
         # The neighbours of each point on the axes so far, [N, points, T], are combined with those on the next axis.
         index, weight = np.zeros((*points.shape[:2], 1), np.int64), np.ones((*points.shape[:2], 1))
         outside = np.zeros(index.shape, bool)

@@ -28,7 +28,7 @@ class _Roi(Operator):
     columns = 4
 
     @classmethod
-    def _infer(cls, attrs: Attrs, x: TensorType, rois: TensorType) -> tuple[TensorType, ...]:
+    def infer(cls, attrs: Attrs, x: TensorType, rois: TensorType) -> tuple[TensorType, ...]:
         if x.rank != 4 or rois.rank != 2 or rois.shape[1] != cls.columns or len(attrs.size) != 2 or min(attrs.size) < 1:
             raise ShapeError(f"regions {rois} of {x} to size {attrs.size}")
         for extent in x.shape[2:]:
@@ -55,13 +55,13 @@ class RoiAlign(_Roi):
     relax = ("relax.vision.roi_align",)
     relay = ("vision.roi_align",)
 
-    @staticmethod
-    def infer(attrs: Attrs, x: TensorType, rois: TensorType, image: TensorType) -> tuple[TensorType, ...]:
+    @classmethod
+    def infer(cls, attrs: Attrs, x: TensorType, rois: TensorType, image: TensorType) -> tuple[TensorType, ...]:
         why = f"images {image} of regions {rois}"
         if image.dtype not in ("int32", "int64"):
             raise ShapeError(why)
         require_shape(image.shape, rois.shape[:1], why)
-        return RoiAlign._infer(attrs, x, rois)
+        return super().infer(attrs, x, rois)
 
     @staticmethod
     def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
@@ -140,10 +140,6 @@ class MaxRoiPool(_Roi):
     relax = ("relax.vision.roi_pool",)
     relay = ("vision.roi_pool",)
     columns = 5
-
-    @staticmethod
-    def infer(attrs: Attrs, x: TensorType, rois: TensorType) -> tuple[TensorType, ...]:
-        return MaxRoiPool._infer(attrs, x, rois)
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, rois: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -45,17 +45,17 @@ def _with_likely_shapes(graph: Graph, buckets: Sequence[Bucket]) -> Graph:
 
 def _require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
     """Raises ShapeError, with a command line to copy, if an input has an extent without bounds in the buckets."""
-    names = [name for name in graph_symbols(graph) if not all(name in bucket.limits for bucket in buckets)]
-    if not names:
+    unbounded = [symbol for symbol in graph_symbols(graph) if not all(symbol in bucket.limits for bucket in buckets)]
+    if not unbounded:
         return
     where = [f"{name} [{', '.join(map(str, graph.types[name].shape))}]" for name in graph.inputs
-             if any(symbols(dim) & set(names) for dim in graph.types[name].shape)]
+             if any(symbols(dim) & set(unbounded) for dim in graph.types[name].shape)]
     others = f"; and {len(where) - _MAX_INPUTS} more inputs" if len(where) > _MAX_INPUTS else ""
-    subject = f"dimension {names[0]} is" if len(names) == 1 else f"dimensions {', '.join(names)} are"
+    subject = f"dimension {unbounded[0]} is" if len(unbounded) == 1 else f"dimensions {', '.join(unbounded)} are"
     raise ShapeError(f"{graph.name}: the {subject} not known: "
                      f"{'; '.join(where[:_MAX_INPUTS])}{others}\n"
-                     f"  Give the size of each: {sizes_wanted(names)}\n"
-                     f"  or a range of sizes, for example: {sizes_wanted(names, '1..64')}")
+                     f"  Give the size of each: {sizes_wanted(unbounded)}\n"
+                     f"  or a range of sizes, for example: {sizes_wanted(unbounded, '1..64')}")
 
 
 def _require_given(graph: Graph) -> None:

@@ -178,7 +178,8 @@ def _converted(graph: Graph, name: str, given: Input) -> Graph:
     type_, network_inputs = graph.types[name], {name}  # the values that the rest of the network begins with
     transposed = {op.outputs[0] for op in graph.consumers().get(name, [])}
     # A model that begins by transposing NHWC to NCHW: that transpose is dropped, and the converted input replaces its
-    # result. So the network's input has the axes NCHW from here on; those that the caller gives stay the same.
+    # result. So the network's input has the axes NCHW from here on; those that the caller gives stay the same. (A
+    # transpose whose result is an output stays.)
     if given.network == "NHWC" and _begins_transposed(graph, name) and not transposed & {*graph.outputs}:
         given = replace(given, layout=given.axes, network="NCHW")
         type_, network_inputs = type_.with_shape(type_.shape[axis] for axis in _TO_CHANNELS_FIRST), transposed

@@ -2,6 +2,8 @@
 """Lowers operators between dequantize_linear and quantize_linear to integers.
 
     before                                             after
+    clip(quantize(x))                                  quantize(clip(x))
+    f(transpose(conv2d(dequantize(x), …)))             transpose(f(conv2d(dequantize(x), …)))
     data movement(dequantize(x))                       dequantize(data movement(x))
     quantize(data movement(x))                         data movement(quantize(x))
     product(dequantize(a), dequantize(b))              elementwise(integer product(a, b)), with int32 sums
@@ -9,8 +11,8 @@
     quantize(softmax, norm or recurrent(dequantize(x)))    the layer on integers
     other dequantize, quantize                         elementwise
 
-Elementwise operators are then expressions over integers and floats (ir/lanes.py). `fuse_elementwise` joins them, and
-`fuse_epilogues` moves them into the kernel of the product.
+f is elementwise, dequantize or quantize (channels_first.py). Elementwise operators are then expressions over integers
+and floats (ir/lanes.py). `fuse_elementwise` joins them, and `fuse_epilogues` moves them into the kernel of the product.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
     integers."""
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
+    # First quantize and dequantize come next to the products and layers. Their operands are then constants or values of
+    # dequantize, as the steps from _biases on match them. _expressions takes what these leave.
     for step in (clip_first, sink, convolve_directly, rise, fold, _biases, _products, lower_sums, lower_softmax,
                  lower_norms, lower_steps, _divisions, _expressions):
         graph = step(graph, context)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Union
 
 from .errors import MegccError
@@ -90,16 +90,25 @@ def parse_dispatch(text: str) -> dict[str, dict[int, list[Interval]]]:
     """Parses `"data[0]=log(1,64);data[2,3]=uniform(64,64,512)"` as half-open intervals; in `text`, ends are included.
 
     Raises:
-        MegccError: showing the part that is not a rule.
+        MegccError: showing the part that is not a rule, or whose axis is given twice.
     """
     found: dict[str, dict[int, list[Interval]]] = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
         match = _AXES.fullmatch(part)
         if match is None or (intervals := parse_rule(match["rule"])) is None:
             raise MegccError(f"dispatch '{part}': expected NAME[AXIS,…]={RULES}")
+        rules = found.setdefault(match["name"], {})
         for axis in map(int, filter(None, (a.strip() for a in match["axes"].split(",")))):
-            found.setdefault(match["name"], {})[axis] = intervals
+            require_first(f"dispatch '{part}'", f"{match['name']}[{axis}]", [f"{match['name']}[{a}]" for a in rules])
+            rules[axis] = intervals
     return found
+
+
+def require_first(part: str, name: str, found: Container[str]) -> None:
+    """Raises MegccError for a name among `found`, those that earlier parts of an option have given. part: the part that
+    has the name, with its kind, such as "dimension 'batch=1'"."""
+    if name in found:
+        raise MegccError(f"{part}: '{name}' is given in another string too")
 
 
 def parse_rule(rule: str) -> list[Interval] | None:
@@ -149,10 +158,11 @@ def _parse_shapes(text: str) -> dict[str, tuple[int | None, ...]]:
             if match is None:
                 raise ValueError
             dims = match["round"] if match["round"] is not None else match["square"]
-            shapes[match["name"]] = tuple(None if d == "?" else int(d)
-                                          for d in filter(None, (d.strip() for d in dims.split(","))))
+            shape = tuple(None if d == "?" else int(d) for d in filter(None, (d.strip() for d in dims.split(","))))
         except ValueError:
             raise MegccError(f"input shape '{part}': expected NAME=(1,3,224,224) or NAME:[1,3,224,224]") from None
+        require_first(f"input shape '{part}'", match["name"], shapes)
+        shapes[match["name"]] = shape
     return shapes
 
 
@@ -160,20 +170,19 @@ def parse_run_shapes(text: str) -> dict[str, tuple[int, ...] | int]:
     """Parses `text`, shapes of inputs and sizes of dimensions by name: `"ids=(1,8);past=3"`.
 
     Raises:
-        MegccError: showing the part that is neither.
+        MegccError: showing the part that is neither, or whose name is given twice.
     """
     if len(_BETWEEN_SETS.split(text)) > 1:
         raise MegccError(f"expected one set of input shapes, without ':': {text}")
     found: dict[str, tuple[int, ...] | int] = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
         name, _, size = (word.strip() for word in part.rpartition("="))
-        if name and size.isdecimal():
-            found[name] = int(size)
-            continue
-        for name, shape in _parse_shapes(part).items():
-            if None in shape:
+        sizes: Mapping[str, Any] = {name: int(size)} if name and size.isdecimal() else _parse_shapes(part)
+        for name, value in sizes.items():
+            if isinstance(value, tuple) and None in value:
                 raise MegccError(f"shape '{part}': a run has extents that are known")
-            found[name] = shape  # type: ignore[assignment]
+            require_first(f"shape '{part}'", name, found)
+            found[name] = value
     return found
 
 

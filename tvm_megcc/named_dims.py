@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any, Union
 
-from .dispatch import RULES, Dispatcher, Interval, Intervals, Shape, axis_name, parse_rule
+from .dispatch import RULES, Dispatcher, Interval, Intervals, Shape, axis_name, parse_rule, require_first
 from .errors import MegccError
 
 #: The value of a dimension: a size, ranges as a string or as half-open intervals, or a range.
@@ -32,8 +32,7 @@ def parse_dims(given: str | Sequence[str] | Mapping[str, Size]) -> dict[str, int
         if not (name and equals and size):
             raise MegccError(f"dimension '{text}': expected NAME=SIZE or NAME=RANGES, such as batch=1 or "
                              "sequence=1..128")
-        if name in found:
-            raise MegccError(f"dimension '{text}': '{name}' is given in another string too")
+        require_first(f"dimension '{text}'", name, found)
         found[name] = _size(name, size)
     return found
 

@@ -16,7 +16,7 @@ from typing import Any, Union
 import numpy as np
 
 from .context import Regions, bytes_of
-from .dispatch import parse_run_shapes
+from .dispatch import parse_run_shapes, require_first
 from .errors import MegccError
 from .ir.limits import MAX_WORKERS
 from .ir.streams import Stream
@@ -162,7 +162,7 @@ def parse_constants(strings: str | Sequence[str] | Mapping[str, object]) -> dict
     """Parses `["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of numbers; a dictionary is copied.
 
     Raises:
-        MegccError: for a string that is not such a pair.
+        MegccError: for a string that is not such a pair, and for an input in two of them.
     """
     if isinstance(strings, Mapping):
         return dict(strings)
@@ -173,6 +173,7 @@ def parse_constants(strings: str | Sequence[str] | Mapping[str, object]) -> dict
             numbers = [_number(part.strip()) for part in value.split(",")]
         except ValueError:
             raise MegccError(f"constant '{text}': expected INPUT=NUMBER or INPUT=NUMBER,NUMBER") from None
+        require_first(f"constant '{text}'", name, constants)
         constants[name] = numbers if "," in value else numbers[0]
     return constants
 
@@ -181,7 +182,7 @@ def parse_bounds(strings: str | Sequence[str] | Mapping[str, int]) -> dict[str, 
     """Parses `["boxes=1000"]` as a dictionary; a dictionary is checked.
 
     Raises:
-        MegccError: for a string that is not such a pair, and for a bound that is not an extent.
+        MegccError: for a string that is not such a pair, a name in two of them, and a bound that is not an extent.
     """
     if isinstance(strings, Mapping):
         for name, bound in strings.items():
@@ -193,6 +194,7 @@ def parse_bounds(strings: str | Sequence[str] | Mapping[str, int]) -> dict[str, 
         name, _, value = (part.strip() for part in text.rpartition("="))  # a value's name may contain "="
         if not name or not re.fullmatch(r"\d{1,10}", value, re.ASCII) or int(value) >= 2**31:
             raise MegccError(f"bound '{text}': expected NAME=NUMBER, such as boxes=1000")
+        require_first(f"bound '{text}'", name, bounds)
         bounds[name] = int(value)
     return bounds
 
@@ -233,8 +235,7 @@ def parse_inputs(strings: str | Sequence[str] | Inputs) -> dict[str, Input]:
             continue
         if not (name and equals and words):
             raise MegccError(f"input '{text}': {INPUT_GRAMMAR}")
-        if name in inputs:
-            raise MegccError(f"input '{text}': '{name}' is given in another string too")
+        require_first(f"input '{text}'", name, inputs)
         inputs[name] = parse_input(words, text)
     return inputs
 
@@ -276,7 +277,7 @@ def parse_shapes(text: str | Mapping[str, Sequence[int] | int]) -> dict[str, tup
     dictionary is copied.
 
     Raises:
-        MegccError: showing the part that is neither a shape nor a size.
+        MegccError: showing the part that is neither a shape nor a size, or whose name is given twice.
     """
     if isinstance(text, Mapping):
         return {name: int(size) if isinstance(size, (int, Integral)) else tuple(size) for name, size in text.items()}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from ..runtime.program import ProgramSession
-    from ..runtime.session import Array
+    from ..runtime.session import Array, Port
 
 
 def compile_(args: argparse.Namespace) -> int:
@@ -57,7 +58,8 @@ def run_(args: argparse.Namespace) -> int:
 
 def _files(session: ProgramSession, args: argparse.Namespace) -> tuple[dict[str, Array], dict[str, str], bool]:
     """Returns the inputs from --wav and --picture, all others at random; the text on the source of each; and whether
-    arrays have the blocks of a sound along a first axis."""
+    arrays have a first axis of runs: a sound of several blocks has one for each run, in which all other inputs are the
+    same."""
     from ..errors import MegccError
     from ..tools.program import media
     from ..tools.run import seeded
@@ -67,22 +69,37 @@ def _files(session: ProgramSession, args: argparse.Namespace) -> tuple[dict[str,
     if args.inputs or args.sequence:
         raise MegccError("--wav and --picture go without --inputs and --sequence")
     feeds, sources = dict[str, Any](), dict[str, str]()
-    runs = 1  # blocks of a sound: one for each run, in which all other inputs are the same
-    for given in args.wav:
-        port, path = media.port_of(session.inputs, given, "sound")
+    runs = 1
+    for port, path in _ports_and_paths(session, args.wav, "sound"):
         samples, rate = media.sound(path, session.sample_rates.get(port.name))
-        feeds[port.name] = media.blocks(samples, port)
-        sources[port.name] = f"{path}, {len(samples) / rate:.2f} s"
-        if len(feeds) > 1 and len(feeds[port.name]) != runs:
-            raise MegccError(f"sounds are equally long: '{path}' has {len(feeds[port.name])} blocks, another {runs}")
-        runs = len(feeds[port.name])
-    for given in args.picture:
-        port, path = media.port_of(session.inputs, given, "picture")
+        blocks = media.blocks(samples, port)
+        if feeds and len(blocks) != runs:
+            raise MegccError(f"sounds are equally long: '{path}' has {len(blocks)} blocks, another {runs}")
+        runs = len(blocks)
+        feeds[port.name], sources[port.name] = blocks, f"{path}, {len(samples) / rate:.2f} s"
+    for port, path in _ports_and_paths(session, args.picture, "picture"):
         feeds[port.name], sources[port.name] = np.stack([media.picture(path, port)] * runs), str(path)
     others = seeded([port for port in session.inputs if port.name not in feeds], args.seed)
     feeds |= {name: np.stack([array] * runs) for name, array in others.items()}
     sources |= dict.fromkeys(others, f"seed {args.seed}")
     return feeds if runs > 1 else {name: array[0] for name, array in feeds.items()}, sources, runs > 1
+
+
+def _ports_and_paths(session: ProgramSession, given: Sequence[str], takes: str) -> list[tuple[Port, Path]]:
+    """Returns the input and the path of each [INPUT=]FILE. takes: as for `media.port_of`.
+
+    Raises:
+        MegccError: as `media.port_of`, and for two files for one input.
+    """
+    from ..errors import MegccError, quoted
+    from ..tools.program import media
+
+    found = [media.port_of(session.inputs, each, takes) for each in given]
+    names = [port.name for port, _ in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise MegccError(f"two files are given for the input {quoted(name)}")
+    return found
 
 
 def list_(args: argparse.Namespace) -> int:

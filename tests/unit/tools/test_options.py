@@ -13,7 +13,7 @@ from tvm_megcc import CompileOptions, Input, MegccError, option_values, paths
 from tvm_megcc.cli import REFUSED, USAGE, main, parsed
 from tvm_megcc.cli import parser as command
 from tvm_megcc.context import Regions
-from tvm_megcc.dispatch import log_dispatcher
+from tvm_megcc.dispatch import log_dispatcher, parse_dispatch, parse_shape_sets
 from tvm_megcc.ir.streams import Stream
 from tvm_megcc.options import all_options
 from tvm_megcc.tools import source
@@ -153,6 +153,15 @@ def test_constants(strings, constants):
 def test_wrong_constants(text, capsys):
     assert main(["compile", DIGITS, "--target", "c", "--constant", text]) == REFUSED
     assert f"constant '{text}': expected INPUT=NUMBER" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("parse", "given"), [
+    (option_values.parse_constants, ["sr=1", "sr=2"]), (option_values.parse_bounds, "sr=1;sr=2"),
+    (option_values.parse_shapes, "sr=1;sr=2"), (option_values.parse_shapes, "sr=(1,2);sr=(1,2)"),
+    (parse_shape_sets, "sr=(1,2);sr=(3,2)"), (parse_dispatch, "sr[0,1]=1..8;sr[1]=2")])
+def test_a_name_that_is_given_twice(parse, given):
+    with pytest.raises(MegccError, match=r"'sr(\[1\])?' is given in another string too"):
+        parse(given)
 
 
 def test_a_constant_for_no_input(capsys):

@@ -253,6 +253,6 @@ def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str
     keep_float = [keep_float] if isinstance(keep_float, str) else keep_float
     if not (isinstance(keep_float, (list, tuple, set)) and all(isinstance(name, str) for name in keep_float)):
         raise TypeError(f"tvm_megcc.quantize(): keep_float is a list of names, not {keep_float!r}")
-    return Report(tool.quantize(model, samples, output, method=method, keep_float=keep_float, enough=min_snr,
-                                inputs=parse_inputs(inputs or {}), evaluate=evaluate, most=max_samples, target=target,
-                                time=time, dims=parse_dims(dims or {})), tool.text)
+    return Report(tool.quantize(model, samples, output, method=method, keep_float=keep_float, min_snr=min_snr,
+                                inputs=parse_inputs(inputs or {}), evaluate=evaluate, max_samples=max_samples,
+                                target=target, time=time, dims=parse_dims(dims or {})), tool.text)

@@ -196,7 +196,7 @@ def _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results,
     for kernel in declaration.kernels if called else ():
         if kernel.name in without or (optimize in HALVES and not kernel.float16 and kind != "cast"):
             continue
-        tails = TAILS[kernel.lanes]
+        tails = TAILS[kernel.lane_kind]
         tail = (asked or tails[index % len(tails)]) if kernel.fuses_epilogue else Tail()
         epilogue, classes = tail.expression, tuple(kind for kind, *_ in tail.operands)
         if "channel" not in classes or declaration.channel_axis is not None:

@@ -254,9 +254,8 @@ def _quantize(verbs: Verbs) -> None:
 
 
 def _export(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "export", run.export_, "write a model as a package of a build system or a language: Zephyr, "
-                                               "ESP-IDF, Arduino, PlatformIO, CMSIS-Pack, STM32Cube, CMake, Meson, "
-                                               "Rust, C++, Go, Python, npm")
+    verb = add_verb(verbs, "export", run.export_, "write a model as a package for a build system, a language or a "
+                                               "mobile system")
     add_path(verb)
     verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
     add_output(verb, "NAME_SYSTEM")

@@ -34,15 +34,15 @@ class Verb(argparse.ArgumentParser):
             old, *value = word.split("=", 1)
             new = FLAGS.get(old, "")
             following = [*value, *words[position + 1:]]
-            if new in self._option_string_actions and not self._takes(old, following):
+            if new in self._option_string_actions and not self._is_current(old, following):
                 print(f"megcc: {old} is deprecated and will be removed in the next release: use {new}", file=sys.stderr)
                 word = "=".join([new, *value])
             renamed.append(word)
         return renamed
 
-    def _takes(self, name: str, following: Sequence[str]) -> bool:
-        """Returns whether the verb also has a new option that is called like a deprecated one, and one of its choices
-        follows."""
+    def _is_current(self, name: str, following: Sequence[str]) -> bool:
+        """Returns whether a deprecated name is meant as another, current option of the verb, one of whose choices
+        follows: `--profile safety` is such an option, `--profile` alone is the old name of --times."""
         choices = action.choices if (action := self._option_string_actions.get(name)) else None
         return bool(following and following[0] in (choices or ()))
 
@@ -158,7 +158,7 @@ _KINDS: dict[str, dict[str, Any]] = {
 def add_compiling(verb: argparse.ArgumentParser, memory_limits: bool = True) -> None:
     """Adds the options that change the generated code; used wherever a model may be given. memory_limits:
     also those that limit memory."""
-    verb.set_defaults(compiles=True)  # `with_options` then adds the compile options to the arguments
+    verb.set_defaults(compiles=True)  # so `cli.with_options` adds `args.options`, the `compile_options` of the verb
     group = verb.add_argument_group("compiling")
     for name, option in all_options():
         if memory_limits or name not in MEMORY:

@@ -286,8 +286,8 @@ def quantize_(args: argparse.Namespace) -> int:
     _require_writable(Path(output))
     float_names = [name for names in args.keep_float for name in names.split(",")]
     report = quantize.quantize(args.path, args.calibrate, output,
-                               method=args.method, keep_float=float_names, enough=args.min_snr,
-                               inputs=parse_inputs(args.input), evaluate=args.evaluate, most=args.samples,
+                               method=args.method, keep_float=float_names, min_snr=args.min_snr,
+                               inputs=parse_inputs(args.input), evaluate=args.evaluate, max_samples=args.samples,
                                target=args.target, time=not args.no_time, dims=parse_dims(args.dim), say=say)
     _print(args, report, quantize.text)
     return 0

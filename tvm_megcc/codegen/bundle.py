@@ -31,7 +31,7 @@ from .container import Image
 from .device_model import part_of
 from .embedding import AUTO, AUTO_TEXT_BYTES, INCBIN, TEXT, MemoryRegion, data_source, including_source, part_files
 from .headers import HEADER, kernels_header, without_unneeded
-from .machines import by_machine, machines, make_commands, profile
+from .machines import by_machine, machines, make_commands, static_profile
 from .manifest import BUILD, MANIFEST, read_manifest
 from .quantised import Quantisation
 from .safety import is_safe, with_switches
@@ -105,8 +105,9 @@ def is_header(name: str) -> bool:
     return name in _HEADERS or name.endswith("intrin") or (paths.c_runtime() / "include" / f"{name}.h").exists()
 
 
-def _require_distinct(artifacts: Sequence[Compiled], embed: bool | str) -> None:
-    """Raises MegccError for names of models that collide, and for an impossible value of `embed`."""
+def _require_valid(artifacts: Sequence[Compiled], embed: bool | str) -> None:
+    """Raises MegccError for names of models that collide with each other or with a C header, for an unknown value of
+    `embed`, and for weights too large to embed."""
     if embed not in (False, True, TEXT, INCBIN, AUTO):
         raise MegccError(f"'{printable(embed)}' is no way to embed a model: {TEXT}, {INCBIN} or {AUTO}")
     if len({a.name for a in artifacts}) != len(artifacts):
@@ -137,7 +138,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
              program: Program | None = None) -> dict[str, bytes | Image]:
     """Returns the files of the folder: name -> bytes, with containers in pieces. The last one is the manifest, which
     has the hashes of all others."""
-    _require_distinct(artifacts, embed)
+    _require_valid(artifacts, embed)
     if program and is_header(program.name):
         raise MegccError(f"a program cannot be called '{program.name}': that is a C header; give it another name")
     safe = _is_safe(artifacts, program)
@@ -147,12 +148,12 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
     if embed == AUTO:
         embed = INCBIN if sum(len(part) for model in models for part in model.parts) > AUTO_TEXT_BYTES else TEXT
     targets = list(dict.fromkeys(t for a in artifacts for t in a.targets))
-    left_out = profile((model.manifest for model in models), embed)
+    profile_flags = static_profile((model.manifest for model in models), embed)
     context: FolderVariables = {
         "models": models, "model": models[0], "embed": embed, "incbin": embed == INCBIN, "version": VERSION,
         "library": identifier("_".join(m.name for m in models)), "program": program.name if program else "main",
-        "several": len(models) > 1, "targets": targets, "makes": make_commands(targets, left_out),
-        "profile": left_out, "hosted": not all(target.bare_metal for target in targets)}
+        "several": len(models) > 1, "targets": targets, "makes": make_commands(targets, profile_flags),
+        "profile_flags": profile_flags, "hosted": not all(target.bare_metal for target in targets)}
     for model in models:
         written |= _model_sources(model, context)
     for name in ("main.c", "README.md", "CMakeLists.txt", "config.cmake.in", "Makefile"):
@@ -281,8 +282,8 @@ class _Port:
     direction: "input" or "output".
     quant: its scale and zero point; None: it is not quantised.
     state: of a state's input, the output that it comes from; of a state's output, the input that it becomes.
-    given: the type and layout in which the caller gives an input that the model converts.
-    strings: of a port of strings, the header with the strings for its codes.
+    caller_format: the type and layout in which the caller gives an input that the model converts.
+    strings: of a port of strings, the header with the table that its numbers index, or that there is none.
     """
 
     name: str
@@ -294,7 +295,7 @@ class _Port:
     least: tuple[int, ...]
     direction: str
     state: str = ""
-    given: str = ""
+    caller_format: str = ""
     quant: Quantisation | None = None
     strings: str = ""
 
@@ -304,8 +305,8 @@ class _Port:
         if self.strings:
             return f", indices of strings: {self.strings}"
         text = f", real = {np.float32(self.quant.scale)} * (x - {self.quant.zero_point})" if self.quant else ""
-        if self.given:
-            return f"{text}, given as {self.given}; the model converts it"
+        if self.caller_format:
+            return f"{text}, given as {self.caller_format}; the model converts it"
         if not self.state:
             return text
         return text + (f", a state: {self.state} of the last run" if self.direction == "input"
@@ -356,7 +357,7 @@ class FolderVariables(TypedDict):
     incbin: whether the assembler or the compiler includes the containers.
     targets: the CPUs that the folder has kernels for; each prints as its name, such as "cortex-m4".
     makes: (`make` command, its purpose in words) for each machine.
-    profile: flags that leave out parts of the runtime, such as "-DMEGCC_NO_STDIO".
+    profile_flags: the flags of the static profile, which leave out parts of the runtime, such as "-DMEGCC_NO_STDIO".
     hosted: whether some target has an operating system.
     """
 
@@ -370,7 +371,7 @@ class FolderVariables(TypedDict):
     incbin: bool
     targets: Sequence[Target]
     makes: Sequence[tuple[str, str]]
-    profile: Sequence[str]
+    profile_flags: Sequence[str]
     hosted: bool
 
 
@@ -378,6 +379,7 @@ class FolderVariables(TypedDict):
 class _ModelView:
     """A model as the templates see it.
 
+    artifact: the compiled model.
     name: a C identifier, such as "resnet": the prefix of its functions and of its header `resnet.h`.
     macro: the prefix of its macros, such as "RESNET".
     inputs: all inputs in their order, states included.
@@ -499,13 +501,13 @@ class _ModelView:
 
 
 def _ports(artifact: Compiled, direction: str, partners: Mapping[str, str],
-           given: Mapping[str, str]) -> tuple[_Port, ...]:
+           caller_formats: Mapping[str, str]) -> tuple[_Port, ...]:
     """Returns the inputs or outputs of a model, in their order.
 
     Args:
         direction: "inputs" or "outputs".
         partners: the input of a state -> its output; of outputs the reverse.
-        given: name -> the type and layout in which the caller gives an input that the model converts.
+        caller_formats: name -> `_Port.caller_format`.
     """
     prefix = {"inputs": "in", "outputs": "out"}[direction]
     model = c_name(artifact.name).upper()
@@ -517,14 +519,14 @@ def _ports(artifact: Compiled, direction: str, partners: Mapping[str, str],
             name=printable(name), macro=f"{model}_{prefix.upper()}_{word.upper()}", variable=f"{prefix}_{word}",
             index=index, dtype=row["dtype"], shape=tuple(row["shape"]), least=tuple(row.get("least", row["shape"])),
             direction=direction[:-1], state=printable(partners[name]) if partners.get(name) else "",
-            given=printable(given[name]) if given.get(name) else "",
+            caller_format=printable(caller_formats[name]) if caller_formats.get(name) else "",
             quant=Quantisation(**row["quant"]) if "quant" in row else None,
             strings=_strings_of(artifact) if row.get("text") else ""))
     return tuple(ports)
 
 
 def _strings_of(artifact: Compiled) -> str:
-    """Returns the header with the strings of a model; a model may have inputs of strings and know none."""
+    """Returns `_Port.strings`. A model whose inputs are strings need not compare them with any that it knows."""
     return f"{artifact.name}_strings.h" if artifact.manifest["texts"] else "the model knows none"
 
 

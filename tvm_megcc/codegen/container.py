@@ -272,11 +272,11 @@ def _head(model: ContainerModel, format_number: int, begin: int) -> bytes:
 
 
 def _placeholder_bytes(size: int) -> int:
-    """Returns the number of bytes that stand for weights of this size while the flatbuffer is built.
+    """Returns the number of bytes at a flatbuffer's end that stand for weights of this size; `_head` cuts them off.
 
-    A flatbuffer is built from its end, and what precedes the weights is padded by the number of bytes after it. Only
-    `size % WEIGHTS_ALIGNMENT` matters for that, so this many zeros stand for the weights (`_write_vector`). The builder
-    pads them to WEIGHTS_ALIGNMENT; `_head` cuts both off.
+    A flatbuffer is built from its end, and each of its parts is aligned by the number of bytes after it. Only
+    `size % WEIGHTS_ALIGNMENT` matters for that, so `_write_vector` writes this many zeros. If there are any, the
+    builder pads them to WEIGHTS_ALIGNMENT bytes.
     """
     return WEIGHTS_ALIGNMENT if size % WEIGHTS_ALIGNMENT else 0
 

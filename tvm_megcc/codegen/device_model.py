@@ -65,6 +65,7 @@ class _Rows:
     def tensor(self, name: str) -> int:
         """Returns the row of a value or weight."""
         if name not in self.index:
+            # The row is made first: a view adds its root's row before its own.
             row = self._value(name) if name in self.plan.locations else self._weight(name)
             self.index[name] = len(self.tensors)
             self.tensors.append(row)
@@ -86,7 +87,8 @@ class _Rows:
             return _tensor_row(type_, container.Storage.view, self.first_extent(type_.shape), label, root=root,
                                data=location.offset, size=size, quant=self._quant(name))
         storage = container.Storage.unbounded if name in self.unbounded else container.Storage.arena
-        if any(name == state for _, state in self.plan.graph.states) or name in self.buckets[0].updated:
+        is_state = any(name == state for _, state in self.plan.graph.states)
+        if is_state or name in self.buckets[0].updated:  # an output that is computed in place of a state
             storage = container.Storage.state
         elif name in self.plan.caller_inputs:
             storage = container.Storage.caller
@@ -160,7 +162,7 @@ def _marks(plan: KernelPlan, releases: Mapping[int, Sequence[str]]) -> dict[str,
 
 
 class _Instructions:
-    """The instructions of a program, their operands, and the call slots of each bucket."""
+    """The instructions of a program, their operands, and for each bucket a slot for each instruction (`calls`)."""
 
     def __init__(self, plan: KernelPlan, table: KernelTable, rows: _Rows, buckets: int):
         self._plan, self._shapes, self._rows = plan, table.shapes, rows
@@ -181,7 +183,8 @@ class _Instructions:
                 self._add(container.Opcode.release, operands=self._rows.tensor(name))
 
     def _add(self, opcode: container.Opcode, operands: int, inputs: int = 0, first_extent: int = 0) -> None:
-        """Adds an instruction that calls no kernel. schema/megcc.fbs tells what its fields mean."""
+        """Adds an instruction that calls no kernel: its slots are empty. schema/megcc.fbs tells what the fields of each
+        opcode mean."""
         self.instructions.append(container.Instruction(opcode, inputs, outputs=0, extents=0, operands=operands,
                                                        first_extent=first_extent))
         for slots in self.calls:

@@ -26,6 +26,10 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
              split_regions: Sequence[Sequence[SplitRegion]], traces: Sequence[Mapping | None]) -> dict:
     """Returns the manifest: facts about the compiled model besides its code, as values of JSON.
 
+    Optional keys of a port are fields of `Port` in runtime/session.py: `text` stands for its strings, `filled` for
+    `cache_input`. `counters` are the states that count the rows of KV caches, `control` says that calls may be jumped
+    over or repeated.
+
     Args:
         graph: the model's graph before kernels were chosen.
         plans: (KernelPlan, PlannedMemory of each bucket) of each target.
@@ -100,7 +104,8 @@ def _extent(dim: Dim, is_of_input: bool) -> int | str:
 
 def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], split_regions: Sequence[SplitRegion]) -> dict:
     """Returns the facts about the program of one target. Sizes are those of the largest bucket, multiply-accumulates
-    those of likely shapes."""
+    those of likely shapes. `rows` are the regions that are computed by strips of rows (`SplitRegion`), `counts` the
+    instructions at which an unbacked symbol gets its value."""
     calls, instruction, counts = [], 0, []
 
     def count_control_flow(index: int) -> int:

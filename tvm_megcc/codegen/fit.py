@@ -188,8 +188,8 @@ class _Search:
     """Chooses regions of a graph whose plan with whole tensors is known.
 
     scales_workspace: assume that a kernel needs less workspace for fewer rows. steps: the step of each operator in the
-    plan, None for a view. live: the bytes that are alive while each operator runs on whole tensors. workspaces: step ->
-    bytes.
+    plan; None for views, loops and branches. live: the bytes that are alive while each operator runs on whole tensors.
+    workspaces: step -> bytes.
     """
 
     def __init__(self, graph: Graph, plan: KernelPlan, planned: PlannedMemory, scales_workspace: bool):
@@ -237,6 +237,12 @@ class _Search:
             low, high = (low, middle) if self.cheapest(middle) is not None else (middle, high)
         return high
 
+    def step_of(self, position: int) -> int:
+        """Returns the step of an operator of a region. Operators that work on rows are neither views nor loops."""
+        step = self.steps[position]
+        assert step is not None
+        return step
+
     def split_region(self, region: Region) -> SplitRegion:
         """Returns the facts about a region that `cheapest` chose."""
         ops, costs = self.graph.ops, self._costs[region.first, region.last]
@@ -279,7 +285,7 @@ class _Search:
         whose operators fit on whole tensors are left out."""
         for first in range(last, max(-1, last - MAX_REGION_OPERATORS), -1):
             costs = self._costs_of(first, last)
-            if costs is None:
+            if costs is None:  # then no region begins before `first` either: it would have the same operators and more
                 break
             start = best[first]
             if start is None or max(self.live[first:last + 1]) <= limit:
@@ -292,10 +298,9 @@ class _Search:
                     yield work, Region(first, last, strips, reuses_rows)
 
     def _costs_of(self, first: int, last: int) -> _RegionCosts | None:
-        """Returns the costs of regions that end there; None if none begins at `first` or before it."""
+        """Returns the costs of the region; None if the operators cannot be computed by strips."""
         if (first, last) not in self._costs:
-            has_steps = self.steps[first] is not None and self.steps[last] is not None
-            can_split = has_steps and is_region(self.graph, first, last, self.readers)
+            can_split = is_region(self.graph, first, last, self.readers)
             self._costs[first, last] = _RegionCosts(self, first, last) if can_split else None
         return self._costs[first, last]
 
@@ -304,7 +309,7 @@ class _Search:
 class _StripCost:
     """The cost of one choice of strips.
 
-    bytes: an upper bound.
+    bytes: an upper bound of the bytes that are alive at any time, those of other operators' values included.
     macs: multiply-accumulates that are repeated.
     calls: number of kernel calls.
     buffer_bytes: bytes of the rows that are kept between two strips.
@@ -327,10 +332,9 @@ class _RegionCosts:
 
     def __init__(self, search: _Search, first: int, last: int):
         self.search, self.first, self.last = search, first, last
-        graph, step = search.graph, search.steps[first]
+        graph, step = search.graph, search.step_of(first)
         self.height = number(graph.types[graph.ops[last].outputs[0]].shape[HEIGHT])
         self.by_strips: dict[tuple[int, bool], _StripCost | None] = {}
-        assert step is not None
         around = sum(_padded(b.bytes, search.alignment) for b in search.buffers
                      if b.kind != "workspace" and (b.first < step or b.kind in ("input", "state")) and b.last >= step)
         self.around = around + _padded(graph.types[graph.ops[last].outputs[0]].bytes, search.alignment)
@@ -394,16 +398,16 @@ class _RegionCosts:
         for index, part in enumerate(parts):
             (result,) = part.op.outputs
             rows_bytes = self._rows_bytes(part.op, part.rows.count)
-            step = search.steps[self.first + positions[result]]
-            call = search.plan.steps[step] if step is not None else None
+            step = search.step_of(self.first + positions[result])
+            call = search.plan.steps[step]
             dying = [name for name in alive if last_use[name] == index]
             replaced = 0
-            may_work_in_place = call is not None and bool(call.takes_over or call.spec.in_place)
+            may_work_in_place = bool(call.takes_over or call.spec.in_place)
             if index == len(parts) - 1:
                 rows_bytes = 0  # it is computed in place in the whole result
             elif may_work_in_place and len(dying) == 1 and not part.retained.count:
                 replaced = min(rows_bytes, alive[dying[0]])
-            workspace = self._workspace(step, part.rows.count, part.op) if step is not None else 0
+            workspace = self._workspace(step, part.rows.count, part.op)
             most = max(most, sum(alive.values()) + rows_bytes - replaced + workspace)
             for name in dying:
                 del alive[name]

@@ -34,9 +34,9 @@ def is_dynamic(model: Mapping[str, Any]) -> bool:
     return bool(model.get("control") or any(model["buckets"]))
 
 
-def profile(models: Iterable[Mapping[str, Any]], trusted_data: bool, shared: bool = False) -> tuple[str, ...]:
-    """Returns the flags that leave out parts of the runtime that these models, by their manifests, do not need on a
-    microcontroller.
+def static_profile(models: Iterable[Mapping[str, Any]], trusted_data: bool, shared: bool = False) -> tuple[str, ...]:
+    """Returns the flags of the static profile for these models: they leave out the parts of the runtime that the
+    models, by their manifests, do not need on a microcontroller.
 
     Args:
         trusted_data: whether the container is as trusted as the code, as one is that is part of the program.

@@ -193,7 +193,7 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
         step = len(calls)
         if position not in forwarding.elided and not bodies_of(op):
             calls.append(bind(Site.of(graph, op, context), placed.choices[op.outputs[0]],
-                              shared=op.outputs[0] in part_of))
+                              for_several_calls=op.outputs[0] in part_of))
         elif op.kind == EXTENT:  # its result is a view of its operand, so that it calls no kernel
             before[step] = (*before.get(step, ()), *unbacked_symbols(graph.with_(ops=(op,))))
         elif position not in forwarding.elided:

@@ -118,7 +118,7 @@ class Kernel:
     static: positions of the operands whose extents have to be known.
     fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
     float16: where it takes float32, it takes float16 as well, if `Site.is_half`.
-    lanes: the vectors that its epilogue works on: "f" of float32, "i" of int32 (ir/lanes.py).
+    lane_kind: the element type of the vectors that its epilogue works on: "f" for float32, "i" for int32 (ir/lanes.py).
     constants: positions of the operands that must be constants (packed weights).
     position_dependent: a result's rounding depends on its position in the tensor, so a part of the tensor cannot be
         computed alone.
@@ -131,7 +131,7 @@ class Kernel:
     static: ClassVar[tuple[int, ...]] = ()
     fuses_epilogue: ClassVar[bool] = False
     float16: ClassVar[bool] = False
-    lanes: ClassVar[str] = "f"
+    lane_kind: ClassVar[str] = "f"
     constants: ClassVar[tuple[int, ...]] = ()
     position_dependent: ClassVar[bool] = False
 

@@ -165,7 +165,7 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
     the image."""
     from ..codegen.device_model import container_part
     from ..codegen.embedding import data_source, read_container
-    from ..codegen.machines import profile
+    from ..codegen.machines import static_profile
     from .emulator import firmware
 
     image.parent.mkdir(parents=True, exist_ok=True)
@@ -183,10 +183,11 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
     sources = [*c_sources(folder), *firmware.sources(), *generated]
-    left_out = profile((row for row in read_manifest(folder)["models"] if row["name"] in models), trusted_data=True)
+    built_models = [row for row in read_manifest(folder)["models"] if row["name"] in models]
+    profile_flags = static_profile(built_models, trusted_data=True)
     # clang has no such option: then the stack of the firmware is not computed.
     call_graph_flags = (calls.FLAG,) if "gcc" in Path(objects.compiler.command[0]).name else ()
-    firmware_flags = (*flags, *left_out, *firmware.FLAGS, *call_graph_flags, f"-I{firmware.port()}")
+    firmware_flags = (*flags, *profile_flags, *firmware.FLAGS, *call_graph_flags, f"-I{firmware.port()}")
     kernels = [source for source in sources if source.parent == folder / "kernels"]
     compiled = [*objects.compile_all(kernels, firmware_flags),
                 *objects.compile_all([source for source in sources if source not in kernels],

@@ -156,8 +156,8 @@ def test_dimensions_that_the_model_leaves_open(tmp_path):
     ({"keep_float": ["conv9"]}, "no node and no operator of the model is called so"),
     ({"keep_float": ["Conv", "Gemm"]}, "no convolution or product"),
     ({"method": "best"}, "expected auto, minmax"),
-    ({"most": 0}, "max_samples is a number of at least 1, not 0"),
-    ({"enough": "x"}, "min_snr is a number of dB, not 'x'"),
+    ({"max_samples": 0}, "max_samples is a number of at least 1, not 0"),
+    ({"min_snr": "x"}, "min_snr is a number of dB, not 'x'"),
 ])
 def test_what_cannot_be(arguments, why, tmp_path):
     given = {"model": DIGITS, "samples": {"image": np.zeros((2, 1, 8, 8), np.float32)}, "method": "minmax", **arguments}

@@ -12,7 +12,7 @@ from tvm_megcc import paths
 from tvm_megcc.codegen import container, device_model
 from tvm_megcc.codegen.bundle import contents
 from tvm_megcc.codegen.embedding import read_container
-from tvm_megcc.codegen.machines import by_machine, machine_of, machines, make_commands, profile, refusal
+from tvm_megcc.codegen.machines import by_machine, machine_of, machines, make_commands, refusal, static_profile
 from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime.build import CFLAGS, c_sources
 from tvm_megcc.runtime.toolchain import find_compiler
@@ -93,7 +93,7 @@ def test_a_folder_whose_container_is_gone_is_damaged(tmp_path):
     ("armv7", ['make CC=arm-linux-gnueabihf-gcc CFLAGS="-O2 -mfpu=neon-vfpv4" BUILD=build/armv7']),
     ("cortex-m4", ["make library CC=arm-none-eabi-gcc AR=arm-none-eabi-ar BUILD=build/cortex-m4 \\"])])
 def test_a_folder_says_how_to_build_it_for_its_targets_alone(names, commands):
-    made = make_commands(parse_targets(names), profile([], trusted_data=False))
+    made = make_commands(parse_targets(names), static_profile([], trusted_data=False))
     assert [command.splitlines()[0] for command, _ in made] == commands
     files = contents([tvm_megcc.compile(DIGITS, names)])
     readme, makefile = (files[name].decode() for name in ("README.md", "Makefile"))

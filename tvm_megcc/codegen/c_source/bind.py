@@ -47,7 +47,7 @@ class KernelSpec:
 
     template: the path of its template below `kernels/`, without the ISA and `.c.j2`.
     params: the variables of the template.
-    extents: (name, value) in order; the value is None if the extent is an argument of the call.
+    extents: (name, value) in order; the value is None if the extent is an argument of the call ("run-time extent").
     tasks: the number of tasks, over the run-time extents.
     shared, scratch: bytes of workspace for all workers together and for each worker, over the run-time extents.
     in_place: (output, operand) pairs that may share memory.
@@ -56,7 +56,7 @@ class KernelSpec:
     compact: compiled at `-O size`, where constants may only remove code: loops are not unrolled.
     reproducible: the results have the same bits on every CPU; the file defines MEGCC_REPRODUCIBLE.
     checked: the kernel checks its arguments before it reads them, as the safety profile requires.
-    lanes: the kind of the epilogue's vectors, "f" for float32 or "i" for int32, as in `Kernel`.
+    lane_kind: that of the kernel (`Kernel.lane_kind`).
     half: floats are computed in float16 (megcc_float16_math.h).
     """
 
@@ -76,7 +76,7 @@ class KernelSpec:
     algorithm: str
     compact: bool = False
     reproducible: bool = False
-    lanes: str = "f"
+    lane_kind: str = "f"
     half: bool = False
     checked: bool = False
 
@@ -104,7 +104,7 @@ class KernelSpec:
 
     @property
     def runtime_extents(self) -> tuple[str, ...]:
-        """Returns the names of the extents that a call passes, in order."""
+        """The names of the extents that a call passes, in order."""
         return tuple(name for name, value in self.extents if value is None)
 
 
@@ -127,11 +127,11 @@ class Bound:
     no_takeover: bool = False
 
 
-def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
+def bind(site: Site, choice: Choice, for_several_calls: bool = False) -> Bound:
     """Returns the operator at `site` lowered to a call of the chosen candidate.
 
-    Known extents become constants in the kernel's code. If several calls may share the kernel (`shared`, and always at
-    `-O size`), all extents stay arguments, and the caller passes all calls to `with_equal_constants`.
+    Known extents become constants in the kernel's code. If several calls may have the same kernel (`for_several_calls`,
+    and always at `-O size`), all extents stay arguments, and the caller passes all calls to `with_equal_constants`.
     """
     lowered = choice.kernel.lower(site)
     extents = dict(lowered.extents)
@@ -157,10 +157,10 @@ def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
         compact=site.compact,
         reproducible=site.context.reproducible,
         checked=site.context.safe,
-        lanes=choice.kernel.lanes,
+        lane_kind=choice.kernel.lane_kind,
         half=site.is_half and choice.kernel.float16)
     bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()), lowered.no_takeover)
-    return bound if site.compact or shared else with_constants(bound, _numbers(bound))
+    return bound if site.compact or for_several_calls else with_constants(bound, _known_extents(bound))
 
 
 def with_constants(bound: Bound, known: Mapping[str, int]) -> Bound:
@@ -188,13 +188,13 @@ def with_equal_constants(calls: Sequence[Bound]) -> list[Bound]:
     """
     equal: dict[KernelSpec, dict[str, int]] = {}
     for call in calls:
-        numbers = _numbers(call)
-        equal_so_far = equal.get(call.spec, numbers)
-        equal[call.spec] = {name: value for name, value in numbers.items() if equal_so_far.get(name) == value}
+        known = _known_extents(call)
+        equal_so_far = equal.get(call.spec, known)
+        equal[call.spec] = {name: value for name, value in known.items() if equal_so_far.get(name) == value}
     return [with_constants(call, equal[call.spec]) for call in calls]
 
 
-def _numbers(bound: Bound) -> dict[str, int]:
+def _known_extents(bound: Bound) -> dict[str, int]:
     """Returns the run-time extents of a call whose values are known."""
     named = zip(bound.spec.runtime_extents, bound.extents, strict=True)
     return {name: value for name, value in named if isinstance(value, int)}

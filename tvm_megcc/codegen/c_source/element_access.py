@@ -10,8 +10,8 @@ from ...ir.types import DTYPES
 
 @dataclass(frozen=True)
 class ElementAccess:
-    """The C functions for one dtype: `{{ stored.x.load }}(p)`, `{{ stored.y.store }}(p, v)`; with `_n` for a partial
-    vector.
+    """The C functions for one dtype. Templates find them by the operand, in the variable `stored`:
+    `{{ stored.x.load }}(p)`, `{{ stored.y.store }}(p, v)`. `{{ stored.x.load }}_n(p, n)` loads the first n lanes only.
 
     type: the C type of an element. set1: the function that broadcasts an element to all lanes.
     """

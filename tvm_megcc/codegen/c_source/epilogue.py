@@ -27,9 +27,10 @@ class Epilogue:
     stores the result. Without an epilogue both leave the vector as it is.
 
     present: whether the kernel has one. params, args: the epilogue's operands as C parameters and as arguments, each
-    with a comma in front, for functions of a template that apply it. tail: the end of an integer epilogue (a rounding
+    with a comma in front, for functions of a template that apply it. lane_kinds: "f" (float32) or "i" (int32) for the
+    lanes of the kernel's result and of each operand (ir/lanes.py). tail: the end of an integer epilogue (a rounding
     shift, a zero point, a clamp) that the stores of some headers compute themselves; None if it does not end so.
-    uses_head, is_int32x4: whether a printed store calls `epilogue_head`, `epilogue_of_four`.
+    uses_head, uses_int32x4: whether a store printed so far calls `epilogue_head`, `epilogue_of_four`.
     """
 
     def __init__(self, spec: KernelSpec):
@@ -37,11 +38,11 @@ class Epilogue:
         self.operands = [p for p in spec.inputs if p.kind != "own"]
         self.present = spec.epilogue is not None
         self.half = spec.half
-        self.lanes = [spec.lanes, *("f" if p.dtype == "float16" else lanes.KINDS.get(p.dtype, "")
+        self.lane_kinds = [spec.lane_kind, *("f" if p.dtype == "float16" else lanes.KINDS.get(p.dtype, "")
                                     for p in self.operands)]
         self.result = spec.outputs[0].dtype if spec.outputs else ""
-        self.uses_head, self.is_int32x4, self._loads = False, False, 0
-        self.tail = lanes.store_tail(self.expression, self.lanes, self.result) if self.present else None
+        self.uses_head, self.uses_int32x4, self._loads = False, False, 0
+        self.tail = lanes.store_tail(self.expression, self.lane_kinds, self.result) if self.present else None
         self.params = "".join(f", const {ElementAccess.of(p.dtype, spec.half).type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
@@ -87,7 +88,7 @@ class Epilogue:
     def store(self, pointer: str, offset: str, value: str, channel: str = "", n: str = "", preloaded: str = "") -> str:
         """Returns the statement that applies the epilogue to the vector `value` and stores it at `pointer + offset`,
         in output 0. The other arguments are those of `__call__`."""
-        kind = lanes.kind_of(self.expression, self.lanes)
+        kind = lanes.kind_of(self.expression, self.lane_kinds)
         function = "mgc_store" if kind == "f" else f"mgc_istore_{DTYPES[self.result].short}"
         result = self(value, channel=channel, offset=offset, n=n, preloaded=preloaded)
         address = f"{pointer} + {offset}"
@@ -114,7 +115,7 @@ class Epilogue:
         return statements
 
     @property
-    def has_int32x4(self) -> bool:
+    def fits_int32x4(self) -> bool:
         """Whether `store_four` is possible: the result is int8, the operands are int8 or int32, and Helium has all
         functions of the expression."""
         fits = all(p.dtype == "int8" or (p.dtype == "int32" and p.kind != "full") for p in self.operands)
@@ -122,13 +123,16 @@ class Epilogue:
 
     def store_four(self, pointer: str, offset: str, value: str, channel: str, n: str) -> str:
         """Returns the same statement as `store`, for `value` as an int32x4 of Helium (simd/helium_integer.h)."""
-        self.is_int32x4 = True
+        self.uses_int32x4 = True
         # Loads by operand kind, of: {0} the operand, {1} the channel, {2} the offset, {3} n, {4} a suffix for int8.
         loads = {"scalar": "mgc_int32x4_dup({0}[0])", "channel": "mgc_int32x4_load{4}({0} + {1}, {3})",
                  "full": "mgc_int32x4_load_i8({0} + {2}, {3})"}
         values = [value, *(loads[p.kind].format(p.name, channel, offset, n, "_i8" * (p.dtype == "int8"))
                            for p in self.operands)]
-        return f"mgc_int32x4_store({pointer} + {offset}, epilogue_of_four({', '.join(values)}), 0, -128, 127, {n})"
+        # The epilogue includes the zero point and all clamps: the store adds 0 and keeps the range of int8.
+        zero_point, (lower, upper) = 0, lanes.LIMITS["int8"]
+        result = f"epilogue_of_four({', '.join(values)})"
+        return f"mgc_int32x4_store({pointer} + {offset}, {result}, {zero_point}, {lower}, {upper}, {n})"
 
     def store_adjacent(self, pointer: str, offsets: list[str], values: list[str], channels: list[str], ns: list[str],
                        preloaded: list[str]) -> list[str]:
@@ -160,10 +164,10 @@ class Epilogue:
                                  loaded={name: f"{vectors}.v[{i}]" for name, vectors in loaded.items()})
                    for i, (value, channel, offset, suffix) in enumerate(zip(values, channels, offsets, preloaded,
                                                                             strict=True))]
-        _, shift, zero_point, minimum, maximum = self.tail or (None, 0, 0, *lanes.LIMITS[self.result])
+        tail = self.tail or lanes.StoreTail(self.expression, 0, 0, *lanes.LIMITS[self.result])
         function = f"mgc_requantize_store{len(values)}_{DTYPES[self.result].short}"
-        return [*declarations, f"{function}({pointer} + {offsets[0]}, {', '.join(results)}, {shift}, {zero_point}, "
-                               f"{minimum}, {maximum})"]
+        return [*declarations, f"{function}({pointer} + {offsets[0]}, {', '.join(results)}, {tail.down}, {tail.zero}, "
+                               f"{tail.lower}, {tail.upper})"]
 
     def _loaded(self, offset: str, count: int) -> tuple[dict[str, str], list[str]]:
         """Loads the 8-bit operands of kind "full" for `count` neighbouring vectors.
@@ -195,22 +199,23 @@ class Epilogue:
         if not self.present:
             return ""
         names = ["x", *(p.name for p in self.operands)]
-        params = ", ".join(f"{_VECTOR_TYPES[kind]} {name}" for kind, name in zip(self.lanes, names, strict=True))
-        if self.lanes[0] == "f":
+        params = ", ".join(f"{_VECTOR_TYPES[kind]} {name}" for kind, name in zip(self.lane_kinds, names, strict=True))
+        if self.lane_kinds[0] == "f":
             text = expressions.to_c(self.expression, names)
             return self._definition("epilogue", self.expression, "mgc_v", params, text)
-        result = _VECTOR_TYPES[lanes.kind_of(self.expression, self.lanes)]
+        result = _VECTOR_TYPES[lanes.kind_of(self.expression, self.lane_kinds)]
+        # The store saturates to the dtype's range, so that values below its lower limit need not be exact (`floor`).
+        floor = lanes.lower_limit(self.result)
         text = self._definition("epilogue", self.expression, result, params,
-                                lanes.to_c(self.expression, names, self.lanes, floor=lanes.lower_limit(self.result)))
+                                lanes.to_c(self.expression, names, self.lane_kinds, floor=floor))
         if self.uses_head and self.tail:
             inner = self.tail.inner
             text += self._definition("epilogue_head", inner, "mgc_i", params,
-                                     lanes.to_c(inner, names, self.lanes, floor=self.tail.floor))
-        if self.is_int32x4:
+                                     lanes.to_c(inner, names, self.lane_kinds, floor=self.tail.floor))
+        if self.uses_int32x4:
             text += self._definition("epilogue_of_four", self.expression, "mgc_int32x4",
                                      ", ".join(f"mgc_int32x4 {name}" for name in names),
-                                     lanes.to_int32x4(self.expression, names, self.lanes,
-                                                      lanes.lower_limit(self.result)))
+                                     lanes.to_int32x4(self.expression, names, self.lane_kinds, floor))
         return text
 
     @staticmethod

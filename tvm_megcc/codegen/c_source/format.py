@@ -94,4 +94,4 @@ def _pending(code: str, pending: int) -> int:
         return pending + 1
     if code.endswith((";", "{", "}", ":", ",")):
         return 0
-    return 1 if not pending else pending
+    return max(pending, 1)

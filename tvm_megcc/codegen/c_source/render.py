@@ -128,20 +128,20 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     text = template.render(entry=marker, **context)
     helpers, separator, body = text.partition(marker)
     assert separator and marker not in body, f"template {spec.template} must use {{{{ entry }}}} once"
-    uses_integers = spec.lanes == "i" or _INTEGER.search(helpers + body)
+    code = helpers + body
     return reindent(_FILE.format(
         version=VERSION,
         description=_description(spec, origins) + _provenance(template),
         isa=(spec.isa.header or spec.isa.name).upper(),
         guard=spec.isa.guard,
         reproducible="#define MEGCC_REPRODUCIBLE\n" * spec.reproducible,
-        integer='#include "megcc_integer.h"\n' if uses_integers else "",
-        float16=_float16_include(spec, helpers + body),
-        blocks='#include "megcc_blocks.h"\n' if _BLOCKS.search(helpers) else "",
-        epilogue=epilogue.function(),
+        integer='#include "megcc_integer.h"\n' if spec.lane_kind == "i" or _INTEGER.search(code) else "",
+        float16=_float16_include(spec, code),
+        blocks='#include "megcc_blocks.h"\n' if _BLOCKS.search(code) else "",
+        epilogue=epilogue.function(),  # after `render`, which notes the functions that it calls
         helpers=simplified(helpers.lstrip("\n")),
         entry=_entry(spec, body),
-        shared="".join(f"#define MGC_SHARES_{name.upper()}\n" for name in SHARED if spec.compact and name in body),
+        shared="".join(f"#define MGC_SHARES_{name.upper()}\n" for name in SHARED if spec.compact and name in code),
         body=simplified(body.lstrip("\n")),
     ))
 

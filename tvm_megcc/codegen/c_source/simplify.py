@@ -105,14 +105,15 @@ class _Tokens:
     def factor_end(self, index: int) -> int:
         """Returns the index after a factor: a name, number or parenthesis, with casts before it and without calls or
         subscripts; -1 if there is none."""
-        while self.token(index) == "(" and (close := self.closing(index)) > 0 and self.is_cast(close):
+        while self.token(index) == "(" and self.is_cast(close := self.closing(index)):
             index = close + 1
-        end = self.closing(index) + 1 if self.token(index) == "(" else index + 1
-        if end <= 0 or end > len(self.strings) or not (self.token(index) == "(" or self.token(index)[:1].isalnum()
-                                                     or self.token(index)[:1] == "_"):
+        first = self.token(index)
+        is_word = first[:1].isalnum() or first[:1] == "_"
+        last = self.closing(index) if first == "(" else index if is_word else -1
+        if last < 0:
             return -1
-        called = any(self.token(i) == "(" and self.token(i - 1)[:1].isalnum() for i in range(index + 1, end))
-        return -1 if called or self.token(end) in ("(", "[", ".", "->", "++", "--") else end
+        has_call = any(self.token(i) == "(" and self.token(i - 1)[:1].isalnum() for i in range(index + 1, last + 1))
+        return -1 if has_call or self.token(last + 1) in ("(", "[", ".", "->", "++", "--") else last + 1
 
 
 @lru_cache(maxsize=1 << 14)  # kernels of one template have many lines in common
@@ -127,7 +128,8 @@ def _dropped(tokens: _Tokens, i: int) -> bool:
     """Drops a neutral term at a token; returns whether there was one.
 
     The branches, in order: `x * 1` and `x / 1`; `x + 0` and `x - 0`; `1 * x`; `0 + x`; `0 * x`, which becomes 0; a
-    redundant parenthesis.
+    redundant parenthesis. `1 * x` and `0 * x` stay at the beginning of a line (`i` is 0), since the line before may end
+    with an operator that binds more tightly.
     """
     before, here, after = tokens.token(i - 1), tokens.token(i), tokens.token(i + 1)
     if here in ("*", "/") and after == "1" and tokens.ends_operand(i - 1):

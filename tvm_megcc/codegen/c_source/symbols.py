@@ -26,8 +26,6 @@ NAMED_EXPRESSIONS = {
     maximum(X + arg(1), 0): "add_relu",
     maximum(arg(1) + X, 0): "add_to_relu",
 }
-
-
 #: The most characters of a kernel's file name, so that its path fits in 260 characters, the limit of Windows.
 MAX_FILE_CHARACTERS = 60
 #: Characters that a shortened file name keeps from the end of the symbol: algorithm and ISA.

@@ -29,7 +29,7 @@ from ...version import VERSION
 from ..boards import boards_of
 from ..c_source.render import environment
 from ..headers import FIRST, with_settings
-from ..machines import profile
+from ..machines import static_profile
 from ..manifest import read_manifest
 from ..quantised import Quantisation
 from .languages import (
@@ -112,7 +112,7 @@ def _context(folder: Path, models: Sequence[dict], targets: Sequence[Target], so
         "models": [model_view(row) for row in models], "model": model_view(models[0]),
         "benchmark": _benchmark(folder, models) if system == "mlperf-tiny" else None,
         "targets": targets, "target": targets[0], "sources": sorted(sources),
-        "profile": [flag[2:] for flag in profile(models, trusted_data=True, shared=SYSTEMS[system].shares)],
+        "profile": [flag[2:] for flag in static_profile(models, trusted_data=True, shared=SYSTEMS[system].shares)],
         "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
         "boards": boards_of(targets), "helium": any(target.isa.helium for target in targets)}
     if SYSTEMS[system].language:

@@ -191,7 +191,7 @@ class LaneKernel(Broadcast):
     """Expressions over integers and floats, saturated to the operator's element type."""
 
     name = "lanes"
-    lanes = "i"  # its formulas work on int32, with the functions of megcc_integer.h
+    lane_kind = "i"  # its formulas work on int32, with the functions of megcc_integer.h
 
     def refuse(self, site: Site):
         if "dtype" not in site.attrs or site.kind != "elementwise":

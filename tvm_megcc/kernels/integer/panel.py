@@ -47,7 +47,7 @@ class PanelBytesMatMul(Kernel):
     name = "panel"
     dtypes = (INT8_TYPES, INT8_TYPES, ("int32",))
     fuses_epilogue = True
-    lanes = "i"  # its epilogue works on int32
+    lane_kind = "i"  # its epilogue works on int32
 
     def refuse(self, site: Site):
         return "has no vectors of floats" if site.isa.lanes == 1 else None

@@ -32,7 +32,7 @@ class ConstantWeights(Kernel):
 
     dtypes: tuple[tuple[str, ...], ...] = (INT8_TYPES, INT8_TYPES, ("int32",))
     fuses_epilogue = True
-    lanes = "i"  # its epilogue works on int32
+    lane_kind = "i"  # its epilogue works on int32
     #: The weights and the bias.
     constants = (1, 2)
 

@@ -111,7 +111,7 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
     @staticmethod
     def store_four(ep, y_index: str, sum_index: str, channel: str, n: str, bias: bool) -> str:
         """Stores n of four neighbouring sums to y, with an epilogue that is no requantization."""
-        four = ep.has_int32x4
+        four = ep.fits_int32x4
         total = f"mgc_int32x4_load(sums + {sum_index}, 4)" if four else f"mgc_iload_i32(sums + {sum_index})"
         if bias:
             total = f"mgc_int32x4_add({total}, mgc_int32x4_load(b + {channel}, {n}))" if four else \

@@ -64,7 +64,7 @@ class SumPoolBytes(PoolBytes):
 
     name = "channels"
     fuses_epilogue = True
-    lanes = "i"  # its epilogue works on int32
+    lane_kind = "i"  # its epilogue works on int32
 
     def lower(self, site: Site) -> Lowered:
         x, zero = site.x, site.attrs.x_zero
@@ -114,7 +114,7 @@ class ReduceSumBytes(Kernel):
     name = "vectors"
     dtypes = (INT8_TYPES,)
     fuses_epilogue = True
-    lanes = "i"  # its epilogue works on int32
+    lane_kind = "i"  # its epilogue works on int32
 
     def layouts(self, site: Site):
         yield (PLAIN,), (PLAIN,)

@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from ...codegen.c_source.render import environment
 from ...codegen.embedding import read_container
-from ...codegen.machines import profile
+from ...codegen.machines import static_profile
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import MIN_ALIGNMENT, known_strings, model_view, package_address, package_version
 from ...codegen.packages.languages import Port, ports, statuses
@@ -145,7 +145,7 @@ def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: 
         shim = Path(aside) / "web.c"
         shim.write_text(source)
         objects = Objects(folder, folder / "build" / target.name / "npm", compiler)
-        flags = (*CFLAGS, *target.cflags, *profile([row], trusted_data=True))
+        flags = (*CFLAGS, *target.cflags, *static_profile([row], trusted_data=True))
         compiled = objects.compile_all([*c_sources(folder), shim], flags)
         exported = [f"-Wl,--export={name}_block_{function}" for function in functions]
         output = Path(aside) / f"{name}.wasm"

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...codegen.c_source.render import environment
 from ...codegen.embedding import read_container
-from ...codegen.machines import profile
+from ...codegen.machines import static_profile
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import model_view, package_version, zipped
 from ...codegen.packages.languages import Port, ports, statuses
@@ -133,8 +133,8 @@ def _library(folder: Path, row: Mapping, target: Target, cc: str | None, source:
         # The container is a separate file next to the library, and as trusted as the library: `trusted_data` leaves out
         # the checks of its structure.
         sources = [path for path in c_sources(folder) if path.name != f"{row['name']}_data.c"]
-        compiled = objects.compile_all([*sources, shim], (*CFLAGS, *target.cflags, *profile([row], trusted_data=True),
-                                                          "-fPIC"))
+        profile_flags = static_profile([row], trusted_data=True)
+        compiled = objects.compile_all([*sources, shim], (*CFLAGS, *target.cflags, *profile_flags, "-fPIC"))
         output = Path(aside) / "network.so"
         link(compiler, ("-shared", "-nostdlib", "-Wl,--gc-sections", "-s", *target.cflags), compiled, output)
         return output.read_bytes()

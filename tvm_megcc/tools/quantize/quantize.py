@@ -32,7 +32,7 @@ KINDS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Mul", "AveragePool",
 LAYERS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 #: The sufficient signal-to-noise ratio of the outputs in dB, and the largest share of layers that may stay float for
 #: it.
-ENOUGH, SHARE = 20.0, 0.25
+MIN_SNR, SHARE = 20.0, 0.25
 #: The gain in dB that this share of layers must bring, if it does not reach the sufficient ratio.
 _GAIN = 1.0
 #: The largest signal-to-noise ratio that is reported, in dB: an error of 1e-6 of the signal counts as none.
@@ -236,9 +236,9 @@ def _worst_ratio(expected: list[list[np.ndarray]], actual: list[list[np.ndarray]
 
 
 def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], output: str | Path, *,
-             method: str = "auto", keep_float: Sequence[str] = (), enough: float = ENOUGH,
+             method: str = "auto", keep_float: Sequence[str] = (), min_snr: float = MIN_SNR,
              inputs: Mapping[str, Input] | None = None, evaluate: str | Path | Mapping[str, np.ndarray] | None = None,
-             most: int = 128, target: str = "native", time: bool = True, dims: Mapping[str, Any] | None = None,
+             max_samples: int = 128, target: str = "native", time: bool = True, dims: Mapping[str, Any] | None = None,
              say: Callable[[str], None] = lambda text: None) -> dict:
     """Writes the quantised model, and reports.
 
@@ -246,11 +246,11 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         samples: as `calibration.read_samples` reads them; `labels` among the arrays are classes.
         method: one of METHODS, or "auto": the one whose outputs have the least noise on the samples.
         keep_float: names of nodes, or kinds of operators, that always stay float.
-        enough: signal-to-noise ratio of the outputs in dB; below it, the layers with the most noise stay float, at most
-            a quarter of them.
+        min_snr: signal-to-noise ratio of the outputs in dB; below it, the layers with the most noise stay float, at
+            most a quarter of them.
         inputs: the form in which samples are given, by input.
         evaluate: other samples, for accuracy.
-        most: the most samples to use.
+        max_samples: the most samples to use.
         time: whether to compile both models for the target and time them.
         say: called with what is done next, in words.
         dims: values of symbolic extents, as for `compile`, if samples do not tell them.
@@ -263,10 +263,10 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         MegccError: if the quantiser is not installed, or the model or samples are invalid.
     """
     path = Path(model)
-    _require_arguments(path, output, method, enough, most)
+    _require_arguments(path, output, method, min_snr, max_samples)
     require_onnxruntime()
     shapes, given, dtypes = _facts_of(path, inputs or {}, dims or {})
-    found = read_samples(samples, shapes, given, dtypes, most)
+    found = read_samples(samples, shapes, given, dtypes, max_samples)
     with tempfile.TemporaryDirectory(prefix="megcc-") as folder:
         quantiser = _Quantiser(path, found, Path(folder))
         nodes = _integer_nodes(quantiser, path, keep_float)
@@ -275,13 +275,13 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         tried, best = _calibrated(quantiser, METHODS if method == "auto" else (method,), nodes, judge, say)
         say("looking for the layers with the largest error")
         alone = _alone(quantiser, best, [name for name in nodes if name in quantiser.layers], judge)
-        float_layers, reached = _with_float_layers(quantiser, best, nodes, alone, judge, tried[best], enough)
+        float_layers, reached = _with_float_layers(quantiser, best, nodes, alone, judge, tried[best], min_snr)
         after = quantiser.quantised(best, [name for name in nodes if name not in float_layers])
         _save(after, output)
         rows = _rows(quantiser, before, after, alone, {*nodes} - {*float_layers}, found.feeds[:WATCHED])
         report: dict[str, Any] = {
             "model": str(path), "output": str(output), "samples": len(found.feeds), "method": best,
-            "methods": tried, "signal_to_noise": reached, "enough": enough, "kept_float": float_layers,
+            "methods": tried, "signal_to_noise": reached, "enough": min_snr, "kept_float": float_layers,
             "bytes": {"before": path.stat().st_size, "after": Path(output).stat().st_size}, "layers": rows,
             "times": None}
         test = found if evaluate is None else read_samples(evaluate, shapes, given, dtypes, 10**9)
@@ -311,7 +311,7 @@ def _calibrated(quantiser: _Quantiser, methods: Sequence[str], nodes: Sequence[s
     return tried, max(tried, key=lambda method: (round(tried[method], 1), -METHODS.index(method)))
 
 
-def _require_arguments(path: Path, output: str | Path, method: str, enough: float, most: int) -> None:
+def _require_arguments(path: Path, output: str | Path, method: str, min_snr: float, max_samples: int) -> None:
     """Raises MegccError for invalid arguments of `quantize`, before minutes of calibration."""
     require_model_file(path)
     if kind_of(path):
@@ -321,10 +321,10 @@ def _require_arguments(path: Path, output: str | Path, method: str, enough: floa
     if not Path(output).absolute().parent.is_dir():
         raise MegccError(f"cannot write {output}: {Path(output).parent} is no folder")
     require_other_file(output, path)
-    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
-        raise MegccError(f"max_samples is a number of at least 1, not {most!r}")
-    if isinstance(enough, bool) or not isinstance(enough, (int, float)) or enough != enough:
-        raise MegccError(f"min_snr is a number of dB, not {enough!r}")
+    if isinstance(max_samples, bool) or not isinstance(max_samples, (int, np.integer)) or max_samples < 1:
+        raise MegccError(f"max_samples is a number of at least 1, not {max_samples!r}")
+    if isinstance(min_snr, bool) or not isinstance(min_snr, (int, float)) or min_snr != min_snr:
+        raise MegccError(f"min_snr is a number of dB, not {min_snr!r}")
 
 
 def _integer_nodes(quantiser: _Quantiser, path: Path, keep_float: Sequence[str]) -> list[str]:
@@ -374,15 +374,15 @@ def _alone(quantiser: _Quantiser, method: str, layers: Sequence[str], judge: _Ju
 
 
 def _with_float_layers(quantiser: _Quantiser, method: str, nodes: Sequence[str], alone: Mapping[str, float],
-                       judge: _Judge, reached: float, enough: float) -> tuple[list[str], float]:
+                       judge: _Judge, reached: float, min_snr: float) -> tuple[list[str], float]:
     """Returns the fewest layers, those with the most noise first, that must stay float for a sufficient signal-to-noise
     ratio, and that ratio; none if a quarter of the layers is not enough and gains less than a dB."""
-    if reached >= enough:
+    if reached >= min_snr:
         return [], reached
     order = sorted(alone, key=alone.__getitem__)[:max(1, int(SHARE * len(alone)))]
     for count in range(1, len(order) + 1):
         ratio = judge.signal_to_noise(quantiser.quantised(method, [n for n in nodes if n not in order[:count]]))
-        if round(ratio, 1) >= enough or (count == len(order) and ratio >= reached + _GAIN):
+        if round(ratio, 1) >= min_snr or (count == len(order) and ratio >= reached + _GAIN):
             return order[:count], ratio
     return [], reached
 

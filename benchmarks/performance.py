@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the benchmark and writes docs/performance.md.
+"""Runs the benchmark and writes docs/performance.md, and the table of README.md.
 
     python benchmarks/models.py MODELS
     python benchmarks/performance.py MODELS [NAME …] [--run x86-64-v4] [--python PATH] [--processor N]
@@ -25,6 +25,12 @@ from tvm_megcc.tools.bench.against_report import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "performance.md"
+#: The table of README.md: its head, the networks, and how it names engines.
+README, README_HEAD = ROOT / "README.md", "| network | ours, ms | fastest other, ms | ours, MB | theirs, MB |\n"
+README_NAMES = ("mobilenet_v1", "efficientnet_b0", "resnet50", "light_vgg19", "unet_small", "yolox_nano",
+                "tiny_resnet8")
+ENGINES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "litert": "LiteRT", "ncnn": "ncnn", "mnn": "MNN",
+           "tvm": "TVM"}
 #: Rows of the tables.
 NAMES = ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_lite0", "efficientnet_b0", "shufflenet_v2",
          "squeezenet1_1", "resnet18", "resnet50", "light_vgg19", "light_inception_v1", "light_densenet121",
@@ -110,7 +116,8 @@ inference, in a real-time scheduling class; times are medians over the rounds. M
 *Speed* is the time of the best peer of the row divided by ours: the median over the rounds, each ratio inside one
 round, with the minimum and maximum. Errors are those of the first output against ONNX Runtime with its optimiser off.
 Memory is the peak of resident memory. Loading is timed once, from a file in the system's cache. TVM is its default
-build, not tuned. Ratios repeat within a few percent; milliseconds depend on the machine and its day.
+build, not tuned. Ratios repeat within a few percent; milliseconds depend on the machine and its day. While the tables
+of x86-64-v4 and x86-64-v3 were measured, other programs used the second processor, so the ranges are wide.
 [tuning.md](tuning.md#beside-other-engines) says how to measure a model of your own;
 [operator-speed.md](operator-speed.md) has single operators. These commands write this page:
 
@@ -154,6 +161,21 @@ def page() -> str:
         parts += [f"## {title}\n", (RESULTS / name).read_text() if (RESULTS / name).exists() else NOT_MEASURED]
     parts[-2:-2] = [INTEGERS, *integers()]
     return "\n".join(parts)
+
+
+def readme(text: str) -> str:
+    """Returns the text of README.md with the rows of the last results."""
+    def row(found: dict) -> str:
+        ours, best = found["engines"]["megcc"], found["engines"][found["best"]]
+        memory = [f"{(engine['peak'] - engine['bare']) / 1e6:.1f}" for engine in (ours, best)]
+        cells = (found["model"], against_report.milliseconds(ours["seconds"]),
+                 f"{against_report.milliseconds(best['seconds'])} ({ENGINES[found['best']]})", *memory)
+        return f"| {' | '.join(cells)} |\n"
+
+    rows = [row(found) for report in read("x86-64-v4") for found in report["rows"] if found["model"] in README_NAMES]
+    before, head, after = text.partition(README_HEAD)
+    ruler, _, rest = after.partition("\n")
+    return "".join((before, head, ruler, "\n", *rows, "\n", rest.partition("\n\n")[2]))
 
 
 def integers() -> list[str]:
@@ -218,6 +240,7 @@ def main() -> int:
                 if name in RUNS[run].names:
                     bench(args.models / f"{name}.onnx", run, args)
     PAGE.write_text(page())
+    README.write_text(readme(README.read_text()))
     return 0
 
 

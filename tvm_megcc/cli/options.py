@@ -203,8 +203,8 @@ def _evidence(verbs: Verbs) -> None:
                       help="runs with random inputs that the emulator counts, besides those with the least and the "
                            "greatest numbers (default: 3)")
     verb.add_argument("--value-analysis", type=count, nargs="?", const=3600, default=0, metavar="SECONDS",
-                      help="show with Frama-C that no kernel has undefined behaviour for any inputs; for folders with "
-                           "--target c. SECONDS: of a kernel, at most (default: 3600)")
+                      help="show with Frama-C that the C has no undefined behaviour for any inputs; for folders with "
+                           "--target c. SECONDS: of an analysis, at most (default: 3600)")
     add_model(verb)
     add_target(verb, "one of the folder's targets (default: the first)")
     add_compiler(verb, "a gcc for the target (default: found by its usual names)")

@@ -65,7 +65,12 @@ static MGC_INLINE float mgc_lane_round(float v) { return __builtin_rintf(v); }
 static MGC_INLINE float mgc_lane_floor(float v) { return __builtin_floorf(v); }
 static MGC_INLINE float mgc_lane_ceil(float v) { return __builtin_ceilf(v); }
 #else
-/* Adding 2^23 rounds to an integer; larger floats are integers anyway. */
+/* Adding 2^23 rounds to an integer; larger floats are integers anyway. The contract is for Frama-C, which does not follow
+ * values through bits of floats. */
+/*@ assigns \result \from v;
+    behavior finite:
+      assumes \is_finite(v);
+      ensures \is_finite(\result) && v - 0.5 <= \result <= v + 0.5; */
 static MGC_INLINE float mgc_lane_round(float v)
 {
     const uint32_t sign = mgc_lane_bits(v) & 0x80000000u;

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`megcc evidence --value-analysis`: Frama-C finds what is wrong in a kernel, and nothing in kernels of the profile."""
 
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.c_flags import native_compiler
+from tvm_megcc import paths
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.codegen.embedding import read_container
 from tvm_megcc.codegen.manifest import read_manifest
@@ -36,10 +40,14 @@ def sources_of(folder: Path) -> Sources:
         pytest.skip(str(missing))
 
 
+def container_of(folder: Path) -> bytes:
+    return read_container(folder, read_manifest(folder)["models"][0]["name"], C)
+
+
 def kernels(sources: Sources) -> list[Kernel]:
     folder, facts = sources.folder, read_manifest(sources.folder)["models"][0]
-    return value_analysis.kernels_of(facts["programs"][0], read_container(folder, facts["name"], C), C.isa.code,
-                                     kernels_of(sources), (folder / "kernels.c").read_text())
+    return value_analysis.kernels_of(facts["programs"][0], container_of(folder), C.isa.code, kernels_of(sources),
+                                     (folder / "kernels.c").read_text())
 
 
 @pytest.mark.slow
@@ -48,10 +56,11 @@ def test_kernels_have_no_undefined_behaviour(network, tmp_path):
     frama_c()
     sources = sources_of(compiled(network, "c", tmp_path / "net", profile="safety"))
     found, lines = kernels(sources), []
-    rows = analyse(sources, found, 600, lines.append)["rows"]
-    assert len(rows) == len(found) == len(lines) > 2
-    assert not [(row["kernel"], row["alarms"], row["reason"]) for row in rows if row["alarms"] or row["reason"]]
-    assert all(row["reached"] >= 0.9 * row["statements"] > 50 for row in rows)
+    rows = analyse(sources, found, 600, container_of(sources.folder), lines.append)["rows"]
+    assert len(rows) == len(found) + 1 == len(lines) > 3
+    assert not [(row["name"], row["alarms"], row["reason"]) for row in rows if row["alarms"] or row["reason"]]
+    assert all(row["reached"] >= 0.9 * row["statements"] > 50 for row in rows[:-1])
+    assert rows[-1]["reached"] > 1000  # what it does not reach refuses other containers and arguments
 
 
 WRONG = {
@@ -110,6 +119,21 @@ def test_a_call_that_breaks_the_contract(one_kernel):
     assert "precondition" in alarm["text"] and "wrong" in alarm["text"]
 
 
+@pytest.mark.slow
+def test_a_runtime_that_breaks_a_contract(tmp_path):
+    """A container with an operand that is too small for its kernel, and a table of kernels that allows it."""
+    frama_c()
+    sources = sources_of(compiled(integers, "c", tmp_path / "net", profile="safety"))
+    found = kernels(sources)
+    source = sources.folder / found[0].source
+    text = source.read_text()
+    source.write_text(re.sub(r"valid_read\(\(char \*\)call->in\[0\] \+ \(0 \.\. \d+\)",
+                             "valid_read((char *)call->in[0] + (0 .. 1000000)", text))
+    assert source.read_text() != text
+    row = analyse(sources, found, 600, container_of(sources.folder))["rows"][-1]
+    assert any("precondition" in alarm["text"] and found[0].name in alarm["text"] for alarm in row["alarms"])
+
+
 def test_a_function_that_is_not_known(one_kernel):
     assert [alarm["text"] for alarm in one_kernel("y[0] = 0;", declared="other")["alarms"]] == [
         "wrong has neither code nor contract"]
@@ -118,6 +142,34 @@ def test_a_function_that_is_not_known(one_kernel):
 def test_time_is_limited(one_kernel):
     row = one_kernel("for (int32_t i = 0; i < 3000000; i++) { y[i % 4] = x[0]; }", seconds=2)
     assert "more than 2 s" in row["reason"] and not row["statements"]
+
+
+ROUND = """
+#define MGC_ISA_C
+#include "megcc_simd.h"
+#include <math.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    for (uint64_t bits = 0; argc > 1 && bits < (uint64_t)1 << 32; bits += (uint64_t)atol(argv[1])) {
+        const float v = mgc_lane_float((uint32_t)bits);
+        const double r = mgc_lane_round(v);
+        if (isfinite(v) && !(isfinite(r) && v - 0.5 <= r && r <= v + 0.5 && r == rint(v)))
+            return 1;
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("step", ["997", pytest.param("1", marks=pytest.mark.long)])
+def test_the_contract_of_round(step, tmp_path):
+    """Kernels are analysed with the contract of mgc_lane_round: it holds for every `step`-th float."""
+    source, made = tmp_path / "round.c", tmp_path / "round"
+    source.write_text(ROUND)
+    subprocess.run([*native_compiler().command, "-O2", f"-I{paths.c_runtime() / 'include'}", str(source), "-lm", "-o",
+                    str(made)], check=True)
+    assert subprocess.run([made, step]).returncode == 0
 
 
 def test_constants_that_calls_share_have_all_values_between():

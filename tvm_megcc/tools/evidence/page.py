@@ -47,7 +47,8 @@ def text(facts: Mapping[str, Any]) -> str:
     if facts["analysis"]:
         rows = facts["analysis"]["rows"]
         clean = sum(not row["alarms"] and not row["reason"] for row in rows)
-        lines.insert(-1, f"  {clean} of {len(rows)} kernels have no undefined behaviour ({facts['analysis']['tool']})")
+        lines.insert(-1, f"  {clean} of {len(rows)} parts of the C (kernels, runtime) have no undefined behaviour "
+                         f"({facts['analysis']['tool']})")
     if "most" in facts["calls"]:
         lines.insert(-1, f"  {facts['calls']['most']:,} instructions at most in {len(facts['calls']['runs'])} runs")
     return "\n".join(lines) + "\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No undefined behaviour in a kernel, whatever its inputs are: shown by Eva, Frama-C's analysis of values.
+"""No undefined behaviour in kernels and runtime, whatever the inputs are: shown by Eva, Frama-C's analysis of values.
 
 Eva (https://frama-c.com/fc-plugins/eva.html) interprets C with sets of values in place of values. It gives an alarm at
 each operation that could be undefined: access out of bounds, overflow of a signed integer, division by zero, a shift by
@@ -9,6 +9,10 @@ A driver (driver.c.j2) calls the kernel as its contract in ACSL requires, with m
 Inputs and what other kernels write have all values of their bits, NaN included; weights have those of the model. If
 calls share a kernel, each weight has all values from its least to its greatest. Loops are unrolled, so the analysis
 takes about as many steps as the kernel.
+
+Another driver (runtime_driver.c.j2) opens the model and runs it. There, kernels are their contracts: Eva shows that the
+runtime calls each kernel as its contract requires, and that the runtime itself has no undefined behaviour with this
+container.
 """
 
 from __future__ import annotations
@@ -28,8 +32,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from ...codegen import container
-from ...codegen.container import DType, Storage
+from ...codegen.container import ContainerModel, DType, Program, Storage, read
 from ...codegen.memory.weights import Weights
 from ...errors import MegccError, MissingTool, ToolError
 from ...ir.types import DTYPES
@@ -39,9 +42,17 @@ from .sources import Sources
 
 #: ILP32, as microcontrollers have. Without __GNUC__, the headers use no extension of a compiler.
 MACHINE = "x86_32"
-#: Loops of any length are unrolled, states are joined where branches meet, and NaN and infinities are values.
-OPTIONS = ("-eva", "-eva-precision", "0", "-eva-auto-loop-unroll", "100000000", "-eva-no-results",
-           "-warn-special-float", "none", "-machdep", MACHINE)
+#: NaN and infinities are values.
+OPTIONS = ("-eva", "-eva-precision", "0", "-eva-no-results", "-warn-special-float", "none", "-machdep", MACHINE)
+#: Loops of any length are unrolled, and states are joined where branches meet.
+#: mgc_lane_round is its contract, which tests/compiled/safety/test_value_analysis.py checks for all floats.
+KERNEL_OPTIONS = ("-eva-auto-loop-unroll", "100000000", "-eva-use-spec", "mgc_lane_round")
+#: The path of the runtime depends on the container, which is known: states are not joined. Sets of up to 1,024 integers
+#: are kept as sets.
+RUNTIME_OPTIONS = ("-eva-slevel", "10000000", "-eva-ilevel", "1024", "-eva-plevel", "100000", "-eva-split-return",
+                   "full")
+#: The name of the row of the runtime.
+RUNTIME = "the runtime: megcc_model_open, megcc_session_open, _input, _run and _output"
 #: Functions of Frama-C that return any value of an interval, by C type.
 _INTERVALS = {"float": "Frama_C_float_interval", "double": "Frama_C_double_interval",
               "int64_t": "Frama_C_long_long_interval", "uint32_t": "Frama_C_unsigned_int_interval",
@@ -94,11 +105,8 @@ class Kernel:
 
     @cached_property
     def driver(self) -> str:
-        environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), trim_blocks=True,
-                                         lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False)
-        return environment.get_template("driver.c.j2").render(
-            kernel=self.name, operands=self.operands, inputs=self.inputs, outputs=self.outputs, shared=self.shared,
-            scratch=self.scratch, tasks=self.tasks)
+        return _render("driver.c.j2", kernel=self.name, operands=self.operands, inputs=self.inputs,
+                       outputs=self.outputs, shared=self.shared, scratch=self.scratch, tasks=self.tasks)
 
 
 def find_frama_c() -> str:
@@ -113,44 +121,85 @@ def find_frama_c() -> str:
     return subprocess.run(["frama-c", "-version"], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def analyse(sources: Sources, kernels: Sequence[Kernel], seconds: float,
+def analyse(sources: Sources, kernels: Sequence[Kernel], seconds: float, container: bytes | None = None,
             progress: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """Returns what Frama-C finds in each kernel, as values of JSON.
+    """Returns what Frama-C finds in each kernel and in the runtime, as values of JSON.
 
     Args:
+        container: of the model that the runtime opens; None: the runtime is not analysed.
         seconds: the longest analysis of a kernel; one that takes longer has no result.
-        progress: called with a line about each kernel that is done.
+        progress: called with a line about each analysis that is done.
 
     Raises:
         MissingTool: if Frama-C is not installed.
     """
     version = find_frama_c()
 
-    def run(kernel: Kernel) -> dict[str, Any]:
-        row = _analyse(sources, kernel, seconds)
+    def run(job: _Job) -> dict[str, Any]:
+        row = _analyse(sources.folder, job, seconds)
         found = row["reason"] or f"{len(row['alarms'])} alarms, {row['reached']} of {row['statements']} statements"
-        progress(f"{kernel.name}: {found}, {row['seconds']:.0f} s")
+        progress(f"{job.name}: {found}, {row['seconds']:.0f} s")
         return row
 
+    jobs = [_Job(kernel.name, kernel.driver, (kernel.source,), KERNEL_OPTIONS, kernel.calls) for kernel in kernels]
+    if container is not None:
+        jobs.append(_runtime_job(sources, container, kernels))
     with ThreadPoolExecutor(JOBS) as pool:
-        rows = list(pool.map(run, kernels))
-    return {"tool": f"Frama-C {version}, Eva", "options": " ".join(OPTIONS), "rows": rows}
+        rows = list(pool.map(run, jobs))
+    return {"tool": f"Frama-C {version}, Eva", "options": " ".join(OPTIONS), "kernel_options": " ".join(KERNEL_OPTIONS),
+            "runtime_options": " ".join(RUNTIME_OPTIONS), "rows": rows}
 
 
-def _analyse(sources: Sources, kernel: Kernel, seconds: float) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        driver = Path(folder, "driver.c")
-        driver.write_text(kernel.driver)
-        include = f"-cpp-extra-args=-U__GNUC__ -I{sources.folder} -I{sources.folder / 'runtime' / 'include'}"
-        command = ["frama-c", *OPTIONS, include, str(driver), str(sources.folder / kernel.source)]
+@dataclass(frozen=True)
+class _Job:
+    """An analysis. driver: the text of its `main`. files: the sources that it calls, relative to the folder. calls: of
+    a kernel."""
+
+    name: str
+    driver: str
+    files: tuple[str, ...]
+    options: tuple[str, ...]
+    calls: tuple[int, ...] = ()
+
+
+def _analyse(folder: Path, job: _Job, seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as temporary:
+        driver = Path(temporary, "driver.c")
+        driver.write_text(job.driver)
+        include = f"-cpp-extra-args=-U__GNUC__ -I{folder} -I{folder / 'runtime' / 'include'}"
+        command = ["frama-c", *OPTIONS, *job.options, include, str(driver), *(str(folder / name) for name in job.files)]
         begin = time.monotonic()
-        row: dict[str, Any] = {"kernel": kernel.name, "calls": list(kernel.calls), "alarms": [], "reached": 0,
+        row: dict[str, Any] = {"name": job.name, "calls": list(job.calls), "alarms": [], "reached": 0,
                                "statements": 0, "reason": ""}
         try:
             printed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds).stdout
         except subprocess.TimeoutExpired:
             return row | {"reason": f"the analysis took more than {seconds:g} s", "seconds": seconds}
-    return row | _results(printed, sources.folder, folder) | {"seconds": time.monotonic() - begin}
+    return row | _results(printed, folder, temporary) | {"seconds": time.monotonic() - begin}
+
+
+def _runtime_job(sources: Sources, container: bytes, kernels: Sequence[Kernel]) -> _Job:
+    """Returns the analysis of the runtime with a container. Frama-C's C library has the code of memcpy and others."""
+    folder = sources.folder
+    headers = {path.name: found for path in sorted(folder.glob("*.h"))
+               if (found := re.search(r"^extern const megcc_module (\w+);", path.read_text(), re.MULTILINE))}
+    (header, found), = headers.items()
+    prefix = re.search(r"^#define (\w+)_CONTAINER_BYTES ", (folder / header).read_text(), re.MULTILINE)
+    assert prefix is not None  # every header of a model has it
+    words = np.frombuffer(container + bytes(-len(container) % 8), "<u8").tolist()
+    driver = _render("runtime_driver.c.j2", header=header, module=found[1], prefix=prefix[1],
+                     words=[f"{word:#x}" for word in words])
+    share = subprocess.run(["frama-c", "-print-share-path"], capture_output=True, text=True, check=True).stdout.strip()
+    files = ("kernels.c", *(name for name in sources.objects if name.startswith(("runtime/src/", "kernels/"))),
+             str(Path(share, "libc", "string.c")))
+    return _Job(RUNTIME, driver, files,
+                (*RUNTIME_OPTIONS, "-eva-use-spec", ",".join(kernel.name for kernel in kernels)))
+
+
+def _render(template: str, **variables: Any) -> str:
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), trim_blocks=True,
+                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False)
+    return environment.get_template(template).render(**variables)
 
 
 def _results(printed: str, folder: Path, driver: str) -> dict[str, Any]:
@@ -185,7 +234,7 @@ def kernels_of(program: Mapping[str, Any], image: bytes, isa: int, sources: Mapp
         sources: kernel -> its file.
         table: the text of kernels.c.
     """
-    model = container.read(image)
+    model = read(image)
     code = next(row for row in model.programs if row.isa == isa)
     calls: dict[str, list[int]] = {}
     for call in program["calls"]:
@@ -247,8 +296,8 @@ class _Value:
 class _Memory:
     """The tensors of a program."""
 
-    model: container.ContainerModel
-    code: container.Program
+    model: ContainerModel
+    code: Program
 
     def operands(self, index: int) -> list[_Value]:
         """Returns the operands of an instruction, inputs first."""
@@ -274,5 +323,5 @@ class _Memory:
     @cached_property
     def _weights(self) -> bytes:
         weights = self.model.weights
-        assert not isinstance(weights, Weights)  # container.read gives bytes
+        assert not isinstance(weights, Weights)  # `read` gives bytes
         return bytes(weights)

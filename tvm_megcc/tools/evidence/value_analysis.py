@@ -43,7 +43,7 @@ from .sources import Sources
 #: ILP32, as microcontrollers have. Without __GNUC__, the headers use no extension of a compiler.
 MACHINE = "x86_32"
 #: NaN and infinities are values.
-OPTIONS = ("-eva", "-eva-precision", "0", "-eva-no-results", "-warn-special-float", "none", "-machdep", MACHINE)
+OPTIONS = ("-eva", "-eva-precision", "0", "-warn-special-float", "none", "-machdep", MACHINE)
 #: Loops of any length are unrolled, and states are joined where branches meet.
 #: mgc_lane_round is its contract, which tests/compiled/safety/test_value_analysis.py checks for all floats.
 KERNEL_OPTIONS = ("-eva-auto-loop-unroll", "100000000", "-eva-use-spec", "mgc_lane_round")

@@ -26,8 +26,8 @@ class Pairs:
     bits: the number of bits of the word, 32 or 64. It holds an element of each pixel: first + second * 2^(bits / 2).
     columns: the number of output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS).
     row_columns: the number of output channels in a tile of one pixel (MGC_ROW_COLUMNS).
-    by_channel: how the weights for a tile of one pixel are stored: all weights of a channel, then those of the next
-        channel; else four weights of each channel of the tile, then the next four (two if `folded`).
+    by_channel: whether a tile of one pixel has all weights of a channel stored before those of the next channel; else
+        four weights of each channel of the tile (two if `folded`) are before the next four of each.
     folded: whether a tile of one pixel multiplies its element with the weights of two channels at once. A 32-bit word
         of the weights has the bytes w[c][k], w[c][k + 1], w[c + 1][k], w[c + 1][k + 1] of channels c and c + 1, each
         plus 128 so that it is not negative. Bytes 0 and 2 are the operand of one multiplication, bytes 1 and 3 that of
@@ -46,7 +46,7 @@ class Isa:
     """An instruction set level.
 
     name: also the suffix of kernel symbols and of template overrides.
-    code: MEGCC_ISA_* in megcc_kernel.h.
+    code: MEGCC_ISA_* in megcc_kernel.h: machine << 16 | variant of the level << 8 | level.
     lanes: float32 lanes of a vector; 1 is scalar code.
     registers: vector registers that a kernel may keep live.
     alignment: alignment of weights and arena, in bytes.
@@ -131,7 +131,7 @@ class Isa:
     @property
     def rank(self) -> tuple[int, int, int]:
         """The rank among the levels of one machine: the runtime uses the kernels of the highest rank that the CPU
-        supports. It is made of the bytes of `code`: machine, level, and variant of the level."""
+        supports. It is (machine, level, variant of the level)."""
         return self.code >> 16, self.code & 0xff, self.code >> 8 & 0xff
 
 

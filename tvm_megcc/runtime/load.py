@@ -43,7 +43,7 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
         _require_threads(threads, folder, model_of(manifest, name, folder), target, bool(emulator))
     built = build(folder, target, cc, model=name)
     if target.machine == "wasm32":
-        from .wasm.browser import WebSession
+        from .wasm.engine import WebSession
 
         return WebSession(built, emulator)
     if emulator:

@@ -47,7 +47,7 @@ def intrinsics(compiler: Compiler, flags: Sequence[str], source: str) -> tuple[s
     """
     if not _VECTORS.search(source) or "clang" in compiler.version or "zig" in str(compiler):
         return ()
-    relevant = tuple(flag for flag in flags if not flag.startswith("-D"))
+    relevant = tuple(flag for flag in flags if not flag.startswith("-D"))   # the header reads no macro of ours
     key = compiler, relevant, paths.cache("precompiled")
     with _lock:
         if key not in _precompiled or (_precompiled[key] and not Path(_precompiled[key][1]).exists()):

@@ -22,6 +22,7 @@ from .toolchain import find_compiler, runs_here
 
 #: The longest error text in bytes; longer ones are cut.
 _TEXT_BYTES = 512
+#: The C functions that this class calls, the same for all programs: `build` gives them the program's names as macros.
 _SOURCE = Path(__file__).with_name("program_py.c")
 
 
@@ -91,9 +92,11 @@ class ProgramSession(Session):
         self._handle = self._c_open(self._container.ctypes.data, self._container.size, self._text, _TEXT_BYTES)
         if not self._handle:
             raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
-        # The arguments of a run are pointers: the program, each input, each output, and the place for an error.
+        # The library gives the address of the function that runs the program. Its arguments are pointers: the program,
+        # each input, each output, and the struct (`error_place`) that it fills if it fails.
         arguments = [ctypes.c_void_p] * (1 + len(self.inputs) + len(self.outputs) + 1)
-        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *arguments)(function("function", handle)())
+        address = function("function", handle)()
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *arguments)(address)
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
         if feeds is not None:

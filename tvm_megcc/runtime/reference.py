@@ -67,18 +67,21 @@ def _subgraph(graph: Graph, operands: list, symbols: dict[str, int]) -> list[np.
 
 
 def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
-    """Runs a loop (ONNX's Loop). Returns trip count, condition, carried values and stacked results."""
-    (trip_count, condition), count = operands[:2], op.attrs.carried
-    carried, captured, iteration = operands[2:2 + count], operands[2 + count:], 0
+    """Runs a loop: ONNX's Loop, with operands, results and attributes as `ops.control.loops.Loop` describes them."""
+    trip_count, condition, *values = operands
+    count = op.attrs.carried
+    carried, captured = values[:count], values[count:]
+    stack_types = op.attrs.types[2 + count:]    # the types before them are of trip count, condition and carried values
     stacks = [np.zeros([substitute(dim, symbols) for dim in type_.shape], np.dtype(type_.dtype))
-              for type_ in op.attrs.types[2 + count:]]
+              for type_ in stack_types]
+    iteration = 0
     while iteration < trip_count and condition:
-        values = _subgraph(op.attrs.body.graph, [np.array(iteration), np.asarray(condition), *carried, *captured],
-                           symbols)
-        if not op.attrs.counted:    # the body of a counted loop returns no condition
-            condition, *values = values
-        carried = values[:count]
-        for stack, row in zip(stacks, values[count:], strict=True):
+        results = _subgraph(op.attrs.body.graph, [np.array(iteration), np.asarray(condition), *carried, *captured],
+                            symbols)
+        if not op.attrs.counted:
+            condition, *results = results
+        carried = results[:count]
+        for stack, row in zip(stacks, results[count:], strict=True):
             if iteration >= len(stack):
                 raise ShapeError(f"{op.origin} has more than {len(stack)} iterations")
             stack[iteration] = row
@@ -88,10 +91,11 @@ def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
 
 def _branch(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
     """Runs the subgraph that the condition chooses (ONNX's If)."""
-    condition, *values = operands   # those that `yes` captures, then those of `no`
+    condition, *captured = operands     # values that `yes` reads, then those that `no` reads
+    count = op.attrs.reads
     if condition:
-        return _subgraph(op.attrs.yes.graph, values[:op.attrs.reads], symbols)
-    return _subgraph(op.attrs.no.graph, values[op.attrs.reads:], symbols)
+        return _subgraph(op.attrs.yes.graph, captured[:count], symbols)
+    return _subgraph(op.attrs.no.graph, captured[count:], symbols)
 
 
 #: Operators with subgraphs -> their interpreters.
@@ -103,7 +107,8 @@ def _symbol_value(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int
     bounds."""
     value = int(values.reshape(-1)[op.attrs.element])
     bound = 2**31 - 1 if op.attrs.bound is None else number(substitute(op.attrs.bound, symbols))
-    if value and op.attrs.get("required"):  # the check of a branch that was removed (see `Extent`)
+    # A "required" value is no extent: it is 0, unless a condition chooses a branch that the compiler removed.
+    if value and op.attrs.get("required"):
         raise ShapeError(f"the {op.attrs.symbol} chooses the branch that was removed at compilation, because it is "
                          "impossible for the shapes of the inputs")
     if not 0 <= value <= bound:
@@ -115,6 +120,7 @@ def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -
     """Returns the results of an operator with its epilogue. Raises ShapeError if they do not have the inferred
     shapes."""
     declaration = operator(op.kind)
+    # The operands of the epilogue come after the operator's own.
     inputs = operands if op.epilogue is None else operands[:op.epilogue_start]
     dtypes = [graph.types[name].dtype for name in op.outputs]
     # float16, bfloat16 and other storage types are computed in their carrier dtype, and then rounded.
@@ -147,7 +153,8 @@ def _fused(op: Op, operands: list[np.ndarray], dtype: str) -> np.ndarray:
 
 
 def _aligned(operand: np.ndarray, result: np.ndarray, channel_axis: int | None) -> np.ndarray:
-    """Returns an epilogue's operand in a shape that broadcasts; a vector has a value for each channel."""
+    """Returns an epilogue's operand in a shape that broadcasts to the result: a vector of several elements has one for
+    each channel."""
     if operand.ndim == 1 and operand.size > 1 and channel_axis is not None and result.ndim > 1:
         axis = channel_axis % result.ndim
         return operand.reshape([-1 if index == axis else 1 for index in range(result.ndim)])

@@ -20,7 +20,7 @@ from .timing import Library, Lost, Measurement, Sample
 
 #: The seconds to wait for a free device while some are registered with the key.
 PATIENCE = 30.0
-#: The number of devices in a row to which sending the library is tried.
+#: The number of devices that are tried one after the other, before sending them a library has failed.
 ATTEMPTS = 2
 
 
@@ -101,7 +101,9 @@ class Tracker:
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                self.registered()
+                self.registered()   # a device that was lost does not become free again
+                # The tracker makes a request wait until a device is free, however long that takes. So a thread asks
+                # only if one is free, and no other thread takes it meanwhile.
                 with self._request_lock:
                     free = self._summary()["queue_info"].get(self.key, {}).get("free", 0)
                     if free:
@@ -171,21 +173,22 @@ def _first_line(error: Exception) -> str:
 
 
 class RpcRunner:
-    """The runner that measures on all devices with a key at a tracker, in parallel.
+    """The runner that measures on all devices with a key at a tracker, in parallel. Its interface is that of
+    `timing.LocalRunner`.
 
     Args:
         address: "host:port" of the tracker.
         key: the key of the devices.
     """
 
-    program = False
+    program = False     # kernels are a shared library, which an RPC server loads
 
     def __init__(self, address: str, key: str):
         self._tracker = Tracker(address, key)
         self.devices = self._tracker.registered()
 
     def require(self, target: Target) -> None:
-        """Raises MegccError for a target without an operating system."""
+        """Sets the target that libraries are built for. Raises MegccError if it has no operating system."""
         if target.bare_metal:
             raise MegccError(f"{target} has no operating system to run an RPC server")
         self._target = target
@@ -207,7 +210,7 @@ class RpcRunner:
 
 
 class RpcSession:
-    """A library of kernels on a device."""
+    """A library of kernels on a device, with the interface of `timing.LocalSession`."""
 
     def __init__(self, loaded: _Loaded):
         self._loaded, self.device = loaded, loaded.device

@@ -207,7 +207,8 @@ def compiled_kernels(specs: Sequence[KernelSpec], target: Target, cc: str | None
 
 @contextmanager
 def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str | None = None) -> Iterator[Library]:
-    """Compiles kernels into a shared library or a program, which exists as long as the context."""
+    """Compiles kernels into a shared library or a program, which exists as long as the context. program: which one, as
+    the runner's attribute says."""
     with compiled_kernels(specs, target, cc) as (folder, objects, results):
         good = [spec for spec in specs if isinstance(results[spec], Path)]
         kernels = ", ".join(spec.symbol for spec in good) or "0"
@@ -236,9 +237,12 @@ def link_library(compiler: Compiler, arguments: Sequence[str], path: Path, share
 
 
 class LocalRunner:
-    """The runner that measures on this machine."""
+    """The runner that measures on this machine.
 
-    device = "local"
+    program: whether kernels are linked into a program, which runs once for each job, or into a shared library.
+    devices: the number of devices that measure at the same time.
+    """
+
     program = True
     devices = 1
 

@@ -162,6 +162,8 @@ def _jobs(call: Call, context: Context, trials: int | None, logged: TuningLog, s
     for candidates in same.values():
         job = Job(call, tuple(candidates), code_of(candidates[0].bound.spec), context.weight_bytes)
         rows = [logged.rows.get(row.key) for row in job.rows(context.target, context.optimize, "", Sample())]
+        # Times of other code are measured again, and those of old versions, which have no network_bytes and were
+        # measured with the weights in the caches.
         if all(row is not None and row.code == job.code and row.network_bytes is not None for row in rows):
             summary.known += len(rows)
         else:
@@ -244,7 +246,7 @@ class _Device(threading.Thread):
                 error = caught
             self.deadline = math.inf
             if error is not None:
-                device = self.working[1]
+                device = self.working[1]    # "" if the runner gave none: there is no other to be had
                 ended = not device or not isinstance(error, Lost)
                 self.tuning.reports.put(_Report(self, device, None, error, batch, ended))
                 if ended:

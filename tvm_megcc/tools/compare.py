@@ -52,16 +52,13 @@ def compare(model: str | Path, args) -> dict:
     _require_comparable(model, args)
     session = source.session_of(args.folder or model, args)
     feeds = _feeds(model, session, args)
-    # Only the numpy reference draws the same random numbers as the C code.
-    is_random = any(call["kind"] == Draw.kind for call in session.calls)
-    against, expected_of = REFERENCES[args.reference or (
-        "numpy" if is_random else default_reference(model, args.options.extern, args.options.signature))]
-    everything = {**network_inputs(model, feeds, args), **session.states,
-                  **constant_inputs(model, args.options.constants)}
+    against, expected_of = REFERENCES[args.reference or _usual_reference(model, session, args)]
+    model_inputs = {**network_inputs(model, feeds, args), **session.states,
+                    **constant_inputs(model, args.options.constants)}
     with run.asking_for_inputs(session.inputs, args.inputs):
         results = session.run(feeds)
     states = {name: session.states[state] for name, state in session.state_of.items()}
-    expected = expected_of(model, everything, [*results, *states], args.options.output_names,
+    expected = expected_of(model, model_inputs, [*results, *states], args.options.output_names,
                            args.options.extern, signature=args.options.signature)
     results |= {name: value for name, value in states.items() if name in expected}
     limits = Limits.of(args, session.outputs)
@@ -73,14 +70,21 @@ def compare(model: str | Path, args) -> dict:
               "tolerance": limits.tolerance, "equal": all(row["equal"] for row in outputs), "outputs": outputs}
     if expected_of is onnxruntime_values and not report["equal"]:
         _note_its_own_differences(outputs, expected, onnxruntime_values(
-            model, everything, list(results), args.options.output_names, optimised=True))
+            model, model_inputs, list(results), args.options.output_names, optimised=True))
         if any(call["kind"] == DynamicQuantize.kind for call in session.calls):
             report["advice"] = QUANTISED_AT_RUN_TIME
     if args.layers:
-        session.reset()
-        report["layers"] = compare_layers(model, session, feeds, everything, expected_of, args)
+        session.reset()     # the run above replaced the states
+        report["layers"] = compare_layers(model, session, feeds, model_inputs, expected_of, args)
         report["first_difference"] = next((row for row in report["layers"] if not row["equal"]), None)
     return report
+
+
+def _usual_reference(model: Path, session, args) -> str:
+    """Returns the name of the reference that is used if none is chosen. Only numpy's draws the same random numbers as
+    the C code."""
+    is_random = any(call["kind"] == Draw.kind for call in session.calls)
+    return "numpy" if is_random else default_reference(model, args.options.extern, args.options.signature)
 
 
 def _require_comparable(model: Path, args) -> None:
@@ -159,26 +163,27 @@ def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
             for name, value in constants.items()}
 
 
-def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expected_of, args) -> list[dict]:
+def compare_layers(model: Path, session, feeds: Arrays, model_inputs: Arrays, expected_of, args) -> list[dict]:
     """Returns a row for each kernel call whose result has a name of the source model.
 
-    feeds: the inputs of the session. everything: all inputs of the model.
+    feeds: the inputs of the session. model_inputs: those of the source model, with states and constants. expected_of: a
+    function of `REFERENCES`.
     """
     graph, buckets = import_model(model, args.options)
     named = {name for op in graph.ops for name in op.outputs}
     graph = checked(convert_inputs(graph, args.options.inputs), buckets, args.options.states)
     context = context_of(graph, session.target, args.options)
     plan = lower(graph, context, args.options.threads).plan
-    sizes = {dim.name: size for name, array in everything.items() if name in graph.types
+    sizes = {dim.name: size for name, array in model_inputs.items() if name in graph.types
              for dim, size in zip(graph.types[name].shape, array.shape, strict=True) if isinstance(dim, Symbol)}
     types = {name: type_.with_shape(substitute(dim, sizes) for dim in type_.shape)
              for name, type_ in plan.graph.types.items()}
     calls = session.calls
-    # A value without its dead channels has the same name but another shape.
+    # A pass removes channels that nothing reads: the value then has the same name but another shape.
     complete = {name for name in named & plan.graph.types.keys()
              if plan.graph.types[name].shape == graph.types[name].shape}
     wanted = [call["output"] for call in calls if call["output"] in complete]
-    expected = expected_of(model, everything, list(dict.fromkeys(wanted)), args.options.output_names,
+    expected = expected_of(model, model_inputs, list(dict.fromkeys(wanted)), args.options.output_names,
                            args.options.extern, signature=args.options.signature)
     rows = []
     for call, raw in zip(calls, session.trace(feeds), strict=True):
@@ -324,6 +329,7 @@ def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequ
     return {name: table.strings(values[name], others) if name in graph.string_ports else values[name] for name in names}
 
 
+#: Values of --reference -> a reference's name in the report, and the function that returns its values of these names.
 REFERENCES: dict[str, tuple[str, Callable[..., Arrays]]] = {
     "onnxruntime": ("ONNX Runtime, optimiser off", onnxruntime_values),
     "litert": ("LiteRT's reference kernels", litert_values),

@@ -29,6 +29,10 @@ OF_MODEL: dict[str, tuple[str, Kind]] = {"path": ("path", "path"), "name": ("nam
 OF_FILE: dict[str, tuple[str, Kind]] = {
     "output": ("output", "path"), "target": ("target", "string"), "embed": ("embed", "flag"),
     "weights": ("weights", ("file", "text", "incbin")), "force": ("force", "flag")}
+#: The largest size of a description in bytes.
+MOST_BYTES = 1 << 24
+#: Characters that are possible in JSON, but not in file names or command lines.
+_UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class Model(NamedTuple):
@@ -112,12 +116,6 @@ def checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, Kind]], where:
             except MegccError as error:
                 raise MegccError(f"{where}: {error}") from None
     return values
-
-
-#: The largest size of a description in bytes.
-MOST_BYTES = 1 << 24
-#: Characters that are possible in JSON, but not in file names or command lines.
-_UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def _value(value: Any, kind: Kind, where: str, base: Path) -> Any:

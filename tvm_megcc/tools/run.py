@@ -24,7 +24,7 @@ from ..runtime import reference
 from ..runtime.device import DeviceSession
 from ..runtime.program import ProgramSession
 from ..runtime.session import Port
-from ..runtime.wasm.browser import WebSession
+from ..runtime.wasm.engine import WebSession
 from . import layers
 
 #: Sessions that measure times where the model runs.

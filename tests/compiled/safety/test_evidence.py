@@ -71,11 +71,54 @@ def bounds(text: str, **arguments) -> list:
     ("for (uint32_t i = 3; i > 0; i--) ;", 3), ("uint8_t n = 3; n = n - 5; for (int i = 0; i < n; i++) ;", None),
     ("int m = a - 20; uint32_t n = m; for (uint32_t i = 0; i < n; i++) ;", None),
     ("int m = a - 20; for (uint32_t i = 9; i > m; i--) ;", None),
+    # A counter that begins beyond the limit never is the limit. Labels and floats do not hide anything.
+    ("for (int i = 5; i != 3; i++) ;", None), ("for (int i = 3; i != 5; i--) ;", None),
+    ("for (int i = 5; i != 3; i--) ;", 2), ("for (int i = 0; i + 2 != 5; i++) ;", 3),
+    ("int i = 5; do { i++; } while (i != 5);", None), ("int i = 4; do { i++; } while (i != 5);", 2),
+    ("const int *p = memory, *end = p + 0; do { p++; } while (p != end);", None),
+    ("int i = 0; while (i < 10) { step: if (memory[i]) i++; }", None),
+    ("int i = 0; while (i < 10) { step: i++; }", 10),
+    ("float x = 3; int n = x / 2 * 2; for (int i = 0; i < n; i++) ;", None),
+    ("int i = 10, j = -5; i = j + i; while (j < i) j++;", 10),
+    ("int n = 3; if (a - 9) { n = 9; } for (int i = 0; i < n; i++) ;", 9),
+    ("int n = 3; if (a - 3) { n = 9; } for (int i = 0; i < n; i++) ;", 9),
+    ("int n = 3; if (0) { n = 9; } for (int i = 0; i < n; i++) ;", 3),
 ])
 def test_bounds_of_loops(head, most):
     text = f"""typedef unsigned char uint8_t; typedef unsigned int uint32_t; int memory[9]; void g(int *p);
                void f(int a, int b) {{ {head} }}"""
     assert bounds(text, a=(1, 3), b=(0, 10)) == [most]
+
+
+@pytest.mark.parametrize("first, second", [
+    ("int i = 0; while (i < 10) { i += 3; if (memory[i]) i += 4; }", 16), ("int i = 0; while (i++ < 10) { }", 11),
+    ("int i = 20; do { i++; } while (i < 10);", 21), ("int i = 0; do { } while (i++ < 10);", 11),
+    ("int i = 0; while (i < 10) { i++; while (memory[0]) i++; }", None), ("int i = 0; while (i < 10) { i++; }", 10),
+    ("int i = 0; while (++i < 10) { }", 10),
+])
+def test_the_counter_after_a_loop(first, second):
+    """Every step counts that the last iteration may take, and those of a condition that fails."""
+    text = f"int memory[9]; void f(void) {{ {first} for (int j = 0; j < i; j++) ; }}"
+    assert bounds(text)[-1] == second
+    falling = first.translate(str.maketrans("+<", "->")).replace("20", "-20").replace("10", "-10")
+    assert bounds(f"int memory[9]; void f(void) {{ {falling} for (int j = 0; j > i; j--) ; }}")[-1] == second
+
+
+def test_the_first_iteration_of_do_is_certain():
+    assert bounds("void f(void) { int i = 20; do { for (int j = 0; j < i; j++) ; i++; } while (i < 10); }") == [1, 20]
+    text = "void f(void) { int i = 0; do { for (int j = 9; j > i; j--) ; } while (i++ < 5); }"
+    assert bounds(text) == [6, None]
+
+
+def test_what_a_loop_changes_has_no_known_distance():
+    """Of a parameter too, whose own value is unknown."""
+    text = """void f(const int *p) { const int *end = p + 4; for (int i = 0; i < 9; i++) p--; while (p < end) p++; }"""
+    assert bounds(text) == [9, None]
+
+
+def test_a_goto_is_a_loop_without_a_bound():
+    found = loops("void f(int n) { again: if (n-- > 0) goto again; }", "f", {"n": (0, 5)})
+    assert [(loop.head, loop.at_most) for loop in found] == [("goto again", None)]
 
 
 def test_loops_of_functions_that_are_called():
@@ -162,7 +205,7 @@ def test_without_the_profile_there_is_no_trace():
     assert "trace" not in tvm_megcc.compile(floats(), "c", name="net").manifest["programs"][0]
 
 
-@pytest.mark.parametrize("target", ["c", "cortex-m33", "cortex-m55", "riscv32"])
+@pytest.mark.parametrize("target", ["c", "cortex-m0plus", "cortex-m3", "cortex-m33", "cortex-m55", "riscv32"])
 def test_the_tests_that_the_trace_names(target):
     """Each exists: its words select at least one case."""
     ids = [param.id for param in kernel_tests.WORK]

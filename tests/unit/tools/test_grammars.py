@@ -105,6 +105,8 @@ def test_left_recursion_and_schemas(vocabulary):
     assert following(signs, "xz") >= {b"(", b"1", b"END"} and following(signs, "xz(") == {b"END"}
     other = following(Grammar.gbnf(r"root ::= [^a\n-]+"))
     assert b"," in other and not {b"a", b"-", b"\n"} & other
+    assert following(Grammar.gbnf("root ::= [--/]")) == {b"-", b".", b"/"}
+    assert following(Grammar.gbnf("root ::= [+--]")) == {b"+", b",", b"-"}
     schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
               "additionalProperties": False}
     assert following(Grammar.json_schema(schema), '{"a":t') == {b"r"}

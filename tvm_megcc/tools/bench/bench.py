@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from ...runtime.device import DeviceSession
-from ...runtime.wasm.browser import WebSession
+from ...runtime.wasm.engine import WebSession
 from .. import layers
 from ..run import asking_for_inputs, inputs_of
 

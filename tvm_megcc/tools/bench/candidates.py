@@ -209,7 +209,7 @@ def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | N
     values = _random({name: graph.types[name] for name in graph.inputs})
     results = OPERATORS[op.kind].compute(op.attrs, *(values.get(name, graph.constants.get(name)) for name in op.inputs))
     values.update(zip(op.outputs, results, strict=True))
-    call = Call("", op, graph)
+    call = Call("", op, graph)  # without the text that identifies it in a tuning log, since there is none
     first = {c.bound.spec: c for c in reversed(found) if c.bound is not None}
     times: dict[KernelSpec, float | str] = {}
     with library(list(first), target, runner.program, cc) as built, \
@@ -224,10 +224,10 @@ def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | N
 def _row(candidate: Candidate, code: Mapping, times: Mapping, chosen: bool) -> dict:
     row = {"kernel": candidate.kernel.label, "layouts": candidate.layouts, "cost": round(candidate.cost),
            "chosen": chosen, "code_bytes": 0, "weights": "", "weight_bytes": 0, "workspace_bytes": 0}
-    if candidate.bound is None:
+    if candidate.bound is None:     # a view, which no code computes
         return {**row, "us": 0.0} if times else row
     spec = candidate.bound.spec
-    # Weights; the packer "channel" is that of biases, which are small.
+    # The packed weights, without biases: those have the packer "channel".
     packed = [(operand.pack, parameter) for operand, parameter in
               zip(candidate.bound.inputs, spec.inputs, strict=True) if operand.pack and operand.pack[0] != "channel"]
     extents = dict(zip(spec.runtime_extents, candidate.bound.extents, strict=True))

@@ -324,8 +324,7 @@ def program(name: str) -> str:
 
 def run_tool(command: list[str], folder: Path) -> None:
     """Runs a converter. Its output goes to the log. Its exit status is ignored, since some crash after writing all
-    files.
-    """
+    files."""
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
     print(f"{Path(command[0]).name} ended with {done.returncode}", file=sys.stderr, flush=True)
 

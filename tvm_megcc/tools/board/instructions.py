@@ -61,7 +61,7 @@ def stack_of(session: EmulatedSession) -> calls.Deepest | None:
 
 
 def _cycles_text(report: dict) -> str:
-    if "uncounted" in report:
+    if "uncounted" in report:   # the reason why instructions were derived from the emulator's clock
         return f" (each call within about 40), no cycles: {report['uncounted']}"
     if "cycles" not in report:
         return ""

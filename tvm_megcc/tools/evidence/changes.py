@@ -9,8 +9,11 @@ from typing import Union
 
 from pycparser import c_ast
 
+LOOPS = (c_ast.For, c_ast.While, c_ast.DoWhile)
+
 
 def literal(node: c_ast.Node) -> int | None:
+    """Returns the value of an integer or character constant; None for anything else."""
     if isinstance(node, c_ast.Constant) and "int" in node.type:
         text = node.value.rstrip("uUlL")
         return int(text, 8) if re.fullmatch(r"0[0-7]+", text) else int(text, 0)
@@ -20,6 +23,7 @@ def literal(node: c_ast.Node) -> int | None:
 
 
 def nodes(node: c_ast.Node | None) -> Iterator[c_ast.Node]:
+    """Yields a node and all nodes in it."""
     if node is not None:
         yield node
         for _, child in node.children():
@@ -27,7 +31,8 @@ def nodes(node: c_ast.Node | None) -> Iterator[c_ast.Node]:
 
 
 def changes(node: c_ast.Node | None) -> dict[str, list[int | None]]:
-    """Returns the variables that a statement changes -> the numbers that it adds; None for any other change."""
+    """Returns the variables that a statement may change -> the number that each change adds. None: it assigns or
+    multiplies, or takes the address, through which others may write."""
     found: dict[str, list[int | None]] = {}
     for part in nodes(node):
         target, step = None, None
@@ -44,8 +49,9 @@ def changes(node: c_ast.Node | None) -> dict[str, list[int | None]]:
 
 
 def _steps(node: c_ast.Node | None) -> set[str]:
-    """Returns the variables that an expression changes whenever it is computed; none for a statement."""
-    if node is None or isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile, c_ast.Switch)):
+    """Returns the variables that an expression or a declaration changes whenever it is computed; none for a loop or
+    switch, whose parts may be left out."""
+    if node is None or isinstance(node, (*LOOPS, c_ast.Switch)):
         return set()
     parts, found = [part for _, part in node.children()], set()
     if isinstance(node, c_ast.UnaryOp) and node.op in ("++", "p++", "--", "p--") and isinstance(node.expr, c_ast.ID):
@@ -59,15 +65,17 @@ def _steps(node: c_ast.Node | None) -> set[str]:
     return found.union(*map(_steps, parts))
 
 
-#: The variables that a statement changes on its way to the next statement (None: it gets to no next one), and on each
-#: way to the next iteration by `continue`.
+#: The variables that a statement changes on all of its ways to the next statement (None: there is none), and those on
+#: each way to the next iteration by `continue`.
 _Ways = tuple[Union[set[str], None], list[set[str]]]
 
 
 def _ways(node: c_ast.Node | None) -> _Ways:
-    """Returns what a statement of a loop's body changes in any case."""
-    if isinstance(node, (c_ast.Continue, c_ast.Goto)):  # where a goto leads is not looked at
+    """Returns what a statement of a loop's body certainly changes, for each way on from it."""
+    if isinstance(node, (c_ast.Continue, c_ast.Goto)):  # a goto may lead to the end of the body
         return None, [set()]
+    if isinstance(node, c_ast.Label):
+        return _ways(node.stmt)
     if isinstance(node, (c_ast.Break, c_ast.Return)):
         return None, []
     if isinstance(node, c_ast.Compound):
@@ -85,8 +93,8 @@ def _ways(node: c_ast.Node | None) -> _Ways:
         followed = [following for following, _ in branches if following is not None]
         return (steps | set.intersection(*followed) if followed else None,
                 [steps | other for _, others in branches for other in others])
-    leaves = any(isinstance(part, (c_ast.Continue, c_ast.Goto)) for part in nodes(node))
-    return _steps(node), [set()] * (leaves and not isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile)))
+    ends = c_ast.Goto if isinstance(node, LOOPS) else (c_ast.Continue, c_ast.Goto)  # a loop has its own `continue`
+    return _steps(node), [set()] if any(isinstance(part, ends) for part in nodes(node)) else []
 
 
 def steps_of_all_iterations(node: c_ast.Node) -> set[str]:

@@ -21,16 +21,20 @@ from typing import Any
 
 from pycparser import c_ast, c_generator, c_parser
 
-from .changes import changes, literal, nodes, steps_of_all_iterations
+from .changes import LOOPS, changes, literal, nodes, steps_of_all_iterations
 from .ranges import BOOLEAN, Range, binary, known, union
 
+#: Text up to a closing parenthesis, with strings and at most two levels of parentheses in it.
 _NESTED = r"(?:[^()\"]|\"[^\"]*\"|\((?:[^()\"]|\"[^\"]*\"|\([^()]*\))*\))*"
 _ASSEMBLER = re.compile(rf"\b(?:__asm__|__asm|asm)\b\s*(?:volatile|__volatile__)?\s*\(({_NESTED})\)")
 _ATTRIBUTE = re.compile(rf"\b__attribute__\s*\(({_NESTED})\)")
 _KEYWORDS = re.compile(r"\b__(?:inline|restrict|extension|const|volatile)(?:__)?\b")
 _BUILTIN_TYPE = re.compile(r"\b__builtin_va_list\b")
-#: A branch back to a numbered label of an assembler statement; the function of C that stands for the statement.
-_BACKWARDS, _MARKER = re.compile(r"\bb[a-z]* (?:\w+, ){0,2}\d+b\b"), "__assembler_statement"
+#: A branch back to a numbered label of an assembler statement, which is a loop.
+_BACKWARDS = re.compile(r"\bb[a-z]* (?:\w+, ){0,2}\d+b\b")
+#: The call that `plain_c` writes in place of an assembler statement: its number of loops, and the addresses of its
+#: outputs.
+_MARKER = "__assembler_statement"
 #: How deep calls are walked.
 _DEEPEST = 12
 #: Types whose arithmetic wraps below zero; narrower unsigned types are converted to int.
@@ -44,7 +48,8 @@ class Loop:
     function: the function that it stands in.
     place: file and line.
     head: its text.
-    at_most: the most iterations each time that it is reached; None: unknown.
+    at_most: the most iterations each time that it is reached; None: unknown. It is None for a `goto` too, which may be
+        a loop.
     """
 
     function: str
@@ -120,6 +125,8 @@ def _head(printer: c_generator.CGenerator, node: c_ast.Node) -> str:
 
     if isinstance(node, c_ast.FuncCall):
         return "loop in assembler"
+    if isinstance(node, c_ast.Goto):
+        return f"goto {node.name}"
     if isinstance(node, c_ast.For):
         return f"for ({text(node.init)}; {text(node.cond)}; {text(node.next)})"
     return f"{'do … ' if isinstance(node, c_ast.DoWhile) else ''}while ({text(node.cond)})"
@@ -144,7 +151,7 @@ class _Walk:
     constants: name -> value.
     found: the loops so far, by place in the tree.
     stack: the functions that are being walked, outermost first.
-    returned: the ranges of the results of the innermost one so far.
+    returned: the ranges that the innermost one returns, one for each `return` so far.
     types: the types of its variables.
     seen: (function, ranges of its arguments) -> the range of its result.
     """
@@ -192,7 +199,7 @@ class _Walk:
                 continue
             reached.add(function)
             for node in nodes(self.functions[function].body):
-                if isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile)):
+                if isinstance(node, (*LOOPS, c_ast.Goto)):
                     self.found.setdefault(id(node), _Found(function, node)).at_most = None
                 elif isinstance(node, c_ast.FuncCall) and isinstance(node.name, c_ast.ID):
                     waiting.append(node.name.name)
@@ -222,8 +229,10 @@ class _Walk:
         if isinstance(node, c_ast.Compound):
             for part in node.block_items or ():
                 self.statement(part, ranges)
-        elif isinstance(node, (c_ast.For, c_ast.While, c_ast.DoWhile)):
+        elif isinstance(node, LOOPS):
             self.loop(node, ranges)
+        elif isinstance(node, c_ast.Goto):
+            self.record(node, None)
         elif isinstance(node, c_ast.If):
             self.branch(node, ranges)
         elif isinstance(node, (c_ast.Switch, c_ast.Label, c_ast.Case, c_ast.Default)):
@@ -251,13 +260,15 @@ class _Walk:
     def branch(self, node: c_ast.If, ranges: _Ranges) -> None:
         truth = self.value(node.cond, ranges)
         outcomes = []
-        for taken, part in ((1, node.iftrue), (0, node.iffalse)):
-            if truth is None or truth[0] <= taken <= truth[1] or (taken and truth[1] > 1):
+        may_hold = truth != (0, 0)
+        may_fail = truth is None or truth[0] <= 0 <= truth[1]
+        for possible, part in ((may_hold, node.iftrue), (may_fail, node.iffalse)):
+            if possible:
                 after = dict(ranges)
                 self.statement(part, after)
                 if not _leaves(part):
                     outcomes.append(after)
-        if outcomes:
+        if outcomes:    # else no path leads to the next statement
             for name in list(ranges):
                 value = outcomes[0].get(name)
                 for other in outcomes[1:]:
@@ -275,11 +286,9 @@ class _Walk:
         for name in changed:
             _assign(inner, name, None)
         most, counter = _most(self, node, begin, inner, changed)
-        if isinstance(node, c_ast.DoWhile) and most is not None:
-            most += 1
         self.record(node, most)
         if counter:
-            inner[counter[0]] = counter[1]
+            inner[counter.name] = counter.at_start
         if most != 0:
             body = dict(inner)
             self.value(node.cond, body)
@@ -287,8 +296,8 @@ class _Walk:
             if isinstance(node, c_ast.For) and node.next is not None:
                 self.value(node.next, body)
         for name in changed:
-            if name in ranges:
-                _assign(ranges, name, union(begin.get(name), counter[2]) if counter and counter[0] == name else None)
+            at_end = counter.at_end if counter and counter.name == name and name in ranges else None
+            _assign(ranges, name, union(begin.get(name), at_end))
 
     def record(self, node: c_ast.Node, most: int | None) -> None:
         """Notes the most iterations of a loop in one call of its function."""
@@ -347,7 +356,7 @@ class _Walk:
     def difference(self, name: str, node: c_ast.Node | None, ranges: _Ranges) -> None:
         """Notes the difference of two variables after an assignment such as `name = other + n`."""
         if isinstance(node, c_ast.BinaryOp) and node.op == "+" and isinstance(node.left, c_ast.ID) \
-                and node.left.name != name:
+                and not any(isinstance(part, c_ast.ID) and part.name == name for part in nodes(node)):
             ranges[name, node.left.name] = self.value(node.right, ranges)
 
     def unary(self, node: c_ast.UnaryOp, ranges: _Ranges) -> Range:
@@ -397,7 +406,7 @@ class _Walk:
 
 
 def _leaves(node: c_ast.Node | None) -> bool:
-    """Returns whether a statement ends the function or the iteration of a loop."""
+    """Returns whether a statement has no next one, since it ends the function or the iteration of a loop."""
     if isinstance(node, c_ast.Compound):
         return bool(node.block_items) and _leaves(node.block_items[-1])
     return isinstance(node, (c_ast.Return, c_ast.Continue, c_ast.Break))
@@ -405,6 +414,10 @@ def _leaves(node: c_ast.Node | None) -> bool:
 
 def _least(a: Range, b: Range) -> Range:
     return known(min(a[0], b[0]), min(a[1], b[1])) if a and b else None
+
+
+def _negated(a: Range) -> Range:
+    return (-a[1], -a[0]) if a else None
 
 
 def _greatest(a: Range, b: Range) -> Range:
@@ -419,8 +432,10 @@ def _type_names(type_: c_ast.Node) -> list[str]:
 
 
 def _converted(value: Range, type_: c_ast.Node) -> Range:
-    """Returns the range after a conversion: unknown if the type does not hold it."""
+    """Returns the range after a conversion: unknown if the type does not hold it, or is not one of integers."""
     names = _type_names(type_)
+    if {"float", "double"} & set(names):
+        return None
     unsigned = any(name.startswith(("uint", "unsigned", "size_t")) for name in names)
     bits = next((int(size[0]) for name in names if (size := re.findall(r"int(\d+)_t", name))), 32 if names else 64)
     lower, upper = (0, 2**bits - 1) if unsigned else (-2**(bits - 1), 2**(bits - 1) - 1)
@@ -436,72 +451,110 @@ def _conditions(node: c_ast.Node | None) -> Iterator[c_ast.Node]:
         yield node
 
 
+@dataclass(frozen=True)
+class _Counter:
+    """The variable that bounds a loop.
+
+    at_start: its range when an iteration starts, before the condition is computed.
+    at_end: its range after the loop, unless no iteration took place.
+    """
+
+    name: str
+    at_start: Range = None
+    at_end: Range = None
+
+
 def _most(walk: _Walk, node: c_ast.Node, begin: _Ranges, inner: _Ranges,
-          changed: Mapping[str, list[int | None]]) -> tuple[int | None, tuple[str, Range, Range] | None]:
-    """Returns the most iterations of a loop; and its counter with the ranges that it has in the body and at the end.
+          changed: Mapping[str, list[int | None]]) -> tuple[int | None, _Counter | None]:
+    """Returns the most iterations of a loop, and its counter; None if they are unknown.
 
     Args:
         begin: the ranges before the first iteration.
         inner: those in every iteration, in which variables that the loop changes are unknown.
-        changed: the variables that it changes.
+        changed: the variables that it changes, as `changes` returns them.
     """
-    best: tuple[int | None, tuple[str, Range, Range] | None] = (None, None)
+    best: tuple[int | None, _Counter | None] = (None, None)
     every_iteration = steps_of_all_iterations(node)
     for part in _conditions(node.cond):
-        found = _counted(walk, part, begin, inner, changed)
-        if found and found[1][0] in every_iteration and (best[0] is None or found[0] < best[0]):
-            best = found[0], found[1]
+        found = _counted(walk, node, part, begin, inner, changed)
+        if found and found[1].name in every_iteration and (best[0] is None or found[0] < best[0]):
+            best = found
     return best
 
 
-def _counted(walk: _Walk, part: c_ast.Node, begin: _Ranges, inner: _Ranges,
-             changed: Mapping[str, list[int | None]]) -> tuple[int, tuple[str, Range, Range]] | None:
-    """Returns the most iterations by one comparison of a counter with a limit, and the counter; None if it is no such
-    comparison. The arguments are those of `_most`."""
+def _counted(walk: _Walk, node: c_ast.Node, part: c_ast.Node, begin: _Ranges, inner: _Ranges,
+             changed: Mapping[str, list[int | None]]) -> tuple[int, _Counter] | None:
+    """Returns the most iterations by one part of a loop's condition that compares a counter with a limit, and the
+    counter; None if it is no such comparison. The other arguments are those of `_most`."""
     if not isinstance(part, c_ast.BinaryOp) or part.op not in ("<", "<=", ">", ">=", "!="):
         return None
+    first_is_certain = isinstance(node, c_ast.DoWhile)  # the condition is computed after the first iteration
     for side, limit_node, operator in ((part.left, part.right, part.op),
                                        (part.right, part.left, part.op.translate(str.maketrans("<>", "><")))):
-        counter = next((node for node in nodes(side) if isinstance(node, c_ast.ID) and node.name in changed), None)
-        steps = changed[counter.name] if counter is not None else []
-        numbers = [step for step in steps if step]
-        if counter is None or not numbers or len(numbers) != len(steps):
+        counter = next((each for each in nodes(side) if isinstance(each, c_ast.ID) and each.name in changed), None)
+        steps = [step for step in changed[counter.name] if step] if counter is not None else []
+        if counter is None or not steps or len(steps) != len(changed[counter.name]):
+            continue    # a step is unknown, or 0
+        up = min(steps) > 0
+        if (not up and max(steps) >= 0) or operator[0] not in ("<!" if up else ">!"):
             continue
-        up = min(numbers) > 0
-        if (not up and max(numbers) >= 0) or operator[0] not in ("<!" if up else ">!"):
-            continue
-        if up and (most := _to_pointer(side, limit_node, operator, begin, min(numbers), changed)) is not None:
-            return most, (counter.name, None, None)
+        if up and (most := _to_pointer(node, side, limit_node, operator, begin, changed)) is not None:
+            return most, _Counter(counter.name)
         first, offset, limit = begin.get(counter.name), _offset(walk, side, counter.name), walk.value(limit_node, inner)
-        if first is None or offset is None or limit is None or (operator == "!=" and numbers not in ([1], [-1])):
+        if first is None or offset is None or limit is None:
             continue
-        step = min(numbers, key=abs)
-        inclusive = operator.endswith("=") and operator != "!="
-        if up:
-            last = limit[1] - offset + inclusive - 1  # the greatest value for which the condition may hold
-            most = max(0, (last - first[0]) // step + 1)
-            within, end = (first[0], max(first[0], last)), (first[0], max(first[1], last + max(numbers)))
-        else:
-            last = limit[0] - offset - inclusive + 1
-            most = max(0, (first[1] - last) // -step + 1)
-            within, end = (min(first[1], last), first[1]), (min(first[0], last + min(numbers)), first[1])
-        if walk.is_unsigned(part) and (min(end[0], limit[0]) < 0 or end[1] >= 1 << 32):
-            continue  # the counter may wrap, or the limit is converted
-        return most, (counter.name, within, end)
+        # A counter that goes down is one that goes up with all signs changed.
+        rising, target, shift = (first, limit, offset) if up else \
+            ((-first[1], -first[0]), (-limit[1], -limit[0]), -offset)
+        if operator == "!=" and (steps not in ([1], [-1]) or rising[1] + shift + first_is_certain > target[0]):
+            continue    # the counter may be beyond the limit when the two are first compared
+        last = target[1] - shift - (operator not in ("<=", ">="))   # the greatest for which the condition may hold
+        most = max(0, (last - rising[0]) // min(map(abs, steps)) + 1) + first_is_certain
+        found = _counter(node, counter.name, rising, last, list(map(abs, steps)), up)
+        at_end = found.at_end
+        if walk.is_unsigned(part) and (at_end is None or min(at_end[0], limit[0]) < 0 or at_end[1] >= 1 << 32):
+            continue    # the counter may wrap, or the limit is converted
+        return most, found
     return None
 
 
-def _to_pointer(side: c_ast.Node, limit: c_ast.Node, operator: str, begin: _Ranges, step: int,
+def _counter(node: c_ast.Node, name: str, first: tuple[int, int], last: int, steps: list[int], up: bool) -> _Counter:
+    """Returns the counter of a loop with its ranges. Each step takes place at most once in an iteration, those in the
+    condition once more when it fails.
+
+    Args:
+        first: the range before the first iteration; with the other sign if the counter goes down, as `last`.
+        last: the greatest value with which the condition may hold.
+        steps: the absolute values of all steps.
+        up: whether the counter goes up.
+    """
+    first_is_certain = isinstance(node, c_ast.DoWhile)
+    in_condition = sum(abs(step) for step in changes(node.cond).get(name, ()) if step)
+    is_repeated = any(name in changes(part) for part in nodes(node.stmt) if isinstance(part, LOOPS))
+    at_start: Range = (first[0], max(first[first_is_certain], last))
+    at_end: Range = (first[0], max(first[1] + first_is_certain * sum(steps), last + sum(steps)) + in_condition)
+    if first_is_certain and in_condition:
+        at_start = None     # the first iteration starts before the steps of the condition, the others after them
+    if is_repeated:
+        at_end = None       # a loop in the body takes a step several times
+    return _Counter(name, at_start, at_end) if up else _Counter(name, _negated(at_start), _negated(at_end))
+
+
+def _to_pointer(node: c_ast.Node, side: c_ast.Node, limit: c_ast.Node, operator: str, begin: _Ranges,
                 changed: Mapping[str, list[int | None]]) -> int | None:
-    """Returns the most iterations of a loop in which a pointer goes up to another one; None if their difference at the
-    beginning is not known."""
+    """Returns the most iterations of a loop in which the pointer `side` goes up to another one, `limit`; None if their
+    difference at the beginning is not known. `begin` and `changed` are those of `_most`."""
     if not (isinstance(side, c_ast.ID) and isinstance(limit, c_ast.ID)) or limit.name in changed:
         return None
-    length = begin.get((limit.name, side.name))
-    if length is None or (operator == "!=" and (length[0] != length[1] or length[0] % step or length[0] < 0
-                                                or len(changed[side.name]) > 1)):
+    length, steps = begin.get((limit.name, side.name)), [step for step in changed[side.name] if step]
+    first_is_certain = isinstance(node, c_ast.DoWhile)
+    if length is None:
         return None
-    return max(0, -(-length[1] // step)) + (operator == "<=")
+    if operator == "!=":    # the pointer has to be equal to the other one after some iteration
+        is_met = length[0] == length[1] and len(steps) == 1 and length[0] % steps[0] == 0 \
+            and length[0] >= first_is_certain
+        return length[0] // steps[0] + first_is_certain if is_met else None
+    return max(0, -(-length[1] // min(steps))) + (operator == "<=") + first_is_certain
 
 
 def _offset(walk: _Walk, side: c_ast.Node, counter: str) -> int | None:

@@ -12,13 +12,18 @@ from ...runtime.calls import CallGraph
 from .loops import Loop, loops
 from .sources import FLAGS, Sources
 
-#: Functions of the C library that the code may call; the compiler's own library has names that begin with two _.
+#: Functions of the C library that the code may call, and a symbol of position-independent code. The compiler's own
+#: library has names that begin with two _.
 LIBRARY = frozenset(("memcpy", "memmove", "memset", "memcmp", "sqrt", "sqrtf", "_GLOBAL_OFFSET_TABLE_"))
 #: C's integer types whose width depends on the compiler. `char` is for text only.
 _NATIVE = re.compile(r"\b(int|long|short|unsigned|signed)\b")
 #: Declarations of the C library's functions, which have its types.
 _DECLARED = re.compile(r"\b(memset|memcmp)\(")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+#: The functions of c_runtime/src/vm.c that call kernels through the kernel table; gcc may inline each into the next.
+_CALL_KERNELS = ("run_piece", "run_tasks", "run_call", "run_instruction", "megcc_session_step")
+#: In the first statement of a kernel, which refuses bad arguments (codegen/c_source/render.py): its number of tasks.
+_TASKS = re.compile(r"\(end > (\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,9 @@ def properties(sources: Sources, found_loops: list[Loop]) -> list[Property]:
                         if name not in graph.unbounded})
     defined = {name for _, name, kind in sources.symbols if kind != "U"}
     called = {name for _, name, kind in sources.symbols if kind == "U"} - defined - LIBRARY
-    pointers = sorted(name for name in graph.callers_of_pointers if name.rpartition(":")[2].partition(".")[0]
-                      not in ("run_piece", "run_tasks", "run_call", "run_instruction", "megcc_session_step"))
+    # A static function is called file:name; gcc's specialised copy of a function is called name.constprop.0 or so.
+    pointers = sorted(name for name in graph.callers_of_pointers
+                      if name.rpartition(":")[2].partition(".")[0] not in _CALL_KERNELS)
     return [
         Property("no dynamic memory, files and threads: no function of the C library is called but "
                  + ", ".join(sorted(LIBRARY - {"_GLOBAL_OFFSET_TABLE_"})),
@@ -85,7 +91,7 @@ def kernel_loops(sources: Sources) -> dict[str, list[Loop]]:
     """Returns kernel -> the loops that a call of it reaches, with the most iterations of each."""
     found = {}
     for kernel, source in kernels_of(sources).items():
-        tasks = re.search(r"\(end > (\d+)\)", (sources.folder / source).read_text())
+        tasks = _TASKS.search((sources.folder / source).read_text())
         bounds = {name: (0, int(tasks[1])) for name in ("begin", "end")} if tasks else {}
         found[kernel] = loops(sources.preprocessed[source], kernel, bounds)
     return found
@@ -99,6 +105,7 @@ def _native_integers(sources: Sources) -> Iterator[str]:
 
 
 def _unchecked(sources: Sources) -> Iterator[str]:
+    """Yields the kernels that do not begin with the statement that refuses bad arguments."""
     for kernel, source in kernels_of(sources).items():
         text = (sources.folder / source).read_text()
         if not re.search(rf"^int32_t {re.escape(kernel)}\([^{{]*{{\s*if \(\(call == NULL\)", text, re.MULTILINE):

@@ -19,9 +19,10 @@ from ...runtime.objects import JOBS
 from ...runtime.toolchain import Compiler
 from ...target import Target
 
-#: Compiler flags besides those of every build: variable-length arrays are errors, constant
-#: tables need no writable section, and call graphs are written.
+#: Compiler flags besides those of every build: variable-length arrays are errors, constant tables need no writable
+#: section, and call graphs are written.
 FLAGS = ("-Wvla", "-Werror=vla", "-fno-pie", calls.FLAG)
+#: A line marker of the preprocessor: the lines after it are of this file.
 _MARKER = re.compile(r'^# \d+ "([^"]*)"')
 
 

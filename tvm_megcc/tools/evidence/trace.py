@@ -15,10 +15,15 @@ from ...codegen import container
 from ...target import TARGETS
 from .sources import Sources
 
-#: The test that compares all kernels of an operator kind with the operator's definition in numpy, by ISA.
+#: The test that compares all kernels of an operator kind with the operator's definition in numpy. mode: a target and
+#: what it is compiled for (TARGET_AND_MODE of the test).
 _KERNEL_TEST = "MEGCC_ALL_KERNELS=1 pytest tests/kernels/test_kernels.py -k 'test_kernels and {kind} and {mode}'"
+#: ISAs with kernels of their own -> the mode in which the tests run the templates of these; several ISAs share some.
 _MODES = {"cortex_m4": "cortex-m4-speed", "cortex_m33": "cortex-m4-speed", "cortex_m55": "cortex-m55-speed",
           "rv32": "riscv64-speed"}
+#: The same for ISAs of which only integer products have kernels of their own (`Isa.pairs`).
+_INTEGER_MODES = {"cortex_m0": "cortex-m0plus-size", "cortex_m3": "cortex-m0plus-size"}
+_INTEGER_PRODUCTS = ("conv2d_integer", "matmul_integer", "matmul_nbits_int8")
 _RUNTIME_TEST = "pytest tests/compiled/runtime tests/compiled/safety"
 _LICENCE = re.compile(r"SPDX-License-" + r"Identifier: \S+")
 _COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
@@ -43,17 +48,18 @@ def memory_of(image: bytes, isa: int) -> list[list[dict[str, Any]]]:
 
 
 def _place(program: container.Program, slots: Sequence[container.TensorSlot], tensor: int) -> dict[str, Any]:
+    """Returns the memory in which a tensor is, its offset and its bytes."""
     row = program.tensors[tensor]
-    offset, root = 0, tensor
-    if row.storage == container.Storage.view:
-        offset, root = row.data, row.root
+    is_view = row.storage == container.Storage.view
+    offset, root = (row.data, row.root) if is_view else (0, tensor)
+    size = row.bytes or slots[tensor].bytes     # that of weights and views is in the row, that of others in the slot
     storage = program.tensors[root].storage
     if storage == container.Storage.weight:
-        return {"memory": "weights", "offset": program.tensors[root].data + offset, "bytes": row.bytes}
+        return {"memory": "weights", "offset": program.tensors[root].data + offset, "bytes": size}
     if storage == container.Storage.caller:
-        return {"memory": "the caller's", "offset": offset, "bytes": row.bytes or slots[tensor].bytes}
+        return {"memory": "the caller's", "offset": offset, "bytes": size}
     return {"memory": "states" if storage == container.Storage.state else "arena",
-            "offset": slots[root].offset + offset, "bytes": slots[tensor].bytes or row.bytes}
+            "offset": slots[root].offset + offset, "bytes": size}
 
 
 def operator_rows(program: Mapping[str, Any], kernels: Mapping[str, str],
@@ -86,7 +92,8 @@ def _call_row(program: Mapping[str, Any], index: int, kernels: Mapping[str, str]
 
 def kernel_test(kind: str, target: str) -> str:
     """Returns the command of the test that covers the kernels of an operator kind on a target."""
-    return _KERNEL_TEST.format(kind=kind, mode=_MODES.get(TARGETS[target].isa.name, "c-size"))
+    modes = {**_MODES, **_INTEGER_MODES} if kind in _INTEGER_PRODUCTS else _MODES
+    return _KERNEL_TEST.format(kind=kind, mode=modes.get(TARGETS[target].isa.name, "c-size"))
 
 
 def function_rows(sources: Sources, program: Mapping[str, Any], kernels: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -91,6 +91,12 @@ def compare(settings: Settings, threads: int | None) -> dict[str, Any]:
     Args:
         threads: the number of threads of every engine; None: as many as the folder was compiled for.
 
+    Returns:
+        The conditions, such as machine, target and the fields of `settings`; bandwidth: `read_bandwidth`; differences:
+        engine -> `_difference`; absent: engine -> the reason why it has no figures; engines: for each one what peers.py
+        answers, and the seconds of each round for reading the prompt (`prompt`) and for the tokens after it
+        (`generation`).
+
     Raises:
         MegccError: if the folder cannot be measured. A failure of another engine is not an error but a gap in the
             report, with its reason.
@@ -103,6 +109,7 @@ def compare(settings: Settings, threads: int | None) -> dict[str, Any]:
     vocabulary, weights = model.tokenizer.get_vocab_size(), int(model.session.program["weight_bytes"])
     model.session.close()
     given = np.random.default_rng(0).integers(0, vocabulary, settings.prompt).tolist()
+    # In a job of peers.py, "tokens" is the prompt itself, and "prompt" the most tokens that are read at a time.
     job = {"threads": threads, "context": limits.context, "prompt": limits.prompt, "tokens": given,
            "count": settings.tokens, "level": level(settings.target), "target": settings.target,
            "folder": str(settings.folder.resolve()), "processors": _processors(threads)}

@@ -12,8 +12,9 @@ from typing import Any
 
 from .tokenizer import required
 
-#: The code points that are examined. In the ranges that are left out no character is assigned, and all have the
-#: properties of the examined one before them.
+#: The code points that are examined: all up to the last characters of plane 3, tags and selectors in plane 14, and in
+#: the rest those at which properties may change: the first of a plane, the first after the tags, and the two at the end
+#: of a plane that are no characters. The others are unassigned or private, with the properties of the one before them.
 CODES = [code for code in range(0x110000) if not 0xd800 <= code < 0xe000
          and (code < 0x33500 or 0xe0000 <= code < 0xe1000 or code & 0xffff in (0, 0x1000, 0xfffe))]
 HANGUL = range(0xac00, 0xd7a4)
@@ -21,7 +22,8 @@ HANGUL = range(0xac00, 0xd7a4)
 #: another, and which no other character becomes.
 _BORDER = "\ua015"
 
-#: Classes of characters in clusters, as in megcc_normalizer.c, where those of the syllables of Hangul are computed.
+#: Classes of characters in clusters, as in megcc_normalizer.c. It computes those of the syllables of Hangul (_PAIR and
+#: _TRIPLE), so no table has them.
 (OTHER, CONTROL, PREPEND, CONSONANT, PICTURE, LEAD, VOWEL, TAIL, _PAIR, _TRIPLE, SPACING, MARK, EXTEND, LINKER,
  JOINER) = range(15)
 
@@ -94,8 +96,10 @@ def clusters() -> list[int]:
     and stays if it begins earlier.
     """
     precompiled = required().normalizers.Precompiled
-    mark = "\u0301"
-    replace = precompiled(charsmap(dict.fromkeys(["a", "\u00a9", "\u0915", "\u1100", "\u1161", "\u11a8"], "X")))
+    mark, joiner, picture = "\u0301", "\u200d", "\u00a9"
+    consonant, linker = "\u0915", "\u094d"    # Devanagari
+    lead, vowel, tail = "\u1100", "\u1161", "\u11a8"  # Hangul
+    replace = precompiled(charsmap(dict.fromkeys(["a", picture, consonant, lead, vowel, tail], "X")))
     replace_mark = precompiled(charsmap({mark: "X"}))
     codes = [code for code in CODES if code not in (10, 13) and code not in HANGUL]
 
@@ -107,16 +111,19 @@ def clusters() -> list[int]:
             yield from zip(part, normalizer.normalize_str(given).split("\n"), strict=True)
 
     def joined(before: str, after: str) -> set[int]:
-        """Returns the characters between `before` and `after` of which `after` does not begin a cluster."""
+        """Returns the characters after which `after` begins no cluster, if `before` precedes them."""
         return {code for code, text in between(replace, before, after + mark) if text.endswith(mark)}
 
-    follows = {code for code, text in between(replace, "a", "") if text == "X"}
+    # Rules GB3 to GB11 of Unicode Standard Annex 29.
+    follows = {code for code, text in between(replace, "a", "") if text == "X"}     # joins any character before it
     no_control = {code for code, text in between(replace_mark, "", mark + "\u0300") if not text.endswith("X")}
     prepend = joined("", "a")
-    starts = [(LEAD, joined("", "\u1100")), (VOWEL, joined("", "\u1161")), (TAIL, joined("", "\u11a8")),
-              (CONSONANT, joined("", "\u094d\u0915")), (PICTURE, joined("", "\u200d\u00a9"))]
-    ends = [(LINKER, joined("\u0915", "\u0915")), (EXTEND, joined("\u0915\u094d", "\u0915")),
-            (MARK, joined("\u00a9", "\u200d\u00a9"))]
+    # Characters that begin a cluster differ in what joins them. A vowel joins leads too, but those are found first.
+    starts = [(LEAD, joined("", lead)), (VOWEL, joined("", vowel)), (TAIL, joined("", tail)),
+              (CONSONANT, joined("", linker + consonant)), (PICTURE, joined("", joiner + picture))]
+    # Characters that join the one before differ in what they may stand between.
+    ends = [(LINKER, joined(consonant, consonant)), (EXTEND, joined(consonant + linker, consonant)),
+            (MARK, joined(picture, joiner + picture))]
     classes = {10: CONTROL, 13: CONTROL}
     for code in codes:
         if code == ord("\u200d"):

@@ -38,7 +38,7 @@ class EmbeddingVariables(TypedDict):
     unit: C type of the tokenizer's work memory, "uint32_t" or "uint8_t".
     work: the elements of the work memory, a constant expression in C.
     text: capacity of the buffer for a normalized text, in bytes (unigram only).
-    begin: 1 if a token is put before each text, else 0.
+    begin: the index of the first token of the text: 1 after the token `first`, else 0.
     first: the token before each text as C; "UINT32_MAX": none.
     last: the token after each text as C; "UINT32_MAX": none.
     inputs: for each input of the network its value of the enum with MEGCC_INPUT_IDS in megcc_embedding.h.

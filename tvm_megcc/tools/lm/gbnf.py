@@ -22,6 +22,8 @@ _TOKEN = re.compile(r"""(?P<space>(?:\s|\#[^\n]*)+) | (?P<rule>[A-Za-z][A-Za-z0-
     | \{(?P<least>\d{1,9})(?P<comma>,?)(?P<most>\d{0,9})\} | (?P<sign>[()|*+?.])""", re.VERBOSE)
 _ESCAPE = re.compile(r"x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.)", re.DOTALL)
 _NAMED = {"n": "\n", "r": "\r", "t": "\t"}
+#: A minus in a class of characters that is not escaped. Between two characters it stands for those between them.
+_RANGE = "--"
 
 
 def lark_of(text: str) -> str:
@@ -44,7 +46,10 @@ def lark_of(text: str) -> str:
 
 
 class _Reader:
-    """Reads the rules of a grammar from left to right."""
+    """Reads the rules of a grammar from left to right.
+
+    position: the end of the next token in the text. found: the next token; None at the end.
+    """
 
     def __init__(self, text: str):
         self.text = text
@@ -60,7 +65,7 @@ class _Reader:
         return self.found["sign"] or ("braces" if self.found["least"] else self.found.lastgroup or "")
 
     def advance(self) -> None:
-        """Reads the next token. Raises MegccError if there is none."""
+        """Finds the next token. Raises MegccError if the text is none."""
         self.found = None
         while self.position < len(self.text) and self.found is None:
             found = _TOKEN.match(self.text, self.position)
@@ -133,10 +138,10 @@ class _Reader:
                 raise self.error(f"more than {MAX_DEPTH} signs of repetition follow each other")
             if sign == "braces" and self.found is not None:
                 least, most = int(self.found["least"]), self.found["most"]
-                limit = int(most) if most else 0 if self.found["comma"] else least
-                if max(least, limit) > MAX_REPETITIONS or (limit < least and bool(most)):
+                limit = int(most) if most else None if self.found["comma"] else least   # None: {least,}
+                if max(least, limit or 0) > MAX_REPETITIONS or (limit is not None and limit < least):
                     raise self.error(f"{self.found[0]} is no number of repetitions up to {MAX_REPETITIONS}")
-                sign = f"{{{least},{'' if self.found['comma'] and not most else limit}}}"
+                sign = f"{{{least},{'' if limit is None else limit}}}"
             item = ["(", *item, ")" + sign]
             self.advance()
         return item
@@ -148,25 +153,27 @@ class _Reader:
         parts: list[str] = []
         index = 0
         while index < len(letters):
-            if index + 2 < len(letters) and letters[index + 1] == "-" * 2:
-                if letters[index] > letters[index + 2]:
+            first = letters[index][0]   # a minus that is first or last stands for itself
+            if index + 2 < len(letters) and letters[index + 1] == _RANGE:
+                last = letters[index + 2][0]
+                if first > last:
                     raise self.error("a range of characters ends before it begins")
-                parts.append(f"{_hex(letters[index])}-{_hex(letters[index + 2])}")
+                parts.append(f"{_hex(first)}-{_hex(last)}")
                 index += 3
             else:
-                parts.append(_hex(letters[index][:1]))
+                parts.append(_hex(first))
                 index += 1
         if not parts:
             raise self.error("[] has no characters")
         return f"/[{'^' * negated}{''.join(parts)}]/"
 
     def letters(self, text: str, ranges: bool = False) -> list[str]:
-        """Returns the characters of a text with escapes. ranges: a minus that is not escaped becomes two."""
+        """Returns the characters of a text with escapes. ranges: a minus that is not escaped becomes `_RANGE`."""
         found: list[str] = []
         position = 0
         while position < len(text):
             if text[position] != "\\":
-                found.append("--" if ranges and text[position] == "-" else text[position])
+                found.append(_RANGE if ranges and text[position] == "-" else text[position])
                 position += 1
                 continue
             escape = _ESCAPE.match(text, position + 1)

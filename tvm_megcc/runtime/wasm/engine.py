@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a compiled model in a WebAssembly engine. The engine compiles for this machine's CPU, so times are real."""
+"""Runs a compiled model in a WebAssembly engine, node or wasmtime. The engine compiles for this machine's CPU, so
+times are real."""
 
 from __future__ import annotations
 

@@ -83,6 +83,11 @@ def bounds(text: str, **arguments) -> list:
     ("int n = 3; if (a - 9) { n = 9; } for (int i = 0; i < n; i++) ;", 9),
     ("int n = 3; if (a - 3) { n = 9; } for (int i = 0; i < n; i++) ;", 9),
     ("int n = 3; if (0) { n = 9; } for (int i = 0; i < n; i++) ;", 3),
+    # Changes through pointers, and in parts of expressions that are not always computed.
+    ("int n = 3, *p = &n; *p = 9; for (int i = 0; i < n; i++) ;", None),
+    ("int i = 0, *p = &i; for (; i < 5; i++) { *p = 0; }", None),
+    ("int n = 9; (void)(memory[0] && (n = 3)); for (int i = 0; i < n; i++) ;", None),
+    ("int n = 9; memory[0] ? (n = 3) : 0; for (int i = 0; i < n; i++) ;", None),
 ])
 def test_bounds_of_loops(head, most):
     text = f"""typedef unsigned char uint8_t; typedef unsigned int uint32_t; int memory[9]; void g(int *p);

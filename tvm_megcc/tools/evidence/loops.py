@@ -153,6 +153,7 @@ class _Walk:
     stack: the functions that are being walked, outermost first.
     returned: the ranges that the innermost one returns, one for each `return` so far.
     types: the types of its variables.
+    exposed: its variables whose values may change through pointers, so they are never known.
     seen: (function, ranges of its arguments) -> the range of its result.
     """
 
@@ -162,6 +163,7 @@ class _Walk:
     stack: list[str] = field(default_factory=list)
     returned: list[Range] = field(default_factory=list)
     types: dict[str, c_ast.Node] = field(default_factory=dict)
+    exposed: set[str] = field(default_factory=set)
     seen: dict[tuple[Any, ...], Range] = field(default_factory=dict)
 
     def call(self, name: str, ranges: _Ranges) -> Range:
@@ -173,11 +175,12 @@ class _Walk:
             return None
         key = (name, tuple(sorted((variable, value) for variable, value in ranges.items() if value)))
         if key not in self.seen:
-            kept = self.returned, self.types
+            kept = self.returned, self.types, self.exposed
             declared = self.functions[name].decl.type
             parameters = declared.args.params if declared.args else ()
             self.returned, self.types = [], {parameter.name: parameter.type for parameter in parameters
                                              if isinstance(parameter, c_ast.Decl)}
+            self.exposed = _exposed(self.functions[name].body)
             self.stack.append(name)
             self.statement(self.functions[name].body, {key: _converted(value, self.types[key]) if key in self.types
                                                        else value for key, value in ranges.items()})
@@ -186,7 +189,7 @@ class _Walk:
             for value in self.returned[1:]:
                 result = union(result, value)
             result = _converted(result, declared.type)
-            self.returned, self.types = kept
+            self.returned, self.types, self.exposed = kept
             self.seen[key] = result
         return self.seen[key]
 
@@ -282,6 +285,7 @@ class _Walk:
         changed = changes(node.stmt)
         for name, steps in [*changes(node.cond).items(), *changes(getattr(node, "next", None)).items()]:
             changed[name] = changed.get(name, []) + steps
+        changed |= {name: [None] for name in self.exposed}
         begin = dict(inner)
         for name in changed:
             _assign(inner, name, None)
@@ -311,9 +315,15 @@ class _Walk:
         number = literal(node) if node is not None else None
         if number is not None:
             return number, number
+        if isinstance(node, c_ast.ID) and node.name in self.exposed:
+            return None
         if isinstance(node, c_ast.ID):
             constant = self.constants.get(node.name)
             return ranges.get(node.name, None if constant is None else (constant, constant))
+        if isinstance(node, c_ast.BinaryOp) and node.op in ("&&", "||"):
+            self.value(node.left, ranges)
+            self.value_in_some_cases(node.right, ranges)
+            return BOOLEAN
         if isinstance(node, c_ast.BinaryOp):
             operands = self.value(node.left, ranges), self.value(node.right, ranges)
             result = binary(node.op, *operands)
@@ -343,6 +353,12 @@ class _Walk:
         for _, part in node.children() if node is not None else ():
             self.statement(part, ranges)
         return None
+
+    def value_in_some_cases(self, node: c_ast.Node, ranges: _Ranges) -> Range:
+        """Returns the range of an expression that is not always computed, and forgets the variables that it changes."""
+        value = self.value(node, dict(ranges))
+        self.forget(node, ranges)
+        return value
 
     def unsigned_result(self, node: c_ast.BinaryOp, result: Range, operands: tuple[Range, Range]) -> Range:
         """Returns the range of a comparison, or of a result that 32 bits without a sign do not hold: unsigned
@@ -378,7 +394,7 @@ class _Walk:
     def choice(self, node: c_ast.TernaryOp, ranges: _Ranges) -> Range:
         """Returns the range of `condition ? a : b`, which is often a minimum or a maximum."""
         truth = self.value(node.cond, ranges)
-        first, second = self.value(node.iftrue, ranges), self.value(node.iffalse, ranges)
+        first, second = (self.value_in_some_cases(part, ranges) for part in (node.iftrue, node.iffalse))
         if truth in ((1, 1), (0, 0)):
             return first if truth == (1, 1) else second
         if isinstance(node.cond, c_ast.BinaryOp) and node.cond.op in ("<", "<=", ">", ">="):
@@ -403,6 +419,15 @@ class _Walk:
         parameters = self.functions[name].decl.type.args
         names = [parameter.name for parameter in (parameters.params if parameters else ()) if parameter.name]
         return self.call(name, dict(zip(names, values, strict=False)))
+
+
+def _exposed(body: c_ast.Node) -> set[str]:
+    """Returns the variables of a function whose addresses are kept. An address that is an argument is not: `called`
+    forgets the value that the function may have written there."""
+    calls = [part for part in nodes(body) if isinstance(part, c_ast.FuncCall) and part.args is not None]
+    arguments = {id(argument) for call in calls for argument in call.args.exprs}
+    return {part.expr.name for part in nodes(body) if isinstance(part, c_ast.UnaryOp) and part.op == "&"
+            and isinstance(part.expr, c_ast.ID) and id(part) not in arguments}
 
 
 def _leaves(node: c_ast.Node | None) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranges of C's integer expressions: pairs of the least and the greatest value, None if they are unknown.
 
-Only values that no operation of C wraps or converts are known: a result beyond 64 bits, and an unsigned one below zero,
-is unknown.
+The results are those of integers of any size. `loops` makes them unknown where the type of C does not hold them; a
+result beyond 64 bits is unknown here already.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ def binary(operator: str, a: Range, b: Range) -> Range:
     """Returns the range of `a operator b`, such as "+" or "<"."""
     if operator in ("<", "<=", ">", ">=", "==", "!="):
         return _comparison(operator, a, b) if a and b else BOOLEAN
-    if operator in ("&&", "||"):
-        return BOOLEAN
     if operator == "%" and b and b[0] == b[1] > 0:
         return _remainder(a, b[0])
     if operator == "&" and b and b[0] == b[1] >= 0:

@@ -20,8 +20,8 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
     The criterion depends on the dtype of `expected`. NaN equals NaN, and an infinity equals itself.
 
     * floats: the largest error is at most `tolerance` times the largest magnitude, the cosine at least `least_cosine`.
-    * quantised integers: the same, or at most half of the values are off by one quantum, since engines round
-      differently; more than half would not be rounding.
+    * quantised integers: the same, or at most half of the values (or the only one) are off by one quantum, since
+      engines round differently; more than half would not be rounding.
     * other integers, strings: at most the share `tolerance` of them differ, by any amount.
 
     Returns:

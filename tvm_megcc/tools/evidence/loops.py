@@ -95,7 +95,7 @@ def loops(preprocessed: str, entry: str, arguments: Mapping[str, Range]) -> list
 
 
 def plain_c(text: str) -> str:
-    """Returns C99 without GNU's attributes and assembler, which keep their numbers of lines."""
+    """Returns C99 without GNU's attributes and assembler, with as many lines."""
     def outputs(match: re.Match[str]) -> str:
         names = re.findall(r'"[=+][^"]*"\s*\((\w+)\)', match[1])
         loops_within = len(_BACKWARDS.findall(re.sub(r"\\[nt]", " ", match[1])))
@@ -167,8 +167,8 @@ class _Walk:
     seen: dict[tuple[Any, ...], Range] = field(default_factory=dict)
 
     def call(self, name: str, ranges: _Ranges) -> Range:
-        """Walks a function. Returns the range of its result."""
-        if name in self.stack:  # recursion, which the profile excludes
+        """Walks a function. Returns the range of its result. ranges: those of its arguments by parameter."""
+        if name in self.stack:  # recursion, which is another property of the evidence
             return None
         if len(self.stack) >= _DEEPEST:
             self.record_unknown(name)
@@ -182,8 +182,9 @@ class _Walk:
                                              if isinstance(parameter, c_ast.Decl)}
             self.exposed = _exposed(self.functions[name].body)
             self.stack.append(name)
-            self.statement(self.functions[name].body, {key: _converted(value, self.types[key]) if key in self.types
-                                                       else value for key, value in ranges.items()})
+            arguments = {parameter: _converted(value, self.types[parameter]) if parameter in self.types else value
+                         for parameter, value in ranges.items()}
+            self.statement(self.functions[name].body, arguments)
             self.stack.pop()
             result = self.returned[0] if self.returned else None
             for value in self.returned[1:]:

@@ -17,7 +17,7 @@ def heading(name: str, header: str) -> str:
             f'#include "{header}"\n')
 
 
-def array(name: str, unit: str, values: Sequence[object]) -> str:
+def array(name: str, c_type: str, values: Sequence[object]) -> str:
     """Returns a constant array in C."""
     rows = [",".join(map(str, values[start:start + 24])) for start in range(0, len(values), 24)] or ["0"]
-    return f"static const {unit} {name}[] = {{\n" + ",\n".join(rows) + "\n};\n"
+    return f"static const {c_type} {name}[] = {{\n" + ",\n".join(rows) + "\n};\n"

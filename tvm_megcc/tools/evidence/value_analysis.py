@@ -45,8 +45,9 @@ MACHINE = "x86_32"
 #: NaN and infinities are values.
 OPTIONS = ("-eva", "-eva-precision", "0", "-warn-special-float", "none", "-machdep", MACHINE)
 #: Loops of any length are unrolled, and states are joined where branches meet.
-#: mgc_lane_round is its contract, which tests/compiled/safety/test_value_analysis.py checks for all floats.
-KERNEL_OPTIONS = ("-eva-auto-loop-unroll", "100000000", "-eva-use-spec", "mgc_lane_round")
+KERNEL_OPTIONS = ("-eva-auto-loop-unroll", "100000000")
+#: A function of megcc_simd.h that is its contract, which tests/compiled/safety/test_value_analysis.py checks.
+ROUND = "mgc_lane_round"
 #: The path of the runtime depends on the container, which is known: states are not joined. Sets of up to 1,024 integers
 #: are kept as sets.
 RUNTIME_OPTIONS = ("-eva-slevel", "10000000", "-eva-ilevel", "1024", "-eva-plevel", "100000", "-eva-split-return",
@@ -141,7 +142,7 @@ def analyse(sources: Sources, kernels: Sequence[Kernel], seconds: float, contain
         progress(f"{job.name}: {found}, {row['seconds']:.0f} s")
         return row
 
-    jobs = [_Job(kernel.name, kernel.driver, (kernel.source,), KERNEL_OPTIONS, kernel.calls) for kernel in kernels]
+    jobs = [_kernel_job(sources.folder, kernel) for kernel in kernels]
     if container is not None:
         jobs.append(_runtime_job(sources, container, kernels))
     with ThreadPoolExecutor(JOBS) as pool:
@@ -176,6 +177,11 @@ def _analyse(folder: Path, job: _Job, seconds: float) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             return row | {"reason": f"the analysis took more than {seconds:g} s", "seconds": seconds}
     return row | _results(printed, folder, temporary) | {"seconds": time.monotonic() - begin}
+
+
+def _kernel_job(folder: Path, kernel: Kernel) -> _Job:
+    contract = ("-eva-use-spec", ROUND) if '"megcc_simd.h"' in (folder / kernel.source).read_text() else ()
+    return _Job(kernel.name, kernel.driver, (kernel.source,), (*KERNEL_OPTIONS, *contract), kernel.calls)
 
 
 def _runtime_job(sources: Sources, container: bytes, kernels: Sequence[Kernel]) -> _Job:

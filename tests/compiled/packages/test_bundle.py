@@ -14,6 +14,7 @@ import pytest
 
 import tvm_megcc
 from tests.c_flags import WARNINGS, native_compiler, poison
+from tests.compiled.models.test_strings import echo
 from tests.onnx_models import model, node
 from tvm_megcc import folders, paths
 from tvm_megcc.codegen import bundle
@@ -144,6 +145,30 @@ def test_cmake_in_a_project_and_installed(folder, artifact, tmp_path):
         run("cmake", "-S", folder, "-B", build, f"-DCMAKE_INSTALL_PREFIX={tmp_path / 'installed'}", cwd=tmp_path)
         run("cmake", "--build", build, "-j2", "--target", "install", cwd=tmp_path)
         shutil.rmtree(build)
+
+
+@pytest.mark.slow
+def test_what_is_installed_is_found(tmp_path):
+    """By a project, with libraries in a folder of the architecture, as Debian has them: all headers, and the model."""
+    if not shutil.which("cmake"):
+        pytest.skip("no cmake: apt-get install cmake")
+    folder = tvm_megcc.compile(echo(["a", "b"]), "c", dims={"rows": 1}, name="echo").save(tmp_path / "folder")
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.15)\nproject(app C)\nfind_package(echo REQUIRED)\n"
+        "if(NOT EXISTS ${echo_DATA}/echo.megcc)\n  message(FATAL_ERROR ${echo_DATA})\nendif()\n"
+        "add_executable(app main.c)\ntarget_link_libraries(app PRIVATE megcc::echo)\n")
+    (app / "main.c").write_text('#include "echo.h"\n#include "echo_strings.h"\n#include "megcc_realtime.h"\n'
+                                'int main(void) { return (int)echo_code_of("b", 1) - 1; }\n')
+    run("cmake", "-S", folder, "-B", "build", f"-DCMAKE_INSTALL_PREFIX={tmp_path / 'installed'}",
+        "-DCMAKE_INSTALL_LIBDIR=lib/any-linux-gnu", "-DCMAKE_BUILD_TYPE=Debug", cwd=tmp_path)
+    run("cmake", "--build", "build", "-j2", "--target", "install", cwd=tmp_path)
+    assert not list((tmp_path / "installed").rglob("megcc_simd.h"))
+    found = next((tmp_path / "installed").rglob("echoConfig.cmake")).parent
+    run("cmake", "-S", app, "-B", "app_build", f"-Decho_DIR={found}", cwd=tmp_path)
+    run("cmake", "--build", "app_build", cwd=tmp_path)
+    run("app_build/app", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("embed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["file", "embedded"])

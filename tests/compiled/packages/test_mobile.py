@@ -16,7 +16,15 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tests.compiled.packages.test_languages import DIGITS, hostile_network, needs, of_zeros, ran, written
+from tests.compiled.packages.test_languages import (
+    DIGITS,
+    hostile_network,
+    named_as_variables,
+    needs,
+    of_zeros,
+    ran,
+    written,
+)
 from tests.graphs import assert_golden
 from tvm_megcc.cli import main
 from tvm_megcc.codegen.packages import base
@@ -165,6 +173,13 @@ class Main {
     }
 }
 """, monkeypatch)
+
+
+@pytest.mark.slow
+def test_java_with_ports_named_as_variables(tmp_path):
+    needs("javac")
+    made = written(base.package(named_as_variables(tmp_path), "android"), tmp_path / "made")
+    ran("javac", "-d", "classes", "java/names/Model.java", cwd=made)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 
 import numpy as np
@@ -123,6 +124,18 @@ def test_a_damaged_container_is_refused(tmp_path):
             tvm_megcc.load(folder)
     path.write_bytes(whole)
     tvm_megcc.load(folder).close()
+
+
+def test_its_container_and_header_are_installed(tmp_path):
+    if not shutil.which("cmake"):
+        pytest.skip("no cmake: apt-get install cmake")
+    program = Program("sums", {"x": "float32[4]"}, [Operator("Identity", ["x"], ["y"])], ["y"])
+    folder = program.compile(tmp_path / "sums")
+    subprocess.run(["cmake", "-S", folder, "-B", tmp_path / "build"], check=True)
+    (tmp_path / "build/libsums_identity.a").touch()  # as if it were compiled
+    subprocess.run(["cmake", "--install", tmp_path / "build", "--prefix", tmp_path / "installed"], check=True)
+    assert {path.name for path in (tmp_path / "installed").rglob("sums*.*")} >= {
+        "sums.h", "sums_identity.h", "sums.megcc"}
 
 
 def test_functions_of_the_user_are_steps(tmp_path):

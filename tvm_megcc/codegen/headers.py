@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints `kernels.h`, with the prototype of every kernel of a folder, and short names for linkers that truncate long
-ones."""
+"""The headers of a generated folder. Prints `kernels.h`, with the prototype of every kernel and short names for linkers
+that truncate long ones; adds settings to the runtime's first header; leaves out headers that no file includes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import InternalError
 from ..foreign import c_name, digest
 from ..target import Isa
 
-#: Its path in the folder: next to the kernels, so that they find it whatever the include path is.
+#: The path of `kernels.h` in the folder: next to the kernels, so that they find it whatever the include path is.
 HEADER = "kernels/kernels.h"
 
 _TEXT = """\
@@ -29,10 +29,11 @@ _TEXT = """\
 
 {}#endif
 """
-#: The folder of the runtime's headers in the generated folder, and the headers that applications include.
+#: The folder of the runtime's headers in the generated folder.
 INCLUDE = "runtime/include/"
 #: The header that all sources include first, and the line in it that settings of a folder follow.
 FIRST, _INCLUDE_GUARD = f"{INCLUDE}megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
+#: The headers that applications include.
 _PUBLIC = ("megcc.h", "megcc_kernel.h", "megcc_realtime.h")
 #: The name of an ISA in megcc_simd.h -> headers in simd/: the one that megcc_simd.h includes for the ISA, then those
 #: that megcc_integer.h includes.
@@ -47,7 +48,7 @@ _SIMD = {
     **dict.fromkeys(("cortex_m0", "cortex_m3", "rv32", "rv64"), (*_SCALAR, "scalar_integer.h", "pairs_integer.h"))}
 _INCLUDED = re.compile(r'^\s*#\s*include "([^"]+)"', re.MULTILINE)
 _PARAMETERS = "const megcc_call *call, int32_t begin, int32_t end, void *scratch"
-#: The entry of the header for one kernel: its short name and its prototype.
+#: An entry of `kernels.h` that names a kernel: the macro of its short name (group 1) or its prototype (group 2).
 _ENTRY = re.compile(rf"^(?:#define (\w+) \w+\n|int32_t (\w+)\(\n    {re.escape(_PARAMETERS)}\);\n)", re.MULTILINE)
 
 

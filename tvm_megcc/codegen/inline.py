@@ -19,6 +19,7 @@ from ..passes.memory.views import Location
 from .flow import Control, Iteration, Jump, Mark, Move, renamed
 from .plan import KernelPlan, Step, Weight
 
+#: Name of a value in a plan -> its name in the plan that the steps are inlined into.
 Name = Callable[[str], str]
 
 
@@ -82,7 +83,7 @@ class _Inliner:
             op: the loop or branch.
             plan: the body's.
             inputs: the outer values that the body gets as inputs.
-            number: distinguishes the operator's bodies in the names of their values.
+            number: is a part of the names of the body's values, so that the two bodies of a branch differ.
         """
         outer_names = dict(zip(plan.graph.inputs, map(self.operand, inputs), strict=True))
         prefix = f"{op.outputs[0]}/{number}/"
@@ -96,7 +97,7 @@ class _Inliner:
                          for value, weight in plan.weights.items()}
         for value, location in plan.locations.items():
             if value not in outer_names:  # a view of an input of the body is a view of the outer value's root
-                root = self.locations.get(outer_names[location.root]) if location.root in outer_names \
+                root = self.locations[outer_names[location.root]] if location.root in outer_names \
                     else Location(name(location.root), 0)
                 self.locations[name(value)] = Location(root.root, root.offset + location.offset)
         self.add(plan, name)
@@ -116,7 +117,8 @@ def _loop(inliner: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
         operands: trip count, condition, loop-carried values, values from outside of the loop;
         inputs of the body: iteration number, condition, carried values, values from outside;
         outputs of the body: condition (unless the loop is counted), carried values, scan outputs.
-    Each iteration copies its row of a scan output into the stacked result.
+    Each iteration copies its row of a scan output into the stacked result. No output of the body is a view of one of
+    its inputs (`views.with_copies`), so a copy of an output does not overwrite what a later copy reads.
     """
     (plan,), carried = plans, op.attrs.carried
     (trip_count, condition, *values), (iteration, next_condition, *results) = op.inputs, op.outputs

@@ -46,10 +46,12 @@ def join(models: Sequence[ContainerModel]) -> Joined:
     if container.is_large(store):
         raise MegccError(f"the networks have {len(store):,} bytes of weights together; one container holds at most "
                          f"{container.MAX_INNER_WEIGHTS:,}")
+    # The first piece of a container is everything before its weights.
     heads = [bytes(next(Image(model).pieces())) for model in with_store]
     begins = [sum(map(len, heads[:index])) for index in range(len(heads))]
-    end = sum(map(len, heads))
-    moved = [container.with_weights_moved(head, end - begin - len(head))
+    weights_begin = sum(map(len, heads))
+    # Between the end of a head and the weights are the heads of the later containers.
+    moved = [container.with_weights_moved(head, weights_begin - (begin + len(head)))
              for head, begin in zip(heads, begins, strict=True)]
     size = len(store)
     return Joined(b"".join([*moved, *store.pieces(), bytes(-size % container.WEIGHTS_ALIGNMENT)]), tuple(begins), size)

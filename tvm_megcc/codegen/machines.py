@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..target import TARGETS, Target
-from .safety import is_safe
+from .safety import ONE_REGION, is_safe
 
 #: The guard, a preprocessor condition, of portable C: any CPU.
 _ANY = "1"
@@ -23,8 +23,6 @@ NO_STRINGS = "-DMEGCC_NO_STRINGS"
 #: Flags that leave out parts of the runtime that a microcontroller does not need, if shapes are known before the model
 #: runs.
 STATIC_PROFILE = ("-DMEGCC_NO_STDIO", NO_STRINGS, NO_DYNAMIC, "-DMEGCC_NO_THREADS")
-#: The flag for memory that is one block.
-ONE_REGION = "-DMEGCC_NO_REGIONS"
 #: The flag for containers that are part of the program: they are as trusted as its code.
 EMBEDDED = "-DMEGCC_TRUSTED_DATA"
 
@@ -49,7 +47,7 @@ def static_profile(models: Iterable[Mapping[str, Any]], trusted_data: bool, shar
     dynamic = shared or any(map(is_dynamic, models))
     flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == NO_DYNAMIC))
     one = all("regions" not in model["options"] for model in models)
-    return (*flags, *([ONE_REGION] if one else []), *([EMBEDDED] if trusted_data else []))
+    return (*flags, *([f"-D{ONE_REGION}"] if one else []), *([EMBEDDED] if trusted_data else []))
 
 
 @dataclass(frozen=True)
@@ -101,6 +99,7 @@ def make_commands(targets: Sequence[Target], left_out: Sequence[str]) -> list[tu
     """
     found: dict[str, tuple[str, str]] = {}
     for target in targets:
+        # The host is taken to be x86-64 wherever this runs, so that the folder has the same bytes everywhere.
         if target.bare_metal:
             lines = (f"make library CC={target.triples[0]}gcc AR={target.triples[0]}ar BUILD=build/{target.name}",
                      f'CFLAGS="{" ".join(("-O2", *target.cflags, *left_out))}"')
@@ -114,12 +113,12 @@ def make_commands(targets: Sequence[Target], left_out: Sequence[str]) -> list[tu
         else:
             flags = f' CFLAGS="-O2 {" ".join(target.cflags)}"' if target.cflags else ""
             row = f"make CC={target.triples[0]}gcc{flags} BUILD=build/{target.name}", f"for {target.name}"
-        # The ISA levels of one machine are in one build, so they share a command.
+        # The ISA levels of one machine are in one build, so they share a command. Portable C shares the host's.
         key = target.name if target.bare_metal or target.clang else target.machine
         found.setdefault("x86_64" if key == "any" else key, row)
     # Portable C alone: an example shows how to cross-compile it.
     if len(found) == 1 and any(target.isa.guard == _ANY for target in targets):
-        found["other"] = "make CC=aarch64-linux-gnu-gcc BUILD=build/arm64", "for another"
+        found["other"] = "make CC=aarch64-linux-gnu-gcc BUILD=build/arm64", "for another machine"
     return sorted(found.values(), key=lambda row: row[0] != "make")
 
 

@@ -23,7 +23,13 @@ MANIFEST = "manifest.json"
 BUILD = "build"
 
 # A form says what a JSON value must look like: it is a type, a tuple of types, a list with the form of its elements, or
-# a dictionary with the forms of the required keys. Further keys are allowed.
+# a dictionary with the forms of the required keys. Further keys are allowed. `facts.manifest` writes for some only:
+#   of a port: `least`, the smallest shape; `quant`, scale and zero point; `range`, the lowest and highest valid value;
+#     `text`, whether its elements are codes of strings; `filled`, how much of it a run reads (`ir.graph.CacheInput`);
+#   of a state: `begins`, its initial value, a number for each element or one for all;
+#   of a model: `counters`, the states that hold the number of rows in a KV cache; `texts`, its strings; `stream`.
+# Others add to a model `embedded_bytes`, the size of its container for each machine (bundle.py), and `digests`, a
+# SHA-256 of its outputs for each target (tools/verify.py).
 _PORT = {"name": str, "dtype": str, "shape": [(int, str)]}
 _CACHE_INPUT = {"axis": int, "past": str, "new": (int, str)}
 _QUANT = {"scale": float, "zero_point": int}

@@ -56,8 +56,7 @@ def regions_text(plan: KernelPlan, planned: PlannedMemory) -> str:
 
 def plan_picture(name: str, plan: KernelPlan, planned: PlannedMemory) -> str:
     """Returns the memory of one program as a picture."""
-    return svg(planned.buffers, planned.plan, f"{name}, {plan.target}",
-                             [s.op.origin for s in plan.steps])
+    return svg(planned.buffers, planned.plan, f"{name}, {plan.target}", [step.op.origin for step in plan.steps])
 
 
 def text(buffers: Sequence[Buffer], plan: MemoryPlan, steps: Sequence[str] = ()) -> str:

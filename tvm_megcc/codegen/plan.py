@@ -194,13 +194,14 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
         if position not in forwarding.elided and not bodies_of(op):
             calls.append(bind(Site.of(graph, op, context), placed.choices[op.outputs[0]],
                               for_several_calls=op.outputs[0] in part_of))
-        elif op.kind == EXTENT:  # its result is a view of its operand, so that it calls no kernel
+        elif op.kind == EXTENT:  # makes a symbol known; its result is a view of its operand, so it calls no kernel
             before[step] = (*before.get(step, ()), *unbacked_symbols(graph.with_(ops=(op,))))
         elif position not in forwarding.elided:
             before[step] = (*before.get(step, ()), op)
     weights: dict[str, Weight] = {}
     packed: dict[_Packed, str] = {}
     steps = []
+    # At `-O size` all calls share kernels; otherwise only the parts of one operator do.
     for bound in with_equal_constants(calls) if context.compact else _parts_with_constants(calls, part_of):
         inputs = tuple(_operand(graph, bound.op, operand, weights, packed) for operand in bound.inputs)
         steps.append(Step(bound, inputs, tuple(bound.op.outputs[operand.index] for operand in bound.outputs)))

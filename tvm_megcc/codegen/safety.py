@@ -23,7 +23,7 @@ from .headers import FIRST, with_settings
 #: The switches of the runtime that every folder of the profile has.
 SWITCHES = ("MEGCC_NO_STDIO", "MEGCC_NO_DYNAMIC", "MEGCC_NO_THREADS", "MEGCC_NO_CALLBACKS", "MEGCC_NO_EXTENTS",
             "MEGCC_NO_CPU_DETECT")
-#: The switch of folders whose models have one region of memory.
+#: The switch of folders whose models have one region of memory; other folders give it as a flag (machines.py).
 ONE_REGION = "MEGCC_NO_REGIONS"
 #: Files and folders of the runtime that the switches make empty, or that a folder of the profile does not use.
 LEFT_OUT = ("runtime/src/host.c", "runtime/src/pool.c", "runtime/src/memory.c", "runtime/src/control.c",

@@ -164,7 +164,7 @@ def live_bytes(buffers: Sequence[Buffer], alignment: int = 1, steps: int = 0) ->
     for b in buffers:
         change[b.first] += _padded(b, alignment)
         change[b.last + 1] -= _padded(b, alignment)
-        if b.on:
+        if b.on:  # at instruction b.first both are alive, in the same memory
             shared = min(_padded(b, alignment), _padded(named[b.on], alignment))
             change[b.first] -= shared
             change[b.first + 1] += shared

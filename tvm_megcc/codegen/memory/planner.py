@@ -54,7 +54,7 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     merged = _merge_in_place(plan, ranges)
     updated = {} if keep_inputs else updated_in_place(
         plan, ranges, lambda name: _merged_into(plan.locations[name].root, merged))
-    for source, state in updated.items():
+    for source, state in updated.items():  # the output gets no buffer: it lies in the state's
         new = _merged_into(plan.locations[source].root, merged)
         merged[new] = state
         del ranges[new]
@@ -120,8 +120,9 @@ def _buffers(plan: KernelPlan, bucket: Bucket, ranges: Mapping[str, Sequence[int
 def own_bytes(plan: KernelPlan) -> int:
     """Returns the bytes that a session of a program with known shapes needs besides the arena, on its target."""
     operands = max((len(step.inputs) + len(step.outputs) for step in plan.steps), default=0)
-    return container.session_bytes(plan.target.pointer_bytes, plan.target.isa.alignment,
-                                   len(plan.graph.inputs) + len(plan.graph.outputs) + operands, plan.workers, 0)
+    ports = len(plan.graph.inputs) + len(plan.graph.outputs)
+    return container.session_bytes(plan.target.pointer_bytes, plan.target.isa.alignment, pointers=ports + operands,
+                                   words=plan.workers, arena=0)  # a status for each worker
 
 
 def _regions(plan: KernelPlan, buffers: Sequence[memory.Buffer]) -> list[int]:

@@ -53,8 +53,8 @@ _LEFT_OUT = ("runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/")
 MIN_ALIGNMENT = 8
 #: An upper bound of the size of a model's C structs, in pointers.
 _BLOCK_POINTERS = 80
-#: The path of the configuration, and the line that includes it.
-_CONFIG, _INCLUDE = "src/megcc_config.h", '\n#include "megcc_config.h"\n'
+#: The path of the configuration, and the line of the first header that includes it.
+_CONFIG, _INCLUDE_CONFIG = "src/megcc_config.h", '\n#include "megcc_config.h"\n'
 
 
 #: The networks of MLPerf Tiny; the number of input elements tells which one it is.
@@ -70,7 +70,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     """Returns the files of the package: name below its folder -> bytes.
 
     Args:
-        folder: as `megcc compile --embed` writes it, for a microcontroller or for portable C.
+        folder: as `megcc compile --embed` writes it, for targets that the system has.
         system: one of `SYSTEMS`.
         version: version of the package, three numbers.
         url: where the package will be; registries ask for it.
@@ -79,8 +79,8 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
             package.
 
     Raises:
-        MegccError: if it is not a generated folder, was edited, is not for a microcontroller, has a separate container
-            or shapes without an upper bound, or if the name, the version or the address is invalid.
+        MegccError: if it is not a generated folder, was edited, is for other targets, has a separate container or
+            shapes without an upper bound, or if the name, the version or the address is invalid.
     """
     package_version(version)
     web = package_address(url)
@@ -95,6 +95,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     files = {**sources, _CONFIG: _render("config.h", context)}
     for template in environment().list_templates(filter_func=lambda path: path.startswith(f"export/{system}/")):
         path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
+        # A template that the package does not need, such as a cross file for this machine, prints nothing.
         if text := _render(template.removeprefix("export/").removesuffix(".j2"), context):
             files[path] = text
     if system == "go":
@@ -219,7 +220,7 @@ def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
             except OSError as error:
                 raise MegccError(f"{folder} is damaged: {name}: {error.strerror}; compile the model again") from None
             if name == FIRST:
-                data = with_settings(data, _INCLUDE)
+                data = with_settings(data, _INCLUDE_CONFIG)
             found[_path_in_package(name)] = data
     return found
 
@@ -242,7 +243,8 @@ def model_view(row: Mapping) -> Model:
                            is_bits=bool(DTYPES[port["dtype"]].carrier), quant=_quant(port))
                     for index, port in enumerate(row["outputs"]))
     state_outputs = {state["output"] for state in row["states"]}
-    # A model all of whose outputs are states shows them.
+    # A model all of whose outputs are states shows them. A model with a KV cache, whose rows are counted, keeps its
+    # states when shapes change.
     shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in state_outputs)
     return Model(name=row["name"], macro=macro, shapes=initial_shapes(row), ranges=ranges(row),
                  keeps_states=bool(row.get("counters")), outputs=shown or outputs,

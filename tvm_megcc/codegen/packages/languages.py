@@ -15,7 +15,7 @@ from ...foreign import identifier, printable
 from ...ir.types import DTYPES
 
 #: Reserved words of any of the languages, which are avoided in all; and, from "arena" on, names that the generated code
-#: has itself.
+#: has itself. Its variables beside parameters with names of ports end in "_", as no word of a port does.
 RESERVED_WORDS = set("""
     abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break case catch
     char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn

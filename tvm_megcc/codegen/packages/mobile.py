@@ -67,7 +67,7 @@ def abis(targets: Sequence[Target]) -> list[Abi]:
     Raises:
         MegccError: if there is none.
     """
-    flags = {target.machine: target.cflags for target in targets}
+    flags = {target.machine: target.cflags for target in targets}  # the levels of one machine have the same
     found = [replace(abi, cflags=flags.get(abi.machine, ())) for abi in _ABIS if _runs(abi.machine, targets)]
     if not found:
         raise MegccError(f"no ABI of Android's runs {', '.join(map(str, targets))}: compile the model again, with "

@@ -52,9 +52,9 @@ class Isa:
     alignment: alignment of weights and arena, in bytes.
     guard: preprocessor condition under which a kernel file is compiled; it tests the machine only, because the file
         enables its ISA by itself (megcc_simd.h).
+    fallback: the ISA whose template overrides apply if this one has none.
     compiler, compiler_name: preprocessor condition for compilers that support the level, and their name; "": all
         compilers for the machine do. Other compilers leave the level out.
-    fallback: the ISA whose template overrides apply if this one has none.
     lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
     interleaves: loads and stores transpose four vectors (ld4, st4).
     assembler: the loop over input channels of a tile is in assembler (`conv2d/neon_lanes.py`).
@@ -75,13 +75,13 @@ class Isa:
     helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
         instructions sum 8-bit products over a vector (simd/helium_integer.h).
     wide: a vector may be a group of registers, and one instruction adds 8-bit products to int16 (RISC-V).
-    float16_isa: the row of the same CPU whose vectors are of float16, for operators that are computed in float16
-        (megcc_float16_math.h).
-    header: the name of the level in megcc_simd.h, if it differs.
     hoists_loads: an engine compiles the kernels again (V8) and moves all loads of a basic block to its start: a tile
         needs registers for every operand of a step, and steps must not be unrolled.
     saturates: an instruction adds pairs of 8-bit products as saturated int16 (kernels/integer/pmaddubsw.py).
     fused_rounding: rounding by a fused multiply-add of floats takes fewer instructions than by 64-bit products.
+    float16_isa: the row of the same CPU whose vectors are of float16, for operators that are computed in float16
+        (megcc_float16_math.h).
+    header: the name of the level in megcc_simd.h, if it differs.
     """
 
     name: str

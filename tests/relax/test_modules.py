@@ -162,6 +162,20 @@ def test_clips_and_pads_that_importers_write_as_loops(check):
     assert not report.theirs and len(report.regions) == 1
 
 
+@pytest.mark.parametrize("loops", [
+    lambda x, y: te.compute((8, 3), lambda i, j: tirx.if_then_else(i < 4, x[i], tirx.const(0.0, "float32"))),
+    lambda x, y: te.compute((2, 3), lambda i, j: y() + y()),
+], ids=["rows that are padded and repeated", "scalars that are broadcast"])
+def test_loops_that_add_axes_stay_loops(check, loops):
+    builder = relax.BlockBuilder()
+    x, y = relax.Var("x", f32(4)), relax.Var("y", f32())
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            out = builder.emit_output(op.nn.relu(builder.emit_te(loops, x, y)))
+        builder.emit_func_output(out)
+    assert check(builder.get(), tir=True).tir
+
+
 def test_parameters_are_bound():
     mod = module(lambda emit, x, w, b: emit(op.add(emit(op.matmul(x, w)), b)), f32(2, 8), f32(8, 3), f32(3))
     params = {"x1": np.ones((8, 3), "float32"), "x2": np.ones(3, "float32")}

@@ -41,6 +41,22 @@ def test_functions_of_the_model():
     assert graph.ops[1].attrs.alpha == 0.5
 
 
+def test_references_in_subgraphs_of_functions():
+    """Nodes in subgraphs read attributes of the function too, and leave out the operands that its caller left out."""
+    slope = onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope")
+    then = graph_proto([node("Clip", "a low high", "clipped"), node("LeakyRelu", "clipped", "leaky")], {}, ["leaky"])
+    then.node[1].attribute.append(slope)
+    body = [node("If", "c", "r", then_branch=then, else_branch=graph_proto([node("Neg", "a", "n")], {}, ["n"]))]
+    function = helper.make_function("local", "F", ["a", "c", "low", "high"], ["r"], body, [helper.make_opsetid("", 17)],
+                                    ["slope"])
+    proto = model([], {"x": [3], "c": ("bool", [])}, ["y"], {"high": np.array(2, np.float32)}, functions=[function])
+    proto.graph.node.append(helper.make_node("F", ["x", "c", "", "high"], ["y"], domain="local", slope=0.5))
+    graph = import_onnx(proto)
+    x = np.array([-4, 1, 3], np.float32)
+    for condition, expected in ((True, [-2, 1, 2]), (False, -x)):
+        np.testing.assert_array_equal(reference.run(graph, {"x": x, "c": np.array(condition)})["y"], expected)
+
+
 def test_functions_that_call_themselves():
     body = [helper.make_node("Again", ["a"], ["r"], domain="local")]
     function = helper.make_function("local", "Again", ["a"], ["r"], body, [helper.make_opsetid("local", 1)])

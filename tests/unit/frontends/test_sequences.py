@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.onnx_models import graph_proto, model, node, value
-from tvm_megcc.errors import ModelError
+from tvm_megcc.errors import ModelError, ShapeError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime.reference import run
 
@@ -50,6 +50,17 @@ def test_places_that_a_run_computes(place: int):
     more.insert(place, rows[3])
     for name, expected in (("y", rows[:3][place]), ("f", np.concatenate(fewer)), ("m", np.concatenate(more))):
         np.testing.assert_array_equal(results[name], expected)
+
+
+@pytest.mark.parametrize("operator", [node("SequenceAt", "s i", "y"), node("SequenceErase", "s i", "t"),
+                                      node("SequenceInsert", "s d i", "t")], ids=lambda proto: proto.op_type)
+@pytest.mark.parametrize("position", [-4, 4])
+def test_run_time_positions_out_of_range(operator: onnx.NodeProto, position: int):
+    join = [node("ConcatFromSequence", "t", "y", axis=0)] if operator.output[0] == "t" else []
+    graph = import_onnx(model([node("SequenceConstruct", "a b c", "s"), operator, *join],
+                              {**{name: [2] for name in "abcd"}, "i": ("int64", [])}, ["y"], opset=13))
+    with pytest.raises((ShapeError, IndexError)):
+        run(graph, {**{name: np.zeros(2, np.float32) for name in "abcd"}, "i": np.array(position)})
 
 
 def test_inputs_and_outputs_are_their_tensors():

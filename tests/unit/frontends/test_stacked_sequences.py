@@ -49,9 +49,11 @@ def test_sequences_that_turns_read_and_change(place):
     more.insert(place, given["v"])
     for name, expected in (("f", fewer), ("m", more), ("a", rows[place]), ("l", 2)):
         np.testing.assert_array_equal(run(graph, given)[name], expected)
-    for beyond in (5, -4):
-        with pytest.raises((ShapeError, IndexError)):
-            run(graph, {**given, "p": np.array(beyond)})
+    for output in ("f", "m", "a"):
+        graph = import_onnx(made, bounds={"n": 3}, output_names=[output])
+        for beyond in (5, -4):
+            with pytest.raises((ShapeError, IndexError)):
+                run(graph, {**{name: given[name] for name in graph.inputs}, "p": np.array(beyond)})
 
 
 @pytest.mark.parametrize("keepdims", [0, 1])

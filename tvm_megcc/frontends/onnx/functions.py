@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
 
 from ...ir.types import TensorType
-from .load import DTYPES
+from .load import DTYPES, subgraphs
 
 _ELEMENT_TYPES = {dtype: element_type for element_type, dtype in DTYPES.items()}
 
@@ -29,28 +29,33 @@ class Function:
     attributes: Mapping[str, onnx.AttributeProto]
     name: str
 
-    def resolve(self, node: onnx.NodeProto, known: Mapping[str, str | None]) -> onnx.NodeProto:
-        """Returns a node of the body with references to the function's attributes replaced by their values.
+    def resolve(self, node: onnx.NodeProto, values: Mapping[str, str | None]) -> onnx.NodeProto:
+        """Returns a node of the body with references to the function's attributes replaced by their values. An operand
+        that the caller left out is left out in the body too.
 
-        An operand that the caller left out is left out in the body too. known: the values of names in the body; "" for
-        an operand that the caller left out.
+        values: the values of names in the body; "" for an operand that the caller left out.
         """
         result = onnx.NodeProto()
         result.CopyFrom(node)
         result.name = self.name
-        absent = {name for name, value in known.items() if value == ""}
-        for index, name in enumerate(result.input):
-            if name in absent:
-                result.input[index] = ""
-        del result.attribute[:]
-        for attribute in node.attribute:
-            if not attribute.ref_attr_name:
-                result.attribute.append(attribute)
-            elif attribute.ref_attr_name in self.attributes:
-                value = result.attribute.add()
-                value.CopyFrom(self.attributes[attribute.ref_attr_name])
-                value.name = attribute.name
+        self._resolve_references(result, {name for name, value in values.items() if value == ""})
         return result
+
+    def _resolve_references(self, node: onnx.NodeProto, absent: Container[str]) -> None:
+        """Changes a node and those in its subgraphs. absent: names of operands that the caller left out."""
+        for graph in subgraphs(node):
+            for child in graph.node:
+                self._resolve_references(child, absent)
+        node.input[:] = ["" if name in absent else name for name in node.input]
+        attributes = []
+        for attribute in node.attribute:
+            source = self.attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+            if source is not None:
+                attributes.append(onnx.AttributeProto())
+                attributes[-1].CopyFrom(source)
+                attributes[-1].name = attribute.name
+        del node.attribute[:]
+        node.attribute.extend(attributes)
 
 
 def function_of(model: onnx.ModelProto, node: onnx.NodeProto, domain: str, opset: int,
@@ -108,7 +113,8 @@ def has_function_body(node: onnx.NodeProto, domain: str, opset: int) -> bool:
 
 
 def _function_version(versions: Sequence[int], opset: int) -> int:
-    """Returns the version of a function body for an operator set: the newest that is not newer than it."""
+    """Returns the version of a function body for an operator set: the newest that is not newer than it, else the oldest.
+    """
     return max((version for version in versions if version <= opset), default=min(versions))
 
 

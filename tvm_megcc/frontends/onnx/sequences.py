@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences and optionals of tensors, which exist only during the import. A sequence is a list of values of known
-length; an optional has a value or none. A sequence `x` that is an input or output becomes its tensors `x.0`, `x.1`, …
+"""Imports sequences and optionals of tensors, which exist only during the import.
+
+A sequence of known length is a list of values; `stacked.py` has the operators for a sequence whose length is found at
+run time. An optional has a value or none. A sequence `x` that is an input or output becomes its tensors `x.0`, `x.1`, …
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from ...ops.rules import axis_of
 from ...ops.tensor.move import emit_slice
 from .builder import Node
 from .stacked import IMPORTERS as STACKED
-from .stacked import split, unstack
+from .stacked import split, stack_of, unstack
 
 if TYPE_CHECKING:
     from .importer import ModelImporter
@@ -138,7 +140,8 @@ def output_tensors(importer: Importer, name: str, scope: Scope) -> list[str]:
         return [name]
     tensors = importer.sequences.elements.get(str(value), ())
     if value in importer.sequences.stacked:
-        node = Node(importer.builder, onnx.NodeProto(name=name, output=[name]), [], 0, None)
+        # `unstack` emits operators through a node. No node of the model is the origin of these.
+        node = Node(importer.builder, onnx.NodeProto(name=name, output=[name]), [], opset=0, folder=None)
         try:
             tensors = unstack(node, importer.sequences.stacked[str(value)])
         except MegccError:
@@ -177,71 +180,23 @@ def _constant_position(node: Node, index: int, length: int, may_be_end: bool = F
     return position % length if position < 0 else position
 
 
-def _gather_at_run_time(node: Node, elements: Sequence[str], index: int, positions_of: Callable[[str], str],
-                        num_elements: int) -> list[str]:
-    """Returns `num_elements` of the tensors, which are selected at run time: stacks all tensors, which must have one
-    type, and gathers rows of the stack.
-
-    positions_of: emits the indices of the selected tensors, int64 [num_elements], from the position in operand `index`,
-    int64 [1].
-    """
-    types = {str(node.type_of(element)) for element in elements}
-    if len(types) != 1:
-        raise MegccError(f"its position is computed at run time, and its tensors are {', '.join(sorted(types))}; those "
-                         "of one type are supported")
-    shape = node.type_of(elements[0]).shape
-    rows = [node.emit("reshape", (element,), shape=(1, *shape))[0] for element in elements]
-    stack = node.emit("concat", rows, axis=0)[0] if len(rows) > 1 else rows[0]
-    (position,) = node.emit("cast", node.emit("reshape", (node.inputs[index],), shape=(1,)), dtype="int64")
-    (selected,) = node.emit("gather", (stack, positions_of(position)), axis=0)
-    return [node.emit("reshape", (emit_slice(node, selected, 0, row, row + 1),), shape=shape)[0]
-            for row in range(num_elements)]
-
-
-def _from_front(node: Node, position: str, length: int) -> str:
-    """Returns a position, counted from the end if negative, as one counted from the front; int64 [1]."""
-    zero, extent = (node.constant(np.array([number], np.int64)) for number in (0, length))
-    (is_negative,) = node.emit("less", (position, zero))
-    return node.emit("where", (is_negative, *node.emit("add", (position, extent)), position))[0]
-
-
 def _sequence_at(sequences: Sequences, node: Node) -> list[str]:
     elements = sequences.elements_of(node)
-    if node.is_const(1):
-        return [elements[_constant_position(node, 1, len(elements))]]
-    return _gather_at_run_time(node, elements, 1, lambda position: position, 1)
+    return [elements[_constant_position(node, 1, len(elements))]]
 
 
 def _sequence_erase(sequences: Sequences, node: Node) -> list[str]:
     elements = sequences.elements_of(node)
-    remaining = len(elements) - 1
     if not elements:
         raise ShapeError("takes a tensor out of an empty sequence")
-    if not node.has(1) or node.is_const(1):
-        position = _constant_position(node, 1, len(elements)) if node.has(1) else remaining
-        return [sequences.of(elements[:position] + elements[position + 1:])]
-
-    def positions_of(position: str) -> str:
-        rows = node.constant(np.arange(remaining))
-        (is_after,) = node.emit("greater_equal", (rows, _from_front(node, position, len(elements))))
-        return node.emit("add", (rows, *node.emit("cast", (is_after,), dtype="int64")))[0]
-    return [sequences.of(_gather_at_run_time(node, elements, 1, positions_of, remaining) if remaining else ())]
+    position = _constant_position(node, 1, len(elements)) if node.has(1) else len(elements) - 1
+    return [sequences.of(elements[:position] + elements[position + 1:])]
 
 
 def _sequence_insert(sequences: Sequences, node: Node) -> list[str]:
     elements, value = sequences.elements_of(node), node.inputs[1]
-    length = len(elements)
-    if not node.has(2) or node.is_const(2):
-        position = _constant_position(node, 2, length, may_be_end=True) if node.has(2) else length
-        return [sequences.of((*elements[:position], value, *elements[position:]))]
-
-    def positions_of(position: str) -> str:
-        first = _from_front(node, position, length)
-        rows, before, new = (node.constant(array) for array in (
-            np.arange(length + 1), np.arange(-1, length), np.array([length])))
-        (is_before,), (equal,) = node.emit("less", (rows, first)), node.emit("equal", (rows, first))
-        return node.emit("where", (is_before, rows, *node.emit("where", (equal, new, before))))[0]
-    return [sequences.of(_gather_at_run_time(node, (*elements, value), 2, positions_of, length + 1))]
+    position = _constant_position(node, 2, len(elements), may_be_end=True) if node.has(2) else len(elements)
+    return [sequences.of((*elements[:position], value, *elements[position:]))]
 
 
 def _split_to_sequence(sequences: Sequences, node: Node) -> list[str]:
@@ -295,7 +250,10 @@ def _optional_has_element(sequences: Sequences, node: Node) -> list[str]:
     return [node.constant(np.array(node.has(0) and node.inputs[0] not in sequences.absent))]
 
 
-#: Importers of ONNX's operators on sequences and optionals, by operator.
+#: Operators that take the position of a tensor in a sequence -> the operand that has it.
+_POSITION_OPERANDS = {"SequenceAt": 1, "SequenceErase": 1, "SequenceInsert": 2}
+
+#: Importers of ONNX's operators on sequences and optionals, by operator. They require a constant position.
 IMPORTERS: Mapping[str, Callable[[Sequences, Node], list[str]]] = {
     "SequenceConstruct": _sequence_construct,
     "SequenceEmpty": _sequence_empty,
@@ -316,7 +274,24 @@ def import_operator(sequences: Sequences, kind: str, node: Node) -> list[str]:
     stack = sequences.stacked.get(node.inputs[0]) if node.inputs else None
     if stack is not None and kind in STACKED:
         return STACKED[kind](sequences, node, stack)
+    position = _POSITION_OPERANDS.get(kind)
+    if position is not None and node.has(position) and not node.is_const(position):
+        return _import_at_run_time_position(sequences, kind, node)
     return IMPORTERS[kind](sequences, node)
+
+
+def _import_at_run_time_position(sequences: Sequences, kind: str, node: Node) -> list[str]:
+    """Returns the output of an operator on a sequence of known length at a position that is computed at run time: the
+    tensors are stacked, and those of a resulting sequence are taken apart again."""
+    elements = sequences.elements_of(node)
+    inserted = node.inputs[1:2] if kind == "SequenceInsert" else ()
+    types = {str(type_): type_ for type_ in map(node.type_of, (*elements, *inserted))}
+    if len(types) != 1:
+        raise MegccError(f"its position is computed at run time, and its tensors are {', '.join(sorted(types))}; those "
+                         "of one type are supported")
+    (type_,) = types.values()
+    (result,) = STACKED[kind](sequences, node, stack_of(node, elements, type_))
+    return [sequences.of(unstack(node, sequences.stacked[result]))] if result in sequences.stacked else [result]
 
 
 def import_map(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences whose length is only known at run time: tensors of one type, stacked along a new first axis, whose extent
-is the length."""
+"""Imports operators on sequences whose length, or a position in which, is only known at run time. The tensors, which must
+be of one type, are stacked along a new first axis, whose extent is the length."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _sequence_length(sequences: Sequences, node: Node, stack: str) -> list[str]:
 
 
 def _sequence_at(sequences: Sequences, node: Node, stack: str) -> list[str]:
-    return [_gather(node, stack, _from_front(node, stack, 1))]
+    return [_gather(node, stack, _scalar(node, node.inputs[1]))]  # a gather counts negative positions from the end
 
 
 def _sequence_erase(sequences: Sequences, node: Node, stack: str) -> list[str]:
@@ -94,7 +94,7 @@ def _sequence_erase(sequences: Sequences, node: Node, stack: str) -> list[str]:
     rows = arange_along(node, remaining, 0, 1)
     position = _from_front(node, stack, 1)
     (is_after,) = node.emit("cast", node.emit("greater_equal", (rows, position)), dtype="int64")
-    (rows,) = node.emit("add", (rows, is_after))
+    (rows,) = node.emit("add", (rows, is_after))  # rows from `position` on come from one further
     return [sequences.of_stack(_gather(node, stack, _require_in_range(node, rows, position, remaining)))]
 
 
@@ -111,6 +111,7 @@ def _sequence_insert(sequences: Sequences, node: Node, stack: str) -> list[str]:
     position, rows = _from_front(node, stack, 2), arange_along(node, length + 1, 0, 1)
     (equal,), (is_before,) = node.emit("equal", (rows, position)), node.emit("less", (rows, position))
     (before,) = node.emit("sub", (rows, node.constant(np.array(1))))
+    # The value is the last row of `longer`. It moves to `position`, and the rows from there on move up by one.
     (rows,) = node.emit("where", (is_before, rows, *node.emit("where", (equal, _length_of(node, stack), before))))
     return [sequences.of_stack(_gather(node, longer, _require_in_range(node, rows, position, length)))]
 

@@ -100,7 +100,8 @@ def _as_pad(store: _Store):
     if not getattr(getattr(value, "op", None), "name", "").endswith(".if_then_else"):
         return None
     condition, load, fill = value.args
-    if type(load).__name__ != TENSOR_READ or not isinstance(fill, (tirx.FloatImm, tirx.IntImm)):
+    if type(load).__name__ != TENSOR_READ or len(load.indices) != len(store.axes) \
+            or not isinstance(fill, (tirx.FloatImm, tirx.IntImm)):
         return None
     before, after = [], []
     for index, axis, size, extent in zip(load.indices, store.axes, store.shape, buffer_of(load).shape, strict=True):
@@ -109,14 +110,15 @@ def _as_pad(store: _Store):
             return None
         before.append(offset)
         after.append(size - int(extent) - offset)
+    # The condition must test each padded side. It may also test that an axis is within the result, which is always true.
     expected = set()
     for axis, begin, end, size in zip(store.axes, before, after, store.shape, strict=True):
         expected |= {(str(axis), ">=", begin)} if begin else set()
         expected |= {(str(axis), "<", size - end)} if end else set()
-    trivial = {(str(axis), ">=", 0) for axis in store.axes}
-    trivial |= {(str(axis), "<", size) for axis, size in zip(store.axes, store.shape, strict=True)}
+    always_true = {(str(axis), ">=", 0) for axis in store.axes}
+    always_true |= {(str(axis), "<", size) for axis, size in zip(store.axes, store.shape, strict=True)}
     bounds = _bounds(condition)
-    if bounds is None or bounds - trivial != expected or min(before + after) < 0:
+    if bounds is None or bounds - always_true != expected or min(before + after) < 0:
         return None
     widths = [width for pair in zip(before, after, strict=True) for width in pair]
     return relax.op.nn.pad(_argument(store, load), widths, pad_mode="constant", pad_value=float(fill.value))

@@ -193,14 +193,17 @@ class OutlineBlocks(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class LiftTir(relax.PyExprMutator):
-    """Replaces `call_tir` of an elementwise function or a pad by the Relax operator that it computes."""
+    """Replaces `call_tir` of a function by the Relax operator that it computes, if `as_operator` recognises one."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)
         if is_operator(call) and call.op.name == "relax.call_tir":
             function = self.builder_.get()[call.args[0]]
             replaced = as_operator(function, list(call.args[1].fields))
-            return call if replaced is None else self.builder_.normalize(replaced)
+            if replaced is not None:
+                replaced = self.builder_.normalize(replaced)
+                # The types differ where the function broadcasts scalars to its result.
+                return replaced if tvm_ffi.structural_equal(type_of(replaced), type_of(call)) else call
         return call
 
 

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 def import_model(model, options: CompileOptions | None = None, *, params: Mapping[str, object] | None = None,
                  **changes: Unpack[CompileKeywords]) -> tuple[Graph, tuple[Bucket, ...]]:
-    """Returns the graph of a model, its inputs as the model has them, and the ranges of shapes it is compiled for.
+    """Returns the graph of a model, and its buckets: the ranges of shapes that it is compiled for.
 
     Args:
         model, params: as for `tvm_megcc.compile`.
@@ -90,7 +90,7 @@ def _import_onnx_file(model, options: CompileOptions) -> tuple[Graph, tuple[Buck
     states = expanded(options.states, dims)
     capacities = capacities_of(dims, states, options.bounds)
     other_bounds = {name: bound for name, bound in options.bounds.items() if name not in capacities}
-    if other_bounds:  # a misspelt state would leave its bound here, and the importer would refuse the bound instead
+    if other_bounds:  # the bound of a state that an option misspells would be here: the error must name the state
         for source, target in states.items():
             if target not in dims:
                 raise MegccError(f"state '{source}={target}': the model has no input '{target}'; its inputs are "
@@ -175,7 +175,7 @@ def _import_tflite_with_tvm(model, options: CompileOptions, error: UnsupportedMo
         module = _tvm.to_module(model)
         tvm_reads_it = True
         return _import_tvm_module(module, options, params=None, name=Path(model).stem)
-    except ShapeError:
+    except ShapeError:  # of the shapes that the user gave, so advice on operators would mislead
         raise
     except MegccError as tvm_error:
         logger.info("TVM's importer: %s", tvm_error)

@@ -36,8 +36,8 @@ MAX_SHAPE_ELEMENTS = 4096
 class Checkpoint:
     """A state of a builder that can be restored.
 
-    ops, conditions: their numbers. constants: their names. taken: the names of the symbols. constant_bytes: the size of
-    the model's own constants.
+    ops, conditions: how many there are. constants: the names of the constants. taken: the names of the symbols.
+    constant_bytes: the size of the model's own constants.
     """
 
     ops: int
@@ -50,12 +50,15 @@ class Checkpoint:
 class Builder:
     """Collects operators over named values. All front ends construct their graphs with it.
 
+    ops: the operators in order of execution.
     types: the type of every value.
     constants: the arrays of values that are known at compile time.
     shapes: the integer values that depend on shape symbols, as arrays of `Dim`; their element type is in `types`.
     producers: the operator that computes a value, by the value's name.
     conditions: constraints that operators put on the symbols.
     unbacked: the symbols of extents that a run computes.
+    folding: the budget for operators that are computed at compile time.
+    seeds: the seed of random operators.
     strings: the strings of the model, which values contain as integer codes.
     """
 
@@ -100,7 +103,8 @@ class Builder:
                           frozenset(self.unbacked.taken), self.folding.constant_bytes)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Restores a state: drops the operators and constants added since, with their constraints and symbols."""
+        """Restores a state: drops the operators and constants added since, with their constraints and symbols. Inputs
+        that were added since stay in `types`; no operator reads them."""
         produced = [name for op in self.ops[checkpoint.ops:] for name in op.outputs]
         for name in (*produced, *(self.constants.keys() - checkpoint.constants)):
             for table in (self.producers, self.shapes, self.constants, self.types, self.strings.tensors):
@@ -165,7 +169,7 @@ class Builder:
                 raise ShapeError(f"its result {type_} has {size:,} bytes, and no tensor may reach 2 GB; "
                                  "use a smaller input shape")
         is_static = all(type_.is_static for type_ in results)
-        # An `expand` to a symbolic shape is how `_empty_tensor` makes its tensor, so it stays an operator.
+        # `_empty_tensor` emits an `expand` for symbolic extents, which must not lead back to `_empty_tensor`.
         if all(type_.size == 0 for type_ in results) and (is_static or kind != "expand"):
             return tuple(self._empty_tensor(type_, origin, hint) for type_ in results)
         is_constant = is_static and not is_open(attrs) and all(not name or name in self.constants for name in inputs)
@@ -235,8 +239,8 @@ class Builder:
         return name
 
     def rename(self, names: Mapping[str, str], first_op: int = 0) -> dict[str, str]:
-        """Renames values that only the operators from `first_op` on use. If another value has one of the new names,
-        that value is renamed too.
+        """Renames values that no operator before `first_op` uses. A value that has one of the new names, which no
+        operator before `first_op` may use either, is renamed too.
 
         Returns:
             Old names -> new names, of all renamed values.

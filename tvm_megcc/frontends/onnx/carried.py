@@ -13,9 +13,9 @@ from ...errors import MegccError
 from ...ir.dims import symbols
 from ...ir.types import TensorType
 from .builder import Node
-from .loops import add_loop_input
+from .loops import LOOP_TYPES, add_loop_input
 from .sequences import Sequences
-from .stacked import stack_of
+from .stacked import element_type, stack_of
 
 if TYPE_CHECKING:
     from .nodes import Importer
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Form:
-    """The representation of a value as tensors.
+    """The representation of a value as tensors. `Form()` is that of a value that is a tensor itself.
 
     parts: the number of tensors of a sequence that is passed as separate tensors; otherwise None.
-    element: the type of the elements of a sequence that is passed as a stack; None for a value that is a tensor itself.
+    element: the type of the elements of a sequence that is passed as a stack; otherwise None.
     """
 
     parts: int | None = None
@@ -56,7 +56,7 @@ def types_of(sequences: Sequences, node: Node, value: str) -> ValueTypes:
         raise MegccError("gives, or carries, an optional without a value, which is not supported")
     if value in sequences.stacked:
         stack = node.type_of(sequences.stacked[value])
-        return ValueTypes((stack.with_shape(stack.shape[1:]),), is_sequence=True, stack=stack)
+        return ValueTypes((element_type(stack),), is_sequence=True, stack=stack)
     parts = sequences.elements.get(value)
     return ValueTypes((node.type_of(value),)) if parts is None else \
         ValueTypes(tuple(map(node.type_of, parts)), is_sequence=True)
@@ -101,10 +101,10 @@ def to_tensors(sequences: Sequences, node: Node, value: str, form: Form) -> list
         return [value] if form.parts is None else list(sequences.elements[value])
     if value not in sequences.stacked:
         return [stack_of(node, sequences.elements[value], form.element)]
-    stack = node.type_of(sequences.stacked[value])
-    if stack.with_shape(stack.shape[1:]) != form.element:
+    element = element_type(node.type_of(sequences.stacked[value]))
+    if element != form.element:
         raise MegccError(f"is a sequence whose length is known only at run time, of tensors that are "
-                         f"{form.element} and {stack.with_shape(stack.shape[1:])}; those of one type are supported")
+                         f"{form.element} and {element}; those of one type are supported")
     return [sequences.stacked[value]]
 
 
@@ -158,17 +158,14 @@ def _types_after_iteration(importer: Importer, node: Node, initial_values: Seque
     Raises:
         MegccError: if the iteration cannot be imported.
     """
-    sequences, builder = importer.sequences, importer.builder
-    checkpoint, findings, expanded = builder.checkpoint(), len(importer.findings), importer.expanded_nodes
-    inputs = [add_loop_input(builder, name, TensorType(dtype, ()))
-              for name, dtype in zip(body_inputs, ("int64", "bool"), strict=False)]
+    checkpoint = importer.checkpoint()
+    inputs = [add_loop_input(importer.builder, name, type_)
+              for name, type_ in zip(body_inputs[:2], LOOP_TYPES, strict=True)]
     results = import_body(dict(zip(body_inputs, [*inputs, *initial_values], strict=True)))
-    reasons = "; ".join(importer.findings[findings:])
-    types = [] if None in results else [types_of(sequences, node, str(results[1 + position])).types
+    reasons = "; ".join(importer.findings_since(checkpoint))
+    types = [] if None in results else [types_of(importer.sequences, node, str(results[1 + position])).types
                                         for position in positions]
-    builder.restore(checkpoint)
-    importer.expanded_nodes = expanded
-    del importer.findings[findings:]
+    importer.restore(checkpoint)
     if not types:
         raise MegccError(f"carries a sequence that is empty at first, and an iteration does not tell its type: "
                          f"{reasons}")

@@ -66,13 +66,14 @@ _ONNXRUNTIME_OPERATORS = {
 
 
 def has_schema(proto: onnx.NodeProto, domain: str, opset: int) -> bool:
-    """Whether ONNX has a schema of the operator, which `check_schema` needs. Missing or mistyped attributes of other
-    operators, such as ONNX Runtime's own, are reported where they are used."""
+    """Whether ONNX has a schema of the operator. There is none for ONNX Runtime's own operators: their missing or
+    mistyped attributes are reported where importers read them."""
     return onnx.defs.has(proto.op_type, opset, domain)
 
 
 def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
-    """Checks the number of operands, and the names and types of attributes, against ONNX's schema of the operator.
+    """Checks the number of operands, and the names and types of attributes, against ONNX's schema of the operator. The
+    operator must have no subgraphs; `control` reads those that have some.
 
     Raises:
         ShapeError: if the node contradicts the schema.
@@ -108,7 +109,7 @@ def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
 
 
 def _refuse_absent_variadic(proto: onnx.NodeProto, domain: str, opset: int) -> None:
-    """Refuses an absent value (an empty name) among variadic operands or results. ONNX's own checker accepts it."""
+    """Refuses an absent value (an empty name) among variadic operands. ONNX's own checker accepts it."""
     if "" not in proto.input or not has_schema(proto, domain, opset):
         return
     formal = onnx.defs.get_schema(proto.op_type, opset, domain).inputs

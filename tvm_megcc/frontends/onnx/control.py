@@ -20,6 +20,7 @@ from .builder import Builder, Node
 from .carried import Form, carried_forms, form_of, from_tensors, only_appends, tensor_types, to_tensors, types_of
 from .loops import ENDLESS, LoopSpec, add_branch_operator, emit_loop
 from .packed import Packed, common_capacity, unbacked_bounds, upper_bound, varying_axes
+from .stacked import element_type
 from .trip_count import known_trip_count
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ MAX_UNROLLED_ITERATIONS = 1024
 #: The most nodes that unrolling may give if the loop could also become an operator.
 MAX_UNROLLED_NODES = 256
 
+#: Domain -> version of its operator set, for the nodes of a subgraph.
 Opsets = Mapping[str, int]
 
 
@@ -52,25 +54,22 @@ def import_if(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scop
         branch = "then_branch" if node.const(0).reshape(-1)[0] else "else_branch"
         return importer.inline(subgraph_of(proto, branch), scope, opsets, {})
     (condition,) = node.emit("reshape", node.inputs[:1], shape=())
-    builder, expanded = importer.builder, importer.expanded_nodes
-    start, outer_symbols = builder.checkpoint(), set(builder.unbacked.taken)
+    builder, checkpoint = importer.builder, importer.checkpoint()
+    outer_symbols = set(builder.unbacked.taken)
     branch_values, branch_bounds = [], []
-    for name in ("then_branch", "else_branch"):
-        before_branch, findings = builder.checkpoint(), len(importer.findings)
+    for name, other in (("then_branch", "else_branch"), ("else_branch", "then_branch")):
         values = importer.inline(subgraph_of(proto, name), scope, opsets, {})
         if None in values and (importer.has_unknown_operator or importer.has_unsupported_node):
             raise MegccError("its condition is computed at run time, and one of its branches is not supported; do what "
                              "is said above, or fix the input it depends on (--constant sr=16000)")
         if None in values:
             importer.warnings.append(f"If {node.name}: a run that takes its {name} fails: "
-                                     + "; ".join(importer.findings[findings:]))
-            builder.restore(start)
-            del importer.findings[findings:]
-            return _only_branch(importer, node, proto, scope, opsets, condition, name == "else_branch")
+                                     + "; ".join(importer.findings_since(checkpoint)))
+            importer.restore(checkpoint)
+            return _only_branch(importer, node, proto, scope, opsets, condition, other)
         branch_values.append([types_of(importer.sequences, node, str(value)) for value in values])
         branch_bounds.append(unbacked_bounds(builder.ops))
-        builder.restore(before_branch)
-    importer.expanded_nodes = expanded
+        importer.restore(checkpoint)
     forms = [form_of(pair) for pair in zip(*branch_values, strict=True)]
     types = [[type_ for value, form in zip(values, forms, strict=True) for type_ in tensor_types(value, form)]
              for values in branch_values]
@@ -150,14 +149,14 @@ def _output_plan(node: Node, builder: Builder, name: str, types: Sequence[Tensor
 
 
 def _only_branch(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, condition: str,
-                 is_then: bool) -> list[str | None]:
-    """Imports one branch of an If whose other branch contradicts the input shapes. A run that takes the other branch
-    fails."""
-    if is_then:
+                 branch: str) -> list[str | None]:
+    """Imports the branch in the attribute `branch` of an If whose other branch contradicts the input shapes. A run that
+    takes the other branch fails."""
+    if branch == "then_branch":
         (condition,) = node.emit("logical_not", (condition,))
     (condition,) = node.emit("cast", (condition,), dtype="int64")
     importer.builder.unbacked.require_zero(condition, f"condition of {node.name}", node.name)
-    return importer.inline(subgraph_of(proto, "then_branch" if is_then else "else_branch"), scope, opsets, {})
+    return importer.inline(subgraph_of(proto, branch), scope, opsets, {})
 
 
 def import_loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
@@ -170,12 +169,11 @@ def import_loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Sc
     max_trip_count = int(node.const(0).reshape(-1)[0]) if can_unroll and node.has(0) else ENDLESS
     if not can_unroll or max_trip_count * len(body.node) > MAX_UNROLLED_NODES:
         return _import_as_operator(importer, node, body, scope, opsets)
-    checkpoint, findings = importer.builder.checkpoint(), len(importer.findings)
+    checkpoint = importer.checkpoint()
     try:
         return _unrolled_loop(importer, node, body, scope, opsets)
     except _RuntimeTripCount:
-        importer.builder.restore(checkpoint)
-        del importer.findings[findings:]
+        importer.restore(checkpoint)
         return _import_as_operator(importer, node, body, scope, opsets)
 
 
@@ -191,18 +189,18 @@ def _require_consistent_body(body: onnx.GraphProto, num_carried: int) -> None:
                          "values")
 
 
-def _trip_count_operands(importer: Importer, node: Node, counted: int | None) -> tuple[str, str]:
-    """Returns the greatest trip count and the condition of a Loop, int64 [] and bool []. counted: its trip count if
-    that follows from the condition, else None."""
-    most = node.constant(np.array(ENDLESS if counted is None else counted))
+def _trip_count_operands(importer: Importer, node: Node, trip_count: int | None) -> tuple[str, str]:
+    """Returns the greatest trip count and the condition of a Loop, int64 [] and bool []. trip_count: that which follows
+    from the condition; None if it is not known."""
+    maximum = node.constant(np.array(ENDLESS if trip_count is None else trip_count))
     if node.has(0):
         (stated,) = node.emit("reshape", (cast_to(node, node.inputs[0], "int64")[0],), shape=())
-        (most,) = (stated,) if counted is None else node.emit("min", (stated, most))
+        (maximum,) = (stated,) if trip_count is None else node.emit("min", (stated, maximum))
     # A negative trip count means no iteration. One that is computed from extents is not negative.
-    if node.is_constant(most) or not importer.builder.unbacked.known(most):
-        (most,) = node.emit("max", (most, node.constant(np.array(0))))
+    if node.is_constant(maximum) or not importer.builder.unbacked.known(maximum):
+        (maximum,) = node.emit("max", (maximum, node.constant(np.array(0))))
     condition = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
-    return most, condition
+    return maximum, condition
 
 
 def _kinds_of_values(body: onnx.GraphProto, is_sequence: Sequence[bool]) -> tuple[list[int], list[int], list[int]]:
@@ -228,18 +226,19 @@ def _import_as_operator(importer: Importer, node: Node, body: onnx.GraphProto, s
     builder, initial = importer.builder, list(node.inputs[2:])
     body_names = [value.name for value in body.input]
     _require_consistent_body(body, len(initial))
-    counted = known_trip_count(importer, node, body, scope, opsets)
-    most, condition = _trip_count_operands(importer, node, counted)
+    trip_count = known_trip_count(importer, node, body, scope, opsets)
+    max_trip_count, condition = _trip_count_operands(importer, node, trip_count)
 
     sequences = importer.sequences
     invariant, appended, carried = _kinds_of_values(body, [value in sequences for value in initial])
     body_inputs = [body_names[2 + index] for index in carried]
     outer = {body_names[2 + index]: initial[index] for index in invariant}
+    # Each iteration appends to an empty sequence, so the tensor that it appends is the only element afterwards.
     outer |= {body_names[2 + index]: sequences.of(()) for index in appended}
     forms = carried_forms(importer, node, [initial[index] for index in carried], [*body_names[:2], *body_inputs],
                           lambda values: importer.inline(body, scope, opsets, outer | values), carried)
     has_rows = len(body.output) > len(initial) + 1 or bool(appended)
-    capacity = _capacity(node, builder, most) if has_rows else None
+    capacity = _capacity(node, builder, max_trip_count) if has_rows else None
 
     def iteration(values: Sequence[str]) -> list[str | None]:
         start = [from_tensors(sequences, [value], form) for value, form in zip(values[2:], forms, strict=True)]
@@ -248,7 +247,7 @@ def _import_as_operator(importer: Importer, node: Node, body: onnx.GraphProto, s
         if None in results:
             return results
         next_condition, *outputs = map(str, results)
-        if counted is not None:  # the condition holds for all `counted` iterations, so only the trip count is checked
+        if trip_count is not None:  # the condition holds for all iterations, so only the trip count is checked
             next_condition = node.constant(np.array(True))
         with builder.importing(node.name):
             tensors = [tensor for index, form in zip(carried, forms, strict=True)
@@ -258,37 +257,38 @@ def _import_as_operator(importer: Importer, node: Node, body: onnx.GraphProto, s
 
     output_names = [*node.outputs, *[""] * len(initial)]
     names = [*body_names[:2], *(output_names[index] or f"{node.name}.{index}" for index in carried)]
-    is_exact = counted is not None and node.is_constant(most)
+    is_exact = trip_count is not None and node.is_constant(max_trip_count)
     starts = [to_tensors(sequences, node, initial[index], form)[0] for index, form in zip(carried, forms, strict=True)]
-    spec = LoopSpec(names, body_inputs, starts, most, condition, capacity, is_exact)
+    spec = LoopSpec(names, body_inputs, starts, max_trip_count, condition, capacity, is_exact)
     emitted = emit_loop(importer, node, spec, iteration)
     has_results = len(invariant) < len(body.output) - 1
     if has_results and not emitted:  # an iteration could not be imported
         return []
-    final: list[str | None] = list(initial)
-    for index, form, value in zip(carried, forms, emitted, strict=False):
-        final[index] = from_tensors(sequences, [str(value)], form)
+    # `emitted` has the order of what `iteration` returns, without the condition.
     first_appended = len(emitted) - len(appended)
+    carried_values, scan_outputs = emitted[:len(carried)], emitted[len(carried):first_appended]
+    final: list[str | None] = list(initial)
+    for index, form, value in zip(carried, forms, carried_values, strict=True):
+        final[index] = from_tensors(sequences, [str(value)], form)
     for index, value in zip(appended, emitted[first_appended:], strict=True):
         final[index] = sequences.of_stack(_append_rows(importer, node, initial[index], str(value)))
-    return [*final, *emitted[len(carried):first_appended]]
+    return [*final, *scan_outputs]
 
 
 def _append_rows(importer: Importer, node: Node, start: str, rows: str) -> str:
     """Appends the rows that the iterations give to the tensors of the sequence `start`, and returns the stack."""
-    type_ = node.type_of(rows)
-    (first,) = to_tensors(importer.sequences, node, start, Form(element=type_.with_shape(type_.shape[1:])))
+    (first,) = to_tensors(importer.sequences, node, start, Form(element=element_type(node.type_of(rows))))
     return rows if node.type_of(first).shape[0] == 0 else node.emit("concat", (first, rows), axis=0)[0]
 
 
-def _capacity(node: Node, builder: Builder, most: str) -> Dim:
-    """Returns the largest possible trip count, which is the extent of the scan outputs. most: the greatest trip count
-    as a value."""
-    if node.is_constant(most) and node.constant_of(most) == ENDLESS:
+def _capacity(node: Node, builder: Builder, max_trip_count: str) -> Dim:
+    """Returns an upper bound of the trip count, which is the extent of the scan outputs. max_trip_count: the greatest
+    trip count as a value."""
+    if node.is_constant(max_trip_count) and node.constant_of(max_trip_count) == ENDLESS:
         bound = node.extent_bound(None)
     else:
-        bound = node.extent_bound(node.extents(most)[0] if builder.unbacked.known(most)
-                           else builder.unbacked.extent(most, 0, None, node.name, node.inputs[0]))
+        bound = node.extent_bound(node.extents(max_trip_count)[0] if builder.unbacked.known(max_trip_count)
+                           else builder.unbacked.extent(max_trip_count, 0, None, node.name, node.inputs[0]))
     if bound is None:
         raise MegccError("has no number of iterations, so nothing limits what they give; state a bound: --bound "
                          f"{next(filter(None, node.outputs))}=1000")

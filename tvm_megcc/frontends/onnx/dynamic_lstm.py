@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from .nodes import Importer, Scope
 
 _OPSETS = {"ai.onnx": 18, "com.microsoft": 1}
-#: Operands by position. B to P and the zero points may be absent. lens: the lengths of the sequences. h0, c0: the first
-#: states. P: the peephole weights.
+#: Operands by position. B to P and the zero points may be absent. X: [steps, batch, input]. W, R: the weights of input
+#: and hidden state, [directions, input, 4 * hidden] and [directions, hidden, 4 * hidden]. lens: the lengths of the
+#: sequences. h0, c0: the first states. P: the peephole weights.
 _OPERANDS = ("X", "W", "R", "B", "lens", "h0", "c0", "P", "W_scale", "W_zero", "R_scale", "R_zero")
 _ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 
@@ -47,6 +48,7 @@ def dynamic_lstm(importer: Importer, node: Node, proto: onnx.NodeProto, scope: S
     joined = "\n".join(f"{output} = Concat <axis = {axis}> ({', '.join(f'{output}{index}' for index in directions)})"
                        for output, axis in (("Y", 1), ("Y_h", 0), ("Y_c", 0)))
     graph = onnx.parser.parse_graph(f"lstm ({', '.join(given)}) => (Y, Y_h, Y_c) {{{nodes}{joined}}}")
+    # A new scope, since the graph reads its own inputs only. Its class is in `nodes`, which imports this module.
     return importer.inline(graph, type(scope)(), _OPSETS, given)[:len(proto.output)]
 
 
@@ -63,7 +65,7 @@ class _Direction:
 
     index: its index in the operands; names of its values end in it.
     backward: 1 if it reads the sequence from the end, else 0.
-    activations: operators of ONNX for f, g and h.
+    activations: the operators of ONNX that its LSTM calls f, g and h: of the gates, the cell's input and its output.
     hidden: the number of hidden units.
     clip: bound of the gates' sums; 0 for none.
     """
@@ -120,42 +122,43 @@ def _step_nodes(operands: Mapping[str, str], direction: _Direction) -> str:
     """Returns the nodes of one step of a direction.
 
     Weights hold the gates in the order input, output, forget, cell. One step computes, as ONNX's LSTM does (i, o, f, g:
-    the gates; P: peephole weights):
+    the gates; P: peephole weights; F, G, H: the activations):
 
         i, o, f, g = split(x W + h R + Wb + Rb)
-        c' = f(f + Pf c) * c + f(i + Pi c) * g(g)
-        h' = f(o + Po c') * h(c')
+        c' = F(f + Pf c) * c + F(i + Pi c) * G(g)
+        h' = F(o + Po c') * H(c')
 
     operands: operand -> its value in this direction.
     """
-    index, (f, g, h) = direction.index, direction.activations
+    index, (of_gates, of_input, of_output) = direction.index, direction.activations
     clipped = f"Clip ({{0}}, min{index}, max{index})" if direction.clip else "Identity ({0})"
     peephole = {gate: f"p{gate}{index}" if "P" in operands and gate != "g" else "" for gate in "iofg"}
     gates = "\n".join(_gate_nodes(gate, activation, peephole[gate], "c", clipped)
-                      for gate, activation in (("i", f), ("f", f), ("g", g)))
+                      for gate, activation in (("i", of_gates), ("f", of_gates), ("g", of_input)))
     weights = f"{operands['R']}, {operands['R_scale']}, {operands.get('R_zero', '')}"
     return f"""
         hR = com.microsoft.DynamicQuantizeMatMul (h, {weights})
         xW_hR = Add (x, hR)
         sums = {f"Add (xW_hR, bias{index})" if "B" in operands else "Identity (xW_hR)"}
-        i0, o0, f0, g0 = Split <axis = -1, num_outputs = 4> (sums)
+        i_sum, o_sum, f_sum, g_sum = Split <axis = -1, num_outputs = 4> (sums)
         {gates}
         fc = Mul (f, c)
         ig = Mul (i, g)
         c1 = Add (fc, ig)
-        {_gate_nodes("o", f, peephole["o"], "c1", clipped)}
-        activated_c = {h} (c1)
+        {_gate_nodes("o", of_gates, peephole["o"], "c1", clipped)}
+        activated_c = {of_output} (c1)
         h1 = Mul (o, activated_c)
         y = Identity (h1)"""
 
 
 def _gate_nodes(gate: str, activation: str, peephole: str, cell: str, clipped: str) -> str:
-    """Returns the nodes that compute a gate, such as `i`, from its sum, `i0`.
+    """Returns the nodes that compute a gate, such as `i`, from its sum, `i_sum`.
 
     peephole: the name of its peephole weights, "" for none. cell: the name of the cell state that they read. clipped: a
     format string of the node that clips a sum.
     """
-    if not peephole:
-        return f"{gate}1 = {clipped.format(f'{gate}0')}\n{gate} = {activation} ({gate}1)"
-    return f"{gate}2 = Mul ({peephole}, {cell})\n{gate}3 = Add ({gate}0, {gate}2)\n" \
-           f"{gate}1 = {clipped.format(f'{gate}3')}\n{gate} = {activation} ({gate}1)"
+    total, nodes = f"{gate}_sum", ""
+    if peephole:
+        total = f"{gate}_peephole_sum"
+        nodes = f"{gate}_peephole = Mul ({peephole}, {cell})\n{total} = Add ({gate}_sum, {gate}_peephole)\n"
+    return f"{nodes}{gate}_clipped = {clipped.format(total)}\n{gate} = {activation} ({gate}_clipped)"

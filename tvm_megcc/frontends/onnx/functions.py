@@ -113,8 +113,7 @@ def has_function_body(node: onnx.NodeProto, domain: str, opset: int) -> bool:
 
 
 def _function_version(versions: Sequence[int], opset: int) -> int:
-    """Returns the version of a function body for an operator set: the newest that is not newer than it, else the oldest.
-    """
+    """Returns the version of a function body for an operator set: the newest that is not newer, else the oldest."""
     return max((version for version in versions if version <= opset), default=min(versions))
 
 

@@ -102,6 +102,7 @@ class ModelImporter(Importer):
         if not self.output_names:
             self.findings.append("the graph lists no outputs; choose some of its values, such as --output-names "
                                  f'"{",".join(self._unread_values())}"')
+        # An output may be listed twice. From `_resolve_outputs` on `output_names` has tensors in place of sequences.
         declared_outputs, self.output_names = self.output_names, list(dict.fromkeys(self.output_names))
         scope = Scope(declared=self._declared_shapes())
         self._add_initializers(self.graph, scope)
@@ -122,7 +123,7 @@ class ModelImporter(Importer):
         self._name_outputs(scope, [*inputs, *seed])
         graph = self.builder.graph(self.model.name, [*inputs, *seed],
                                    [tensor for name in declared_outputs for tensor in tensors[name]])
-        if not any(name in op.inputs for op in graph.ops for name in seed):
+        if not any(name in op.inputs for op in graph.ops for name in seed):  # no output depends on random numbers
             graph = graph.with_(inputs=tuple(inputs))
         return self.builder.strings.attach_to(graph)
 
@@ -228,21 +229,23 @@ class ModelImporter(Importer):
         return np.full(static(type_.shape) or (), array.reshape(()))
 
     def _name_outputs(self, scope: Scope, inputs: Sequence[str]) -> None:
-        """Gives each output a value of the output's name; copies a value that cannot be renamed."""
-        by_name = {name for name in self.output_names if scope[name] == name and name not in self.builder.constants}
-        fixed = {*inputs, *by_name}
-        new_names: dict[str, str] = {}
-        copied: dict[str, str] = {}
+        """Gives each output a value of the output's name: renames its value, or copies it if it is a constant, an input
+        or another output. inputs: the names of the graph's inputs."""
+        named_already = {name for name in self.output_names
+                         if scope[name] == name and name not in self.builder.constants}
+        fixed = {*inputs, *named_already}
+        new_names: dict[str, str] = {}  # value -> its new name
+        copied: dict[str, str] = {}  # output -> the value that is copied
         for name in self.output_names:
             value = scope[name]
-            if name in by_name:
+            if name in named_already:
                 continue
             assert value is not None, "an output that is not known ends the import"
             if value in self.builder.constants or value in fixed or value in new_names:
                 copied[name] = value
             else:
                 new_names[value] = name
-        for name in copied:
+        for name in copied:  # another value that has the name gives it up to the copy
             if name in self.builder.types and name not in new_names:
                 new_names[name] = self.builder.unique(f"{name}.value")
         renamed = self.builder.rename(new_names)

@@ -53,7 +53,7 @@ def _symbol_of(dim: onnx.TensorShapeProto.Dimension) -> str:
 class InputTypes:
     """Types of the inputs of one graph.
 
-    names: the symbols of the inputs. bound: symbols that the user gave an extent.
+    names: the symbols of the inputs. given_extents: symbol -> the extent that the user gave it.
     """
 
     def __init__(self, graph: onnx.GraphProto, input_shapes: Mapping[str, Sequence[int | str | None]],
@@ -62,7 +62,7 @@ class InputTypes:
         self.names = _dim_names(graph)
         self.input_shapes = input_shapes
         self.empty = empty
-        self.bound: dict[str, int] = {}
+        self.given_extents: dict[str, int] = {}
 
     def bind(self, values: Sequence[onnx.ValueInfoProto]) -> list[str]:
         """Records the extents that the user gave to symbols of the model, and returns the contradictions among them as
@@ -73,9 +73,9 @@ class InputTypes:
             for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, shape_given, strict=False)):
                 symbol = _named(dim, self.names)
                 if isinstance(symbol, str) and isinstance(extent, int) \
-                        and self.bound.setdefault(symbol, extent) != extent:
+                        and self.given_extents.setdefault(symbol, extent) != extent:
                     findings.append(f"input {quoted(value.name)}: axis {axis} is {quoted(symbol)}, which "
-                                    f"--input-shapes gives as {self.bound[symbol]} and as {extent}")
+                                    f"--input-shapes gives as {self.given_extents[symbol]} and as {extent}")
         return findings
 
     def of(self, value: onnx.ValueInfoProto) -> TensorType:
@@ -116,12 +116,14 @@ class InputTypes:
         if found is None:
             return self._symbol(f"{name}_{axis}")
         if isinstance(found, SymbolicDim):
-            extent = substitute(found, {**{symbol: self._symbol(symbol) for symbol in self.empty}, **self.bound})
+            # The expression was parsed with symbols of at least 1.
+            symbols_from_0 = {symbol: self._symbol(symbol) for symbol in self.empty}
+            extent = substitute(found, {**symbols_from_0, **self.given_extents})
             if isinstance(extent, int) and extent < 0:
                 raise ShapeError(f"has {quoted(_symbol_of(dim))} along axis {axis}, which is {extent}; extents are 0 "
                                  "or more")
             return extent
-        return found if isinstance(found, int) else self.bound.get(found, self._symbol(found))
+        return found if isinstance(found, int) else self.given_extents.get(found, self._symbol(found))
 
     def _symbol(self, name: str) -> Symbol:
         return Symbol(name, least=0 if name in self.empty else 1)

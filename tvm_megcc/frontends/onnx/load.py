@@ -83,7 +83,7 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> LoadedModel:
         raise ModelError(subject, ["a name in it is not valid UTF-8: the file is damaged, or was not written by an "
                                    "ONNX library"], "export the model again")
     name = (Path(model).stem if isinstance(model, (str, Path)) else "") or proto.graph.name or "model"
-    if name == "model" and folder is not None:
+    if name == "model" and folder is not None:  # the folder says more than model.onnx
         name = folder.resolve().name
     opsets = {entry.domain or "ai.onnx": entry.version for entry in proto.opset_import}
     _check_model(proto, subject, opsets)

@@ -37,7 +37,7 @@ class LoopSpec:
     names: names of the iteration number, of the condition, and of the results for the loop-carried values.
     body_names: names of the loop-carried values in the body; names after these, such as those of a Scan's slices, are
         ignored.
-    initial_values: the values of the loop-carried values before the first iteration.
+    initial_values: the loop-carried values before the first iteration.
     max_trip_count, condition: the operands M and cond, int64 [] and bool [].
     capacity: of the stacked scan outputs in iterations; None if there are none, or without a limit.
     is_exact: whether the trip count equals `capacity`.
@@ -68,25 +68,26 @@ def emit_loop(importer: Importer, node: Node, loop: LoopSpec, iteration: Iterati
         starts = [tensor for value, plan in zip(loop.initial_values, plans, strict=True)
                   for tensor in _carried_tensors(node, plan, _initial_value(node, plan, value))]
     first_op, outer_symbols = len(builder.ops), set(builder.unbacked.taken)
+    body_names = loop.body_names[:len(plans)]
     given = [add_loop_input(builder, name, type_) for name, type_ in zip(loop.names[:2], LOOP_TYPES, strict=True)]
     body_tensors = [[add_loop_input(builder, name, type_)
                      for type_ in (plan.types if isinstance(plan, Packed) else (plan,))]
-                    for name, plan in zip(loop.body_names, plans, strict=False)]
+                    for name, plan in zip(body_names, plans, strict=True)]
     with builder.importing(node.name):
         body_values = [plan.unpack(node, builder.unbacked, tensors, name) if isinstance(plan, Packed) else tensors[0]
-                       for name, plan, tensors in zip(loop.body_names, plans, body_tensors, strict=False)]
+                       for name, plan, tensors in zip(body_names, plans, body_tensors, strict=True)]
     with builder.seeds.in_loop(given[0]):
         results = iteration([*given, *body_values])
     if None in results:
         return []
-    condition, *values = map(str, results)
+    condition, *outputs = map(str, results)
+    values, rows = outputs[:len(plans)], outputs[len(plans):]
     ends_by_count = condition == given[1] \
         or (node.is_constant(condition) and bool(np.all(node.constant_of(condition))))
     with builder.importing(node.name):
         conditions = [] if ends_by_count else node.emit("reshape", (condition,), shape=())
-        carried = [tensor for value, plan in zip(values, plans, strict=False)
+        carried = [tensor for value, plan in zip(values, plans, strict=True)
                    for tensor in _carried_tensors(node, plan, value)]
-    rows = values[len(plans):]
     row_types = [node.type_of(row) for row in rows]
     for type_ in row_types:
         if inner := sorted(set().union(*map(symbols, type_.shape)) - outer_symbols):
@@ -184,11 +185,10 @@ def _try_iteration(importer: Importer, node: Node, loop: LoopSpec, iteration: It
     starts: the types of the carried values before the iteration. axes: their axes whose extents change, which become
     symbols.
     """
-    builder, expanded = importer.builder, importer.expanded_nodes
-    checkpoint, findings = builder.checkpoint(), len(importer.findings)
+    builder, checkpoint = importer.builder, importer.checkpoint()
     outer_symbols = set(builder.unbacked.taken)
-    given = [add_loop_input(builder, name, TensorType(dtype, ()))
-             for name, dtype in (("iteration", "int64"), ("condition", "bool"))]
+    given = [add_loop_input(builder, name, type_)
+             for name, type_ in zip(("iteration", "condition"), LOOP_TYPES, strict=True)]
     body_inputs, symbols_of = [], []
     for name, type_, changing in zip(loop.body_names, starts, axes, strict=False):
         shape = list(type_.shape)
@@ -202,10 +202,8 @@ def _try_iteration(importer: Importer, node: Node, loop: LoopSpec, iteration: It
     if None in results:
         return None
     types = [node.type_of(str(value)) for value in results[1:1 + len(starts)]]
-    trial = _Trial(types, body_inputs, symbols_of, tuple(builder.ops), checkpoint.ops, outer_symbols)
-    builder.restore(checkpoint)
-    importer.expanded_nodes = expanded
-    del importer.findings[findings:]
+    trial = _Trial(types, body_inputs, symbols_of, tuple(builder.ops), checkpoint.builder.ops, outer_symbols)
+    importer.restore(checkpoint)
     return trial
 
 
@@ -260,7 +258,7 @@ def _plans_of(builder: Builder, node: Node, loop: LoopSpec, starts: Sequence[Ten
                 _largest_extent(trip_count, extents[index, axis], symbol_bounds, trial.outer_symbols)
             capacities[axis] = builder.unbacked.bound(name, largest)
         if None in capacities.values() and all(_is_independent(extents[index, axis]) for axis in changing):
-            capacities = {}  # checked at run time
+            capacities = {}  # taken as equal to the initial extents, which the run checks (`_carried_tensors`)
         if None in capacities.values():
             raise MegccError(f"has a value that is {start} at first and grows, and nothing limits how far; state a "
                              f"bound of its extents: --bound {name}=1000")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from ...errors import MegccError, ShapeError, quoted
 from ...ir.graph import in_order
 from . import control, sequences
 from .builder import Builder, Node
+from .builder import Checkpoint as BuilderCheckpoint
 from .checks import check_schema, find_cycle, has_schema, label, propagate_shapes
 from .dynamic_lstm import dynamic_lstm
 from .functions import Function, function_of, has_function_body
@@ -29,6 +31,9 @@ MAX_FUNCTION_DEPTH = 40
 #: `NODES_PER_FILE_NODE` times its own nodes. Without a limit, twenty functions that each call the next one twice give a
 #: million nodes.
 NODE_BUDGET, NODES_PER_FILE_NODE = 20_000, 4
+#: The most imports of subgraph nodes, as a multiple of that budget: a nested body is imported again with each body
+#: around it.
+IMPORTS_PER_NODE = 4
 
 #: Operators with subgraphs: name -> importer.
 CONTROL = {"If": control.import_if, "Loop": control.import_loop, "Scan": control.import_scan,
@@ -62,6 +67,15 @@ class Scope:
         return self.values[name] if name in self.values or self.outer is None else self.outer[name]
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """A state of an import that can be restored. num_findings: how many there are."""
+
+    builder: BuilderCheckpoint
+    num_findings: int
+    expanded_nodes: int
+
+
 class Importer:
     """The import of a model's nodes into a builder.
 
@@ -89,6 +103,19 @@ class Importer:
         self.imported_nodes = 0
         file_nodes = len(self.graph.node) + sum(len(function.node) for function in model.proto.functions)
         self.node_budget = max(NODE_BUDGET, NODES_PER_FILE_NODE * file_nodes)
+
+    def checkpoint(self) -> Checkpoint:
+        """Returns the current state, for `restore`."""
+        return Checkpoint(self.builder.checkpoint(), len(self.findings), self.expanded_nodes)
+
+    def findings_since(self, checkpoint: Checkpoint) -> list[str]:
+        return self.findings[checkpoint.num_findings:]
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Drops the operators, constants, findings and expanded nodes that were added since."""
+        self.builder.restore(checkpoint.builder)
+        del self.findings[checkpoint.num_findings:]
+        self.expanded_nodes = checkpoint.expanded_nodes
 
     def _add_initializers(self, graph: onnx.GraphProto, scope: Scope) -> None:
         for tensor in graph.initializer:
@@ -153,7 +180,7 @@ class Importer:
         domain = proto.domain if proto.domain != "ai.onnx" else ""
         node = Node(self.builder, proto, inputs, opsets.get(domain or "ai.onnx", 1), self.model.folder,
                     [scope.declared.get(name) for name in proto.output])
-        first_op, known = len(self.builder.ops), len(self.builder.types)
+        first_op, num_values = len(self.builder.ops), len(self.builder.types)
         values: list[str | None] = []
         try:
             values = self._import_values(proto, node, domain, scope, opsets, unknown)
@@ -170,11 +197,12 @@ class Importer:
             attributes = ", ".join(attribute.name for attribute in proto.attribute) or "none"
             self.findings.append(f"{label(proto)}: its operands ({operands}) and attributes ({attributes}) contradict "
                                  "each other, or what the operator is defined for; export the model again")
-        new_values = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
+        # `types` keeps the order of insertion, so the values that this node added are the last ones.
+        new_values = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - num_values))
         values += [None] * (len(proto.output) - len(values))
         results = [(name, value) for name, value in zip(proto.output, values, strict=False) if name]
         uses = Counter(values)
-        # The results of the node get the names that they have in the file.
+        # A value that this node added, and that is one of its results only, gets the result's name in the file.
         names = {value: self.builder.unique(name) for name, value in results
                  if value is not None and value != name and value in new_values and uses[value] == 1}
         self.builder.rename(names, first_op)
@@ -194,7 +222,7 @@ class Importer:
         if name == "Constant":
             return [self._import_constant(node)]
         if name in CONTROL or name in SEQUENCES:
-            self.builder.strings.returns_strings(name, node.inputs)
+            self.builder.strings.returns_strings(name, node.inputs)  # raises an error if an operand is a string tensor
         if name in CONTROL:
             return [] if unknown else CONTROL[name](self, node, proto, scope, opsets)
         if name in SEQUENCES:
@@ -251,9 +279,9 @@ class Importer:
         self.imported_nodes += len(graph.node)
         if self.expanded_nodes > self.node_budget:
             raise MegccError(f"loops and functions expand to more than {self.node_budget:,} nodes")
-        if self.imported_nodes > 4 * self.node_budget:   # a nested body is imported again with each outer body
+        if self.imported_nodes > IMPORTS_PER_NODE * self.node_budget:
             raise MegccError(f"loops and branches are nested too deeply: their bodies have more than "
-                             f"{4 * self.node_budget:,} nodes, counted again for each body around them")
+                             f"{IMPORTS_PER_NODE * self.node_budget:,} nodes, counted again for each body around them")
         inner = Scope(scope)
         inner.values.update(values)
         self._add_initializers(graph, inner)
@@ -279,7 +307,7 @@ class Importer:
         inner = Scope(declared=propagate_shapes(function.nodes, shapes))
         inner.values.update(zip(function.inputs, [*node.inputs, *[""] * len(function.inputs)], strict=False))
         self._check_duplicates(function.nodes, inner)
-        nodes = [function.resolve(node, inner.values) for node in function.nodes]
+        nodes = [function.resolve(body_node, inner.values) for body_node in function.nodes]
         self._import_nodes(nodes, inner, {**self.model.opsets, **function.opsets})
         self.function_stack.pop()
         return [inner[name] if name in inner else None for name in function.outputs]

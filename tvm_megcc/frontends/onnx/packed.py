@@ -56,7 +56,7 @@ class Packed:
                                   value=0)
         return [vector, *(node.extent(type_.shape[axis]) for axis in self.capacities)]
 
-    def unpack(self, node: Node, registry: UnbackedSymbols, values: Sequence[str], name: str = "") -> str:
+    def unpack(self, node: Node, unbacked: UnbackedSymbols, values: Sequence[str], name: str = "") -> str:
         """Returns the value; its changing extents become unbacked symbols.
 
         values: the vector and the extents. name: the value's name, after which the symbols are named; "": that of this
@@ -64,9 +64,9 @@ class Packed:
         """
         vector, *extents = values
         name, shape = name or self.name, list(self.type.shape)
-        for (axis, most), extent in zip(self.capacities.items(), extents, strict=True):
+        for (axis, capacity), extent in zip(self.capacities.items(), extents, strict=True):
             symbol = name if len(self.capacities) == 1 else f"{name}[{axis}]"
-            shape[axis] = registry.extent(extent, 0, most, node.name, symbol)
+            shape[axis] = unbacked.extent(extent, 0, capacity, node.name, symbol)
         (part,) = node.emit("slice", (vector,), axes=(0,), starts=(0,), ends=(product(shape),), steps=(1,))
         return node.emit("reshape", (part,), shape=tuple(shape))[0]
 

@@ -90,8 +90,8 @@ def _as_dim(item: object) -> Dim:
 def _quotient(a: Dim, b: Dim) -> Dim | None:
     """Divides as ONNX does, rounding towards zero; None for a divisor of 0.
 
-    For a symbolic extent, which is not negative, and a positive divisor that is `//`. An expression such as `n - 5` is
-    taken as not negative too.
+    A symbolic extent, which is not negative, is divided by a positive divisor as by `//`. An expression such as `n - 5`
+    is taken as not negative too.
     """
     if b == 0:
         return None

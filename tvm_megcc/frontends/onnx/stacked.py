@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports operators on sequences whose length, or a position in which, is only known at run time. The tensors, which must
-be of one type, are stacked along a new first axis, whose extent is the length."""
+"""Imports operators on sequences if the length or a position is only known at run time. The tensors, which must be of
+one type, are stacked along a new first axis, whose extent is the length."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ def _row(node: Node, value: str) -> str:
     return node.emit("reshape", (value,), shape=(1, *node.type_of(value).shape))[0]
 
 
-def _element_type(node: Node, stack: str) -> TensorType:
-    """Returns the type of the tensors in a stack."""
-    type_ = node.type_of(stack)
-    return type_.with_shape(type_.shape[1:])
+def element_type(stack: TensorType) -> TensorType:
+    """Returns the type of the tensors in a stack of this type."""
+    return stack.with_shape(stack.shape[1:])
 
 
 def _scalar(node: Node, value: str) -> str:
@@ -99,10 +98,10 @@ def _sequence_erase(sequences: Sequences, node: Node, stack: str) -> list[str]:
 
 
 def _sequence_insert(sequences: Sequences, node: Node, stack: str) -> list[str]:
-    value, length = node.inputs[1], node.type_of(stack).shape[0]
-    if str(node.type_of(value)) != str(_element_type(node, stack)):
+    value, length, element = node.inputs[1], node.type_of(stack).shape[0], element_type(node.type_of(stack))
+    if str(node.type_of(value)) != str(element):
         raise MegccError(f"puts {node.type_of(value)} into a sequence whose length is known only at run time, of "
-                         f"tensors that are {_element_type(node, stack)}; those of one type are supported")
+                         f"tensors that are {element}; those of one type are supported")
     if length == 0:
         return [sequences.of_stack(_row(node, value))]
     (longer,) = node.emit("concat", (stack, _row(node, value)), axis=0)

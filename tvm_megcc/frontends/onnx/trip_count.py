@@ -30,8 +30,7 @@ def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scop
         return None
     if node.has(1) and not node.is_const(1):
         return None
-    builder, checkpoint = importer.builder, importer.builder.checkpoint()
-    findings, expanded = len(importer.findings), importer.expanded_nodes
+    builder, checkpoint = importer.builder, importer.checkpoint()
     values = [node.inputs[2 + index] for index in carried_indices]
     names = [body.input[0].name, body.input[1].name, *(body.input[2 + index].name for index in carried_indices)]
     holds, iterations = not node.has(1) or bool(node.const(1).reshape(-1)[0]), 0
@@ -41,7 +40,7 @@ def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scop
             if importer.imported_nodes + len(condition_graph.node) > importer.node_budget:
                 return None
             # Nodes of earlier iterations do not count as expanded, since all are dropped in the end.
-            importer.expanded_nodes = expanded
+            importer.expanded_nodes = checkpoint.expanded_nodes
             start = [node.constant(np.array(iterations, np.int64)), node.constant(np.array(True)), *values]
             condition, *values = importer.inline(condition_graph, scope, opsets, dict(zip(names, start, strict=True)))
             if condition is None or not all(value in builder.constants for value in (condition, *values)):
@@ -51,9 +50,7 @@ def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scop
                 return None  # every further iteration is the same: only the operand M ends the loop
         return iterations
     finally:
-        builder.restore(checkpoint)
-        importer.expanded_nodes = expanded
-        del importer.findings[findings:]
+        importer.restore(checkpoint)
 
 
 def _are_identical(builder: Builder, before: Sequence[str], after: Sequence[str]) -> bool:

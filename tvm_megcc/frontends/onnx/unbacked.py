@@ -41,22 +41,22 @@ class UnbackedSymbols:
         #: (value, index of an element) -> the symbol that stands for the element.
         self._symbols: dict[tuple[str, int], Symbol] = {}
 
-    def extents(self, value: str, most: Dim | None, origin: str) -> np.ndarray:
+    def extents(self, value: str, limit: Dim | None, origin: str) -> np.ndarray:
         """Returns the elements of an integer tensor as extents. Elements that are not known become unbacked symbols of
-        at most `most`; None for no limit.
+        at most `limit`; None for no limit.
 
         Raises:
             MegccError: if the tensor cannot be a shape.
         """
-        extents = self._evaluate(value, most, origin, 0)
+        extents = self._evaluate(value, limit, origin, 0)
         if extents is None:
             raise MegccError(f"'{value}' is {self.builder.types[value]}, and a few integers are wanted")
         return extents
 
-    def resolved(self, value: str, most: Dim | None, origin: str,
+    def resolved(self, value: str, limit: Dim | None, origin: str,
                  resolve: Callable[[Collection[int]], str]) -> np.ndarray:
-        """Returns the elements of a tensor as extents, in one dimension. Unlike in `extents`, numbers may stand for
-        extents, such as -1 in a shape or a negative pad.
+        """Returns the extents that the elements of a tensor stand for, in one dimension. Unlike in `extents`, a number
+        may stand for an extent, such as -1 in a shape or a negative pad.
 
         resolve: takes the positions of the elements that are only known at run time. It emits the extents that all
             elements stand for, as an int64 tensor of the same size, and returns its name.
@@ -66,24 +66,25 @@ class UnbackedSymbols:
         """
         builder = self.builder
         first_op = len(builder.ops)
-        extents = self.extents(value, most, origin).reshape(-1)
-        # Symbols of earlier calls stand for extents already.
+        extents = self.extents(value, limit, origin).reshape(-1)
+        # `extents` defined symbols for the tensor's numbers, such as -1. An element whose symbol is older is an extent
+        # already.
         definitions = {op.attrs.symbol: op for op in builder.ops[first_op:] if op.kind == EXTENT}
         positions = [index for index, dim in enumerate(extents) if isinstance(dim, Symbol) and dim in definitions]
         if not positions:
             return extents
-        # The symbols of the numbers themselves are replaced by symbols of the resolved extents.
+        # Symbols of the resolved extents replace these symbols, which go unless other elements depend on them.
         other_symbols = set().union(*(symbols(dim) for index, dim in enumerate(extents) if index not in positions))
         self._remove_definitions({op.outputs[0]: op for symbol, op in definitions.items()
                                   if symbol.name not in other_symbols}, first_op)
         resolved = resolve(positions)
         for index in positions:
-            # `extents` bounds an element that it traces through operators without `most`.
+            # `extents` bounds an element that it traces through operators without `limit`.
             symbol, bound = extents[index], definitions[extents[index]].attrs.bound
-            if bound is None or most is None:
-                bound = most if bound is None else bound
+            if bound is None or limit is None:
+                bound = limit if bound is None else bound
             else:
-                bound = dim_min(bound, most)
+                bound = dim_min(bound, limit)
             extents[index] = self.extent(resolved, index, bound, origin, symbol.name)
         return extents
 
@@ -102,7 +103,7 @@ class UnbackedSymbols:
         """Whether the elements of an integer tensor follow from extents, without unbacked symbols being created."""
         return self._evaluate(value, None, "", 0, may_create=False) is not None
 
-    def _evaluate(self, value: str, most: Dim | None, origin: str, depth: int,
+    def _evaluate(self, value: str, limit: Dim | None, origin: str, depth: int,
                   may_create: bool = True) -> np.ndarray | None:
         """Returns the elements of an integer tensor as extents, through the operators that compute it; None if they are
         not known.
@@ -120,7 +121,7 @@ class UnbackedSymbols:
         if not type_.dtype.startswith(("int", "uint")) or not (may_create or has_symbols):
             return None
         extents = np.empty(type_.size, object)
-        extents[:] = [self.extent(value, element, most, origin) for element in range(type_.size)]
+        extents[:] = [self.extent(value, element, limit, origin) for element in range(type_.size)]
         return extents.reshape(type_.shape)
 
     def _evaluate_producer(self, value: str, origin: str, depth: int, may_create: bool) -> np.ndarray | None:
@@ -138,7 +139,7 @@ class UnbackedSymbols:
         types = [builder.types[name] if name else None for name in op.inputs]
         return shape_value(op.kind, op.attrs, operands, types, type_)
 
-    def extent(self, value: str, element: int, most: Dim | None, origin: str, name: str = "") -> Dim:
+    def extent(self, value: str, element: int, limit: Dim | None, origin: str, name: str = "") -> Dim:
         """Returns an element of an integer tensor as an extent: its number if known, else an unbacked symbol called
         `name`, or named after its tensor."""
         builder = self.builder
@@ -154,7 +155,7 @@ class UnbackedSymbols:
             else:
                 int64_value = value
             name = self._name(name or (value if builder.types[value].size == 1 else f"{value}[{element}]"))
-            bound = self.bound(name, most, value)
+            bound = self.bound(name, limit, value)
             self._symbols[value, element] = Symbol(name, least=0)
             attrs = Attrs(symbol=self._symbols[value, element], element=element, bound=bound)
             builder.emit(EXTENT, (int64_value,), attrs, origin, f"{name}.extent")
@@ -181,13 +182,13 @@ class UnbackedSymbols:
         self.taken.add(name)
         return name
 
-    def bound(self, name: str, most: Dim | None, value: str = "") -> Dim | None:
-        """Returns the smaller of `most` and the bound that the user states for the extent `name` or the value."""
+    def bound(self, name: str, limit: Dim | None, value: str = "") -> Dim | None:
+        """Returns the smaller of `limit` and the bound that the user states for the extent `name` or the value."""
         given = next((key for key in (name, value) if key in self.bounds), None)
         if given is None:
-            return most
+            return limit
         self.used.add(given)
-        return self.bounds[given] if most is None else dim_min(most, self.bounds[given])
+        return self.bounds[given] if limit is None else dim_min(limit, self.bounds[given])
 
     def require_used(self, dims: Collection[str] = ()) -> None:
         """Raises ShapeError for bounds whose names are not unbacked symbols. dims: the symbols of the inputs."""

@@ -20,6 +20,7 @@ from ...compiler import compile_graph
 from ...errors import MegccError
 from ...options import CompileOptions
 from ...runtime import tvm_module
+from ...target import Target
 from ...tuning_log import TuningLog
 from .. import tvm_backends
 from ..tvm_common import target as tvm_target
@@ -32,11 +33,9 @@ from .branches import with_whole_regions
 from .importer import import_region, region_bucket
 from .prepare import is_partitioned, outlined, prepare, rewrite
 from .recursion import HideCalls, RestoreCalls
-from .regions import PARTITIONED, digest_of, is_foreign, is_ours, merge, require_module, was_partitioned
+from .regions import PARTITIONED, TARGET, digest_of, is_foreign, is_ours, merge, require_module, was_partitioned
 from .tune import log_of, tune_regions, with_log
 
-#: The attribute of a region with the name of our target.
-_TARGET = "megcc_target"
 #: The attribute of modules in which TVM's RunCodegen lists constants, which tvm.compile stores in the library.
 _CONSTANTS = "const_name_to_constant"
 
@@ -66,7 +65,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     if not isinstance(tir, bool):
         raise MegccError(f"tir is True or False, not {tir!r:.40}")
     cpu = our_target(target)
-    attributes = {_TARGET: cpu.name, **to_attributes(chosen)}
+    attributes = {TARGET: cpu.name, **to_attributes(chosen)}
     mod = outlined(with_whole_regions(prepare(mod, params, loops=tir), cpu, attributes, loops=tir))
     patterns = relax_patterns.registered() + (relax_patterns.loops_table(mod) if tir else [])
     with relax_patterns.checking_for(cpu, mod):
@@ -95,14 +94,12 @@ def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None
     """
     require_module(mod, "tune_megcc_kernels")
     require_tuning_arguments(trials, log)
-    regions = [function for function in mod.functions.values() if is_ours(function)]
-    if not regions:
+    if not _regions(mod):
         mod = partition_for_megcc(mod, target=target)
-        regions = [function for function in mod.functions.values() if is_ours(function)]
+    regions = _regions(mod)
     if not regions:
         return mod
-    cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
-    return tune_regions(mod, cpu, _options_of(regions[0]).optimize, trials, log, runner)
+    return tune_regions(mod, _cpu_of(regions[0], target), _options_of(regions[0]).optimize, trials, log, runner)
 
 
 def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None = None) -> tvm.IRModule:
@@ -117,18 +114,27 @@ def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None =
     """
     require_module(mod, "build_megcc_kernels")
     require_log(log)
-    regions = [function for function in mod.functions.values() if is_ours(function)]
+    regions = _regions(mod)
     if not regions:
         return mod
-    cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
+    cpu = _cpu_of(regions[0], target)
     if log is not None:
         mod = with_log(mod, TuningLog.read(log), cpu, _options_of(regions[0]).optimize)
     # TVM's pass does not terminate on recursive functions, so their calls are hidden. Each function is an entry then.
     without_recursion = rewrite(mod, HideCalls) if relax.analysis.detect_recursion(mod) else mod
     with_kernels = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(without_recursion)
-    if not any(is_foreign(function) for function in mod.functions.values()):
+    if not any(map(is_foreign, mod.functions.values())):  # other code generators may need their constants
         with_kernels = _with_constants_of(with_kernels, mod)
     return rewrite(with_kernels, RestoreCalls) if without_recursion is not mod else with_kernels
+
+
+def _regions(mod: tvm.IRModule) -> list[relax.Function]:
+    return [function for function in mod.functions.values() if is_ours(function)]
+
+
+def _cpu_of(region: relax.Function, given=None) -> Target:
+    """Returns the CPU that a region is compiled for. given: a target that counts more than the region's attribute."""
+    return our_target(given if given is not None else str(region.attrs[TARGET]))
 
 
 def _with_constants_of(built: tvm.IRModule, mod: tvm.IRModule) -> tvm.IRModule:
@@ -155,7 +161,7 @@ def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
     if not functions:
         return []
     generator_options = dict(options or {})
-    target = our_target(generator_options.pop("target", functions[0].attrs.get(_TARGET)))
+    target = our_target(generator_options.pop("target", functions[0].attrs.get(TARGET)))
     functions_by_digest: dict[str, list[relax.Function]] = {}
     for function in functions:
         attributes = {**to_attributes(_options_of(function, generator_options)), LOG: function.attrs.get(LOG, "")}

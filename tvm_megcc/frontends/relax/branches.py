@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes one region of a function with an If, if we have kernels for all of its operators. A run then computes only the
-branch that it takes, and operators that only one branch reads move into that branch. TVM's pass that merges composites
-does not support an If, so the blocks of other such functions become functions of their own (`prepare.outlined`)."""
+branch that it takes, and operators whose results only one branch reads move into that branch. TVM's pass that merges
+composites does not support an If, so the blocks of other such functions become functions (`prepare.outlined`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def with_whole_regions(mod: tvm.IRModule, cpu: Target, attrs: Mapping[str, str],
     """Replaces the bodies of functions with an If by calls of regions, where a region can compute the whole function.
 
     Args:
-        mod: a prepared module.
+        mod: a prepared module. Functions with symbolic extents, and those that fail for shapes in no bucket, keep their
+            If.
         cpu: the target whose kernels count.
         attrs: the attributes of regions.
         loops: whether operators without a kernel may be printed from TVM's loops.
@@ -50,7 +51,7 @@ def with_whole_regions(mod: tvm.IRModule, cpu: Target, attrs: Mapping[str, str],
 
 
 def _has_static_tensors(function: relax.Function) -> bool:
-    """Whether all parameters and results are tensors of static shapes, as a region requires."""
+    """Whether all parameters and results are tensors of static shapes; the result may be a tuple of them."""
     result = result_type_of(function)
     results = result.fields if isinstance(result, RelaxTuple) else [result]
     return all(has_extents(type_) and all(isinstance(extent, tvm.tirx.IntImm) for extent in type_.shape.values)

@@ -39,7 +39,7 @@ from ..tvm_versions import (
     result_type_of,
     type_of,
 )
-from .extents import LOWER, OUTSIDE, UPPER, bounds_of
+from .extents import LOWER, OUTSIDE, UPPER, bounds_of, declared_shape
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def apply_dispatch(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, 
         names = sorted(v.name_hint for v, function in mod.functions.items() if isinstance(function, relax.Function))
         raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(names)}")
     function = _bind_known_extents(mod[var], func_name, input_shape)
-    inputs = {name: _extent_names(type_of(_parameter(function, func_name, name)).shape.values) for name in input_shape}
+    inputs = {name: declared_shape(type_of(_parameter(function, func_name, name))) for name in input_shape}
     buckets = intersect(buckets_of(inputs, [], dispatch_func, constants=False)[1], bounds_of(function))
     if not buckets:
         raise MegccError(f"Dispatch: no bucket of {func_name} is within {LOWER} and {UPPER} of the function")
@@ -91,7 +91,8 @@ def apply_dispatch(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, 
     mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     text = buckets_message(func_name, buckets)
     logger.info("dispatch: %s", text)
-    mod = _DispatchBuilder(mod, var, inputs, buckets).build() if buckets[0].bounds else mod
+    if buckets[0].bounds:  # some axis is open
+        mod = _DispatchBuilder(mod, var, inputs, buckets).build()
     return mod.with_attr(DISPATCHED, [*(mod.attrs or {}).get(DISPATCHED, ()), text])
 
 
@@ -111,11 +112,6 @@ def _parameter(function: relax.Function, func_name: str, name: str) -> Var:
         raise MegccError(f"Dispatch: input '{name}' of {func_name} is {type_of(parameter)}; it needs a shape with a "
                          "symbolic extent on every axis that is open")
     return parameter
-
-
-def _extent_names(dims: Sequence) -> tuple[int | str | None, ...]:
-    return tuple(int(dim) if isinstance(dim, tirx.IntImm) else name_of(dim) if isinstance(dim, Var) else None
-                 for dim in dims)
 
 
 def _is_number(dim) -> bool:
@@ -214,7 +210,7 @@ class _DispatchBuilder:
 
         body: takes the parameters, and the symbolic extents by name; returns the result as an expression.
         """
-        before = set(self.builder.get().functions)
+        before = set(self.builder.get().functions)  # TVM changes a name that exists
         skeleton = relax.utils.copy_with_new_vars(self.function)
         parameters = list(skeleton.params)
         extents = {name_of(var): var for var in relax.analysis.defined_symbolic_vars(skeleton)}

@@ -58,7 +58,7 @@ class Extents:
 
     def __init__(self):
         self.known: list[tuple[Dim, Dim]] = []
-        #: Symbol of the graph → its raw extent, for the function whose inputs are the graph's.
+        #: Symbol of the graph -> its raw extent, for the function whose inputs are the graph's.
         self.declared: dict[str, Dim] = {}
         self._names: dict[Var, str] = {}
 
@@ -66,7 +66,7 @@ class Extents:
         """Creates a symbol for each variable that is an extent of a tensor type among these."""
         for dim in _extents_in(types):
             if isinstance(dim, Var):
-                self._declare(self.raw(dim), name_of(dim))
+                self._add_symbol(self.raw(dim), name_of(dim))
 
     def input_shape(self, type_: RelaxTensor) -> tuple[Dim, ...]:
         """Returns the shape of an input of the graph. An extent that does not follow from other inputs becomes a
@@ -74,10 +74,10 @@ class Extents:
         for dim in _extents_in([type_]):
             raw = self.raw(dim)
             if not self.is_known(raw):
-                self._declare(raw, repr(raw).replace(UNKNOWN, ""))
+                self._add_symbol(raw, repr(raw).replace(UNKNOWN, ""))
         return self.shape(type_)
 
-    def _declare(self, raw: Dim, name: str) -> None:
+    def _add_symbol(self, raw: Dim, name: str) -> None:
         """Creates a symbol of the graph for a raw extent that does not follow from others."""
         if self.is_known(raw):
             return
@@ -92,8 +92,10 @@ class Extents:
         if isinstance(raw, int) or self.is_known(raw):
             return
         self.known.append((raw, ours))
-        if isinstance(raw, Sum) and len(raw.terms) == 1 and raw.terms[0][1] == 1 and len(raw.terms[0][0]) == 1:
-            self.bind(raw.terms[0][0][0], ours - raw.constant)
+        if isinstance(raw, Sum) and len(raw.terms) == 1:
+            ((factors, coefficient),) = raw.terms
+            if coefficient == 1 and len(factors) == 1:
+                self.bind(factors[0], ours - raw.constant)
 
     def is_known(self, raw: Dim) -> bool:
         """Whether a raw extent follows from the extents of inputs."""
@@ -165,6 +167,12 @@ class Extents:
                                        for variable in symbols(raw)})
             bounds.append((name, max(lower or 0, 0), upper))
         return Bucket(tuple(bounds))
+
+
+def declared_shape(type_: RelaxTensor) -> tuple[int | str | None, ...]:
+    """Returns the shape of a tensor type: numbers, names of symbols, and None for expressions."""
+    return tuple(int(dim) if isinstance(dim, tirx.IntImm) else name_of(dim) if isinstance(dim, Var) else None
+                 for dim in type_.shape.values)
 
 
 def bounds_of(function) -> dict[str, tuple[int, int | None]]:

@@ -110,7 +110,7 @@ def _as_pad(store: _Store):
             return None
         before.append(offset)
         after.append(size - int(extent) - offset)
-    # The condition must test each padded side. It may also test that an axis is within the result, which is always true.
+    # The condition must test each padded side. It may also test what is true for all indices of the result.
     expected = set()
     for axis, begin, end, size in zip(store.axes, before, after, store.shape, strict=True):
         expected |= {(str(axis), ">=", begin)} if begin else set()

@@ -87,16 +87,18 @@ def is_operator(expr) -> bool:
 
 
 class Importer:
-    """Imports expressions into a builder.
+    """Imports expressions into a builder. Calls of operators are imported by our tables (`ops`), or as the loops that
+    TVM lowers them to.
 
     unbound: returns the value of a variable that no binding defines.
     values: the values of variables. functions: local functions (composites) by variable.
     extents: those of the function that is being imported.
     tir: TIR functions by name.
-    loops: whether all operators are imported as the loops that TVM lowers them to, without our operator tables.
-    refuses: returns why no kernel realises the operators of a graph, or None. If it is set, calls that our tables or
-        kernels do not support are imported as loops; if that fails too, a finding is recorded. If not, they are errors.
-    allows_loops: whether such calls may be imported as loops.
+    loops: whether all calls are imported as loops.
+    refuses: returns why no kernel realises the operators of a graph, or None if one does. With it, a call that our
+        tables or kernels do not support is imported as loops; if that fails too, the call is a finding, and the import
+        goes on. Without it (None), a call that our tables do not support is an error.
+    allows_loops: whether calls that are not supported may be imported as loops.
     """
 
     def __init__(self, unbound: Callable[[Var], Value] | None = None):
@@ -232,7 +234,7 @@ class Importer:
         except REFUSALS as error:
             reason = str(error)
         del self.builder.ops[first_op:], self.builder.conditions[first_condition:]
-        refuses, self.refuses = self.refuses, None
+        refuses, self.refuses = self.refuses, None  # errors in its loops are reasons to refuse this call
         try:
             if call.op.name != CALL_TIR and self.allows_loops:
                 return self._import_loops(call, name)

@@ -120,6 +120,7 @@ def _schedule(bindings: Sequence, groups: Sequence[_Group]) -> list[list]:
              for binding in bindings]
     done: set[int] = set()
     ordered: list[list] = []
+    # Depth first: a binding stays on the stack until everything that its group reads is done.
     stack = list(reversed(range(len(bindings))))
     while stack:
         members = group_of.get(stack[-1], [stack[-1]])
@@ -156,8 +157,9 @@ def _groups(bindings: Sequence, regions: Regions) -> list[_Group]:
         if symbols is None:
             continue
         for group in groups:
-            first = group.members[0]
-            if group.symbols == symbols and not (dependencies[index] >> first | dependencies[first] >> index) & 1:
+            first = group.members[0]  # it stands for all members (`_merge_dependencies`)
+            depend_on_each_other = dependencies[index] >> first & 1 or dependencies[first] >> index & 1
+            if group.symbols == symbols and not depend_on_each_other:
                 group.members.append(index)
                 _merge_dependencies(dependencies, first, index)
                 break

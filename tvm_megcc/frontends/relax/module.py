@@ -8,13 +8,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from ...errors import MegccError, MegccWarning
 from ...ir.graph import Graph
 from ...target import TARGETS
 from ..tvm_common.support import why_unsupported
-from ..tvm_versions import Var, has_extents, name_of, type_of
+from ..tvm_versions import has_extents, name_of, type_of
+from .extents import declared_shape
 from .importer import Importer, import_function
 from .patterns import tir_functions
 from .prepare import bind_params, prepare
@@ -29,15 +30,8 @@ def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | str | None, ...]]:
     found: dict[str, tuple[int | str | None, ...]] = {}
     for parameter in mod["main"].params:
         if has_extents(type_of(parameter)):
-            found[name_of(parameter)] = tuple(_extent(dim) for dim in type_of(parameter).shape.values)
+            found[name_of(parameter)] = declared_shape(type_of(parameter))
     return found
-
-
-def _extent(dim) -> int | str | None:
-    """Returns an extent of a TVM shape: its number, the name of its symbol, or None for an expression."""
-    if isinstance(dim, tirx.IntImm):
-        return int(dim)
-    return name_of(dim) if isinstance(dim, Var) else None
 
 
 def import_module(mod: tvm.IRModule, params: Mapping | None = None,

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from tvm import IRModule, ir, relax, tirx
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
@@ -25,21 +26,18 @@ from .ops import importable
 
 PREFIX = "megcc."
 
-#: The target that checks ask about. `partition_for_megcc` sets it; by default it is the host, without TIR functions.
-_CHECKED: list[checking_for] = []
+#: The last has the target that checks ask about, and the TIR functions that they know. `partition_for_megcc` adds it;
+#: without one the target is the host, and there are no TIR functions.
+_CHECKED: list[tuple[Target | None, Mapping[str, tirx.PrimFunc]]] = [(None, {})]
 
 
-class checking_for:
-    """Within the block, pattern checks ask for kernels of this target, and know the TIR functions of this module."""
-
-    def __init__(self, target: Target, mod: IRModule | None = None):
-        self.target = target
-        self.functions = tir_functions(mod) if mod is not None else {}
-
-    def __enter__(self):
-        _CHECKED.append(self)
-
-    def __exit__(self, *_):
+@contextmanager
+def checking_for(target: Target, mod: IRModule) -> Iterator[None]:
+    """Makes checks within the block ask for kernels of this target, and know the TIR functions of this module."""
+    _CHECKED.append((target, tir_functions(mod)))
+    try:
+        yield
+    finally:
         _CHECKED.pop()
 
 
@@ -50,15 +48,17 @@ def tir_functions(mod: IRModule) -> dict[str, tirx.PrimFunc]:
 
 def refusal(expr, bindings=None, target: Target | None = None, loops: bool = False,
             functions: Mapping[str, tirx.PrimFunc] | None = None) -> str | None:
-    """Returns why no kernel realises an expression, None if one does. loops: ask for a kernel printed from TIR."""
-    checked = _CHECKED[-1] if _CHECKED else None
-    if functions is None and checked is not None:
-        functions = checked.functions
+    """Returns why no kernel realises an expression, None if one does.
+
+    bindings: the variables that are part of the match, with their expressions; others are inputs. loops: whether to ask
+    for a kernel that is printed from TIR. target, functions: by default those of `checking_for`.
+    """
+    checked_target, checked_functions = _CHECKED[-1]
     try:
-        graph = import_match(expr, bindings, loops, functions)
+        graph = import_match(expr, bindings, loops, checked_functions if functions is None else functions)
     except MegccError as error:
         return str(error)
-    return why_unsupported(graph, target or (checked.target if checked is not None else native()))
+    return why_unsupported(graph, target or checked_target or native())
 
 
 def check(context: PatternCheckContext) -> bool:

@@ -32,7 +32,7 @@ from ..tvm_versions import (
 )
 from .extents import OUTSIDE
 from .from_tir import as_operator
-from .importer import REFUSALS, Importer, is_operator, tensor_type
+from .importer import CALL_TIR, REFUSALS, Importer, is_operator, tensor_type
 from .layouts import channels_first
 
 #: An operator on constants is not folded if its result is this many bytes larger than its operands.
@@ -52,10 +52,11 @@ def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = Fals
     params: as in `bind_params`. loops: whether to fold also operators that TVM lowers to loops.
     """
     mod = bind_params(mod, params or {})
-    mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
-    mod = relax.transform.CanonicalizeBindings()(mod)
+    mod = relax.transform.ConvertToDataflow(min_size=1)(mod)  # patterns are matched in dataflow blocks only
+    mod = relax.transform.CanonicalizeBindings()(mod)  # puts constants where they are read, for `channels_first`
     mod = channels_first(mod)
-    mod = rewrite(rewrite(mod, LiftTir), SimplifyOnnx)
+    mod = rewrite(rewrite(mod, LiftTir), SimplifyOnnx)  # TIR functions first: the others know operators only
+    # Folding gives constants bindings of their own; `OrderSums` expects them where they are read too.
     mod = relax.transform.CanonicalizeBindings()(rewrite(mod, partial(FoldConstants, loops=loops)))
     return without_dead_code(rewrite(mod, OrderSums))
 
@@ -197,7 +198,7 @@ class LiftTir(relax.PyExprMutator):
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)
-        if is_operator(call) and call.op.name == "relax.call_tir":
+        if is_operator(call) and call.op.name == CALL_TIR:
             function = self.builder_.get()[call.args[0]]
             replaced = as_operator(function, list(call.args[1].fields))
             if replaced is not None:

@@ -39,6 +39,8 @@ from .prepare import has_branches, is_partitioned
 #: The names of regions, which are their C symbols: number in the module, and a digest of the computation, so that
 #: regions of several modules can be linked into one library.
 NAME = "megcc_region{}_{}"
+#: Attribute of regions: the name of our target.
+TARGET = "megcc_target"
 #: Attribute of partitioned modules.
 PARTITIONED = "megcc_partitioned"
 #: The prefix of global functions that stand for replaced expressions while composites are merged.
@@ -92,6 +94,7 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     for var, function in list(result.items()):
         if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
             continue
+        # The shield hides expressions from TVM's pass, and `_Restore` below puts them back.
         shield, result_type = _Shield(), result_type_of(function)
         function, own_composites = _with_selections(function, composites)
         function, regions = _merge_composites(own_composites, result, var, shield.apply(function))
@@ -146,7 +149,8 @@ def digest_of(function: relax.Function, attrs: Mapping[str, object]) -> str:
 
 def _merge_composites(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: relax.Function) \
         -> tuple[relax.Function, dict[ir.GlobalVar, relax.Function]]:
-    """Returns a function with its composites merged, and the regions that it calls."""
+    """Returns a function with its composites merged, and the regions that it calls. TVM's pass handles "main" only, so
+    the function takes the place of "main" in a module of its own."""
     main = var if var.name_hint == "main" else ir.GlobalVar("main")
     functions = {**composites, main: function.without_attr("global_symbol")}
     for other, body in others.items():

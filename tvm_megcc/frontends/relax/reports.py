@@ -20,7 +20,7 @@ from .dispatch import DISPATCHED
 from .extents import OUTSIDE
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_match, is_loops, is_operator
 from .patterns import refusal, tir_functions
-from .regions import require_module, was_partitioned
+from .regions import TARGET, is_ours, require_module, was_partitioned
 
 #: Prefixes of operators with multiply-accumulates. If one of them cannot be imported, our share of them is unknown.
 _PRODUCTS = ("relax.nn.conv", "relax.matmul", "relax.nn.attention", "relax.einsum")
@@ -39,9 +39,9 @@ def report(mod: tvm.IRModule, target=None) -> Report:
     result = Report(dispatched=[str(text) for text in (mod.attrs or {}).get(DISPATCHED, ())])
     functions = {var.name_hint: function for var, function in mod.functions.items()
                  if isinstance(function, relax.Function)}
-    regions = {name: f for name, f in functions.items() if f.attrs is not None and f.attrs.get("Codegen") == "megcc"}
+    regions = {name: function for name, function in functions.items() if is_ours(function)}
     if target is None and regions:
-        target = str(next(iter(regions.values())).attrs["megcc_target"])
+        target = str(next(iter(regions.values())).attrs[TARGET])
     cpu, functions_of_tir = our_target(target), tir_functions(mod)
     for name, function in regions.items():
         calls = _calls_with_loops(function)
@@ -86,7 +86,7 @@ def _reason(call, cpu: Target, functions: Mapping[str, tirx.PrimFunc], partition
 
 
 def _label(call) -> str:
-    """Returns the operator's name, for a TIR or packed function also the function's."""
+    """Returns the operator's name, for a TIR function also the function's."""
     name = call.op.name
     return f"{name} {call.args[0].name_hint}" if name == CALL_TIR else name
 

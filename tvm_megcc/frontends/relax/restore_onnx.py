@@ -22,6 +22,7 @@ def restore_onnx_operators(graph: Graph) -> Graph:
     for restore in (_restore_indices, _restore_reductions, _restore_hard_swish, _restore_dynamic_quantisation,
                     _restore_biases):
         edit = Editor(graph)
+        # From the last one, so that the longest sequence is found: the sum in sqrt(sum(x * x)) is one by itself too.
         for op in reversed(graph.ops):
             restore(edit, op)
         graph = edit.finish()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Importers of Relax's operators that sort, gather or scatter elements or create tensors, of some
-arithmetic, and of attention."""
+"""Importers of Relax's operators that sort, gather or scatter elements or create tensors, of attention, and of some
+arithmetic."""
 
 from __future__ import annotations
 

@@ -78,7 +78,8 @@ class _BlockSplitter:
         original_of = _originals(bindings)
         last_use = _last_uses(bindings, expr, original_of)
         lets: list[tuple] = []
-        block: dict[relay.Var, list] = {}  # the variables of the block so far, each with its copies
+        # The variables of the block so far, each with its copies, which have the same replacement.
+        block: dict[relay.Var, list] = {}
         for index, (var, value) in enumerate(bindings):
             if kind_of(value) in ("Var", "Constant", "GlobalVar", "Constructor"):  # a copy, which needs no binding
                 known[var] = known.get(value, value)
@@ -95,7 +96,7 @@ class _BlockSplitter:
                 lets.append((name, self._split_control_flow(value, known)))
         lets += self._end_block(block, len(bindings), last_use, known)
         result = known.get(expr, expr)
-        if lets and lets[-1][0] == result:  # let x = value in x
+        if lets and lets[-1][0] == result:  # "let x = value in x" is just the value
             result = lets.pop()[1]
         for var, value in reversed(lets):
             result = relay.Let(var, value, result)

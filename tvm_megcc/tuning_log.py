@@ -200,7 +200,8 @@ def _row(values: object) -> Row:
 
 
 class LogWriter:
-    """Appends rows to a log. It first removes an incomplete last line, which a killed process may have left."""
+    """Appends rows to a log. It first removes an incomplete last line, which a killed process may have left, or ends a
+    last line that lacks only its newline."""
 
     def __init__(self, path: str | Path):
         try:
@@ -213,7 +214,7 @@ class LogWriter:
             try:
                 json.loads(tail)
                 os.write(self._file, b"\n")
-            except ValueError:
+            except (ValueError, RecursionError):
                 os.ftruncate(self._file, len(data) - len(tail))
 
     def write(self, row: Row) -> None:

@@ -78,7 +78,7 @@ def _files(session: ProgramSession, args: argparse.Namespace) -> tuple[dict[str,
         runs = len(blocks)
         feeds[port.name], sources[port.name] = blocks, f"{path}, {len(samples) / rate:.2f} s"
     for port, path in _ports_and_paths(session, args.picture, "picture"):
-        feeds[port.name], sources[port.name] = np.stack([media.picture(path, port)] * runs), str(path)
+        feeds[port.name], sources[port.name] = np.stack([media.picture(path, *map(int, port.shape))] * runs), str(path)
     others = seeded([port for port in session.inputs if port.name not in feeds], args.seed)
     feeds |= {name: np.stack([array] * runs) for name, array in others.items()}
     sources |= dict.fromkeys(others, f"seed {args.seed}")

@@ -55,8 +55,8 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], ports: Mappi
             runner = interpreter.get_signature_runner(signature)
             given = {key: feeds[ports[detail["index"]]] for key, detail in runner.get_input_details().items()}
             results = runner(**given)
-            called = {ports[detail["index"]]: results[key] for key, detail in runner.get_output_details().items()}
-            return {name: value for name, value in called.items() if name in names}
+            values = {ports[detail["index"]]: results[key] for key, detail in runner.get_output_details().items()}
+            return {name: value for name, value in values.items() if name in names}
         indices = {ports[detail["index"]]: detail["index"] for detail in interpreter.get_input_details()}
         feeds = {name: array for name, array in feeds.items() if name in indices}  # LiteRT keeps states itself
         for name, array in feeds.items():
@@ -65,8 +65,8 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], ports: Mappi
         for name, array in feeds.items():
             interpreter.set_tensor(indices[name], array)
         interpreter.invoke()
-        called = {detail["index"]: ports.get(detail["index"], detail["name"])
-                  for detail in interpreter.get_tensor_details()}
-        return {name: interpreter.get_tensor(index) for index, name in called.items() if name in names}
+        name_of = {detail["index"]: ports.get(detail["index"], detail["name"])
+                   for detail in interpreter.get_tensor_details()}
+        return {name: interpreter.get_tensor(index) for index, name in name_of.items() if name in names}
     except (RuntimeError, ValueError, KeyError) as error:
         raise Refused(str(error)) from None

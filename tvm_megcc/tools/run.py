@@ -42,8 +42,10 @@ def run(session, inputs: str | Mapping[str, np.ndarray] | None = None, outputs: 
 
     Args:
         inputs, outputs: .npz files with arrays by tensor name; inputs may also be the arrays.
-        shapes: of seeded inputs whose shape may change.
         repeat: further runs, timed; an emulator is not timed.
+        seed: of random inputs, if `inputs` are not given.
+        profile: whether the seconds of each call are reported, too.
+        shapes: of seeded inputs whose shape may change.
         sequence: the arrays of `inputs` have the steps of a stream along a first axis of their own, and so have those
             of `outputs`; the times are those of the steps.
         real: inputs and outputs that the model quantises are given and returned as float32 (`Session.run_float`).
@@ -73,24 +75,27 @@ def run(session, inputs: str | Mapping[str, np.ndarray] | None = None, outputs: 
     if getattr(session, "stack_bytes", None) is not None:
         report["stack_bytes"] = session.stack_bytes
     if not session.emulated:
-        if isinstance(session, TIMED) and not sequence:
-            times = session.times(feeds, max(repeat, 1), 0).seconds
-        elif not sequence:
-            times, _ = timed_steps(session, steps * max(repeat, 1))
+        if not sequence:  # the steps of a sequence have their times already
+            if isinstance(session, TIMED):
+                times = session.times(feeds, max(repeat, 1), 0).seconds
+            else:
+                times, _ = timed_steps(session, steps * max(repeat, 1))
         report["seconds"] = {"best": min(times), "median": statistics.median(times), "runs": len(times)}
     if profile:
         report["profile"] = session.profile(steps[-1])
     return report
 
 
-def split(feeds: Mapping[str, np.ndarray], path: str | Mapping[str, np.ndarray] | None) -> list[dict[str, np.ndarray]]:
-    """Returns the steps of a stream from arrays that have them along their first axis."""
-    if path is None:
+def split(feeds: Mapping[str, np.ndarray], source: str | Mapping[str, np.ndarray] | None
+          ) -> list[dict[str, np.ndarray]]:
+    """Returns the steps of a stream from arrays that have them along their first axis. source: where the arrays are
+    from, for messages; None: random inputs, which are no stream."""
+    if source is None:
         raise MegccError("--sequence runs the steps of a stream: give them with --inputs")
     counts = {name: len(array) if array.ndim else 0 for name, array in feeds.items()}
     if len(set(counts.values())) != 1 or 0 in counts.values():
         found = ", ".join(f"'{name}' {count}" for name, count in counts.items())
-        where = path if isinstance(path, str) else "arrays"
+        where = source if isinstance(source, str) else "arrays"
         raise MegccError(f"{where}: every array of a sequence has its steps along the first axis, but there are "
                          f"{found}")
     return [{name: array[step] for name, array in feeds.items()} for step in range(min(counts.values()))]

@@ -31,8 +31,10 @@ FOLDER_OPTIONS = {"output": None, "target": "native", "embed": False, "weights":
 
 
 def folder_of(path: str | Path, args, embed: bool | str = False, name: str | None = None) -> Path:
-    """Returns the generated folder. A model is compiled into the cache with `args.options` for `args.target`, as a
-    constant array if `embed` says so, and called `name`."""
+    """Returns the generated folder. A model is compiled into the cache with `args.options` for `args.target`.
+
+    args: the command line. embed: as for `Artifact.save`. name: what the model is called, by default as its file.
+    """
     path = Path(path)
     folders.require_exists(path)
     if path.suffix == ".megcc":
@@ -50,7 +52,7 @@ def folder_of(path: str | Path, args, embed: bool | str = False, name: str | Non
     artifact = api.compile(path, args.target or "native", args.options,
                            name=identifier(name.rpartition("/")[2]) if name else "")
     # The folder is kept, so that only changed files are built again; building takes longer than compiling.
-    where = [str(path.resolve()), args.target, name, args.options, *[f"embed {embed}"] * bool(embed)]
+    where = [str(path.resolve()), args.target, name, args.options, *([f"embed {embed}"] if embed else [])]
     key = hashlib.sha256(repr(where).encode()).hexdigest()[:16]
     folder = artifact.save(paths.cache("models") / f"{artifact.name}-{key}", embed, force=True)
     args.compiled = folder, path  # so that messages name the model instead of the folder (`cli.main`)
@@ -63,8 +65,8 @@ def model_of(path: str | Path, args) -> str | None:
 
 
 def described(path: str, args) -> tuple[argparse.Namespace, list[tuple[str, str, CompileOptions]]]:
-    """Returns the command line merged with the folder's settings in a description of several models (`tools.config`),
-    and the description's models as from `each_model`. Options of the command line override it.
+    """Reads a description of several models (`tools.config`). Returns the command line, completed by the description's
+    settings of the folder, and the models as `each_model` does. Options of the command line override the description.
 
     Raises:
         MegccError: as `config.read`, and if two models have the same name.

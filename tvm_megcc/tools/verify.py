@@ -3,7 +3,7 @@
 
 Inputs do not depend on numpy's generators, so that a device can compute them too: element i of input k in run r is
 computed from `mixed(i + 2^20 * k + 2^28 * r)`, see `test_input`. The hash is SHA-256 over the outputs of all runs, in
-order, as little-endian bytes. Every NaN counts as 0x7fc00000, since CPUs differ in its bits.
+order, as little-endian bytes. Every NaN counts as numpy's (0x7fc00000 in float32), since CPUs differ in its bits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from ..codegen.bundle import MANIFEST, read_manifest
 from ..errors import MegccError, MissingTool
+from ..ir.narrow import is_float
 from ..runtime.build import building_in, model_of
 from ..runtime.load import load
 from ..runtime.session import Port, Session
@@ -48,7 +49,7 @@ def test_input(port: Port, input_index: int, run: int) -> np.ndarray:
     dtype = np.dtype(port.dtype)
     count = int(np.prod(port.shape, dtype=np.int64))
     bits = mixed(np.arange(count, dtype=np.uint64) + (input_index << 20) + (run << 28))
-    if dtype.kind == "f":
+    if is_float(port.dtype):
         values = ((bits >> np.uint32(24)).astype(np.int32) - 128) / np.float32(128)
     elif port.range is not None:
         lower, upper = port.range
@@ -71,7 +72,7 @@ def digest(session: Session) -> str:
         for port in session.outputs:
             value = outputs[port.name]
             array = np.ascontiguousarray(port.strings.codes(value, {}) if port.strings else value)
-            if array.dtype.kind == "f":
+            if is_float(array.dtype.name):
                 array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
             found.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
     session.reset()
@@ -113,6 +114,7 @@ def verify(folder: Path, targets: Sequence[Target] = (), cc: str | None = None, 
         *(call["type"] for program in row["programs"] for call in program["calls"])))
     one_for_all = not floats or row["options"].get("reproducible", False)
     recorded = row.get("digests", {})
+    # Where all targets have one result, it is that of any target in the manifest, else of the first one that ran.
     wanted = {target: recorded[target] for target in found if target in recorded}
     if one_for_all:
         one = next(iter(recorded.values()), next(iter(found.values())))

@@ -158,7 +158,8 @@ def test_gguf(kind):
                 "tokenizer.ggml.remove_extra_whitespaces": True}
     assert reader.of_gguf(metadata, wanted.tokens, wanted.types, wanted.scores) == wanted
     for change in ({"scores": wanted.scores[1:]}, {"types": [9, *wanted.types[1:]]},
-                   {"scores": [np.nan, *wanted.scores[1:]]}, {"tokens": ["", *wanted.tokens[1:]]}):
+                   {"scores": [np.nan, *wanted.scores[1:]]}, {"scores": [-1e300, *wanted.scores[1:]]},
+                   {"tokens": ["", *wanted.tokens[1:]]}):
         given = {"tokens": wanted.tokens, "types": wanted.types, "scores": wanted.scores} | change
         with pytest.raises(MegccError):
             reader.of_gguf(metadata, given["tokens"], given["types"], given["scores"])

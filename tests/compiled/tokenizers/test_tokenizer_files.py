@@ -68,6 +68,7 @@ def test_defaults_and_rules_of_one(tmp_path):
     ({"merges": [["a", "nothing"]]}, "no merges"), ({"dropout": 0.1}, "dropout"), ({"vocab": {}}, "no vocabulary"),
     ({"end_of_word_suffix": "</w>"}, "end_of_word"), ({"ignore_merges": True}, "not supported"),
     ({"byte_fallback": True}, "unknown characters"), ({"vocab": {"a": True}}, "number"),
+    ({"byte_fallback": True, "unk_token": ["a"]}, "unknown characters"),
     ({"vocab": {"a": 1, "b": 1}}, "the number 1"), ({"type": "WordLevel"}, "WordLevel")])
 def test_refused_models(change, message, tmp_path):
     given = file_of("gpt-2")

@@ -97,7 +97,7 @@ def test_what_a_gemm_adds(shape, attributes, tmp_path):
     assert report["signal_to_noise"] > 30 and (report["layers"][0]["integers"] or "beta" in attributes)
 
 
-def test_images(tmp_path):
+def test_images(tmp_path, monkeypatch):
     """A folder of images, brought to the size and the numbers that the network wants."""
     image = pytest.importorskip("PIL.Image")
     w = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
@@ -115,6 +115,14 @@ def test_images(tmp_path):
     scales = [float(onnx.numpy_helper.to_array(tensor)) for tensor in onnx.load(tmp_path / "out.onnx").graph.initializer
               if tensor.name == "data_scale"]
     assert 1 / 255 < scales[0] < 4 / 255
+    monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", 100)
+    assert main([*command, *given]) == REFUSED
+
+
+def test_noise_that_is_no_number():
+    """NaN in the results of the quantised model is as bad as can be, not a perfect result."""
+    results = [[np.array([1.0, value], np.float32)] for value in (2.0, np.nan)]
+    assert quantize._worst_ratio(results[:1], results[1:]) == -quantize.NO_NOISE
 
 
 def test_weights_that_the_file_holds_in_integers(tmp_path):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,11 +77,22 @@ def test_inputs_are_what_a_device_makes():
         x = (x ^ x >> 13) * 0xc2b2ae35 % 2 ** 32
         return x ^ x >> 16
     bits = [mixed(i + (3 << 20) + (2 << 28)) for i in range(6)]
-    for dtype, wanted in (("float32", [(b >> 24) / 128 - 1 for b in bits]), ("bool", [b & 1 for b in bits]),
+    floats = [(b >> 24) / 128 - 1 for b in bits]
+    for dtype, wanted in (("float32", floats), ("bfloat16", floats), ("bool", [b & 1 for b in bits]),
                           ("uint8", [b >> 24 for b in bits]), ("int64", [b % 10 for b in bits])):
         assert verify.test_input(Port("x", dtype, (2, 3)), 3, 2).ravel().tolist() == wanted, dtype
     ranged = Port("x", "int32", (6,), range=(-2, 4))
     assert verify.test_input(ranged, 3, 2).tolist() == [b % 7 - 2 for b in bits]
+
+
+@pytest.mark.parametrize("dtype, bits", [("float32", np.uint32), ("bfloat16", np.uint16)])
+def test_nans_of_all_signs_have_one_hash(dtype, bits):
+    def digest(sign):
+        values = (np.array([np.nan], dtype).view(bits) & bits(np.iinfo(bits).max >> 1)
+                  | bits(sign << np.iinfo(bits).bits - 1)).view(dtype)
+        return verify.digest(SimpleNamespace(inputs=(), outputs=(Port("y", dtype, (1,)),), state_of={},
+                                             reset=lambda: None, run=lambda feeds: {"y": values}))
+    assert digest(0) == digest(1)
 
 
 def test_what_cannot_be_hashed(tmp_path, monkeypatch):

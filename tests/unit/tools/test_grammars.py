@@ -81,7 +81,7 @@ def test_masks_are_those_of_all_strings(name: str, vocabulary):
         matcher = Matcher(trie, grammar)
         for token in read_tokens:
             matcher.accept(token)
-        found = set(np.flatnonzero(matcher.mask(end + 3)).tolist())
+        found = set(np.flatnonzero(matcher.mask()).tolist())
         following = {token for token, part in enumerate(tokens) if any(each.startswith(text + part) for each in wanted)}
         assert found == following | ({end} if text in wanted else set()), text
         pending += [((*read_tokens, token), text + tokens[token]) for token in following]
@@ -96,7 +96,7 @@ def test_left_recursion_and_schemas(vocabulary):
         matcher = Matcher(trie, grammar)
         for byte in text.encode():
             matcher.accept(tokens.index(bytes([byte])))
-        return {[*tokens, b"END"][token] for token in np.flatnonzero(matcher.mask(len(tokens) + 1))}
+        return {[*tokens, b"END"][token] for token in np.flatnonzero(matcher.mask())}
 
     left = Grammar.gbnf('root ::= root "yx" | "x"')
     assert following(left) == {b"x", b"xy", b"xyx"} and following(left, "xyx") == {b"y", b"yx", b"END"}
@@ -127,7 +127,7 @@ def test_hostile_grammars_are_refused(text: str, message: str, vocabulary):
     path, tokens = vocabulary
     trie = token_trie(path, [len(tokens)], len(tokens) + 1)
     with pytest.raises(MegccError, match=message):
-        Matcher(trie, Grammar.gbnf(text)).mask(len(tokens))
+        Matcher(trie, Grammar.gbnf(text)).mask()
 
 
 @pytest.mark.parametrize(("schema", "message"), [

@@ -100,14 +100,14 @@ def test_pictures(tmp_path):
     pillow = pytest.importorskip("PIL.Image")
     pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 3)).astype(np.uint8)
     pillow.fromarray(pixels).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(media.picture(tmp_path / "a.png", PICTURE), pixels)
-    assert media.picture(tmp_path / "a.png", PORTS[2]).shape == (4, 6, 1)
+    np.testing.assert_array_equal(media.picture(tmp_path / "a.png", 4, 6, 3), pixels)
+    assert media.picture(tmp_path / "a.png", 4, 6, 1).shape == (4, 6, 1)
     pillow.new("RGB", (60, 40), (1, 2, 3)).save(tmp_path / "b.png")
-    np.testing.assert_array_equal(media.picture(tmp_path / "b.png", PICTURE), np.full((4, 6, 3), (1, 2, 3)))
+    np.testing.assert_array_equal(media.picture(tmp_path / "b.png", 4, 6, 3), np.full((4, 6, 3), (1, 2, 3)))
     (tmp_path / "c.png").write_bytes((tmp_path / "a.png").read_bytes()[:50])
     for name in ("c.png", "none.png"):
         with pytest.raises(MegccError, match="is no picture that Pillow reads"):
-            media.picture(tmp_path / name, PICTURE)
+            media.picture(tmp_path / name, 4, 6, 3)
 
 
 def test_sample_rates_of_features():

@@ -410,6 +410,7 @@ def test_settings_of_other_features_are_checked(function, settings, message):
 
 @pytest.mark.parametrize(("function", "inputs", "settings", "message"), [
     ("nms", {"boxes": [5, 4], "scores": [4]}, {}, "its input 'scores' is float32[5,classes], not float32[4]"),
+    ("nms", {"boxes": [5, 4], "scores": []}, {}, "its input 'scores' is float32[5,classes], not float32[]"),
     ("nms", {"boxes": [5, 3], "scores": [5]}, {}, "its input 'boxes' is float32[count,4], not float32[5,3]"),
     ("nms", {"boxes": [5, 4]}, {}, "its input 'scores' gets no value"),
     ("nms", {"boxes": [5, 4], "scores": [5], "masks": [5]}, {}, "nms has no input 'masks'; it has boxes, scores"),

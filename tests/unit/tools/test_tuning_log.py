@@ -7,7 +7,7 @@ import pytest
 
 import tvm_megcc.kernels  # noqa: F401 registers the kernels of operators
 from tvm_megcc.ops.base import OPERATORS
-from tvm_megcc.tuning_log import RENAMED_KERNELS, TuningLog
+from tvm_megcc.tuning_log import RENAMED_KERNELS, LogWriter, TuningLog
 
 
 @pytest.mark.parametrize("kind, old", RENAMED_KERNELS)
@@ -18,3 +18,11 @@ def test_old_names_of_kernels_are_read_as_the_new_ones(kind, old):
            "kernel": old, "layouts": "plain -> plain", "ns": 5.0, "cost": 4.0, "code": "0"}
     log = TuningLog.parse(json.dumps(row), "log")
     assert log.times("arm64", "speed").time(row["call"], new, "", row["layouts"]) == 5.0
+
+
+@pytest.mark.parametrize("tail", ['{"format": 1, "tar', "[" * 100_000])
+def test_an_incomplete_last_line_is_removed(tail, tmp_path):
+    path = tmp_path / "log"
+    path.write_text("{}\n" + tail)
+    LogWriter(path).close()
+    assert path.read_text() == "{}\n"

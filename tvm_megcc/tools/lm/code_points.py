@@ -10,7 +10,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from .tokenizer import required
+from .tokenizer import tokenizers_package
 
 #: The code points that are examined: all up to the last characters of plane 3, tags and selectors in plane 14, and in
 #: the rest those at which properties may change: the first of a plane, the first after the tags, and the two at the end
@@ -46,7 +46,7 @@ def order_of_marks() -> dict[int, int]:
     """Returns a number for each mark that canonical decomposition reorders: marks are sorted by it, and equal ones keep
     their order. It is found by decomposing pairs: every mark with a mark of each combining class that Python knows.
     """
-    sort = required().normalizers.NFD().normalize_str
+    sort = tokenizers_package().normalizers.NFD().normalize_str
     single = [chr(code) for code, text in normalized(sort) if text == chr(code) and code != ord(_BORDER)]
 
     def before(pairs: Sequence[tuple[str, str]]) -> list[bool]:
@@ -75,7 +75,7 @@ def order_of_marks() -> dict[int, int]:
 @cache
 def compositions() -> list[tuple[int, int, int]]:
     """Returns (first, second, composed) for each pair of characters that composes, sorted, without Hangul syllables."""
-    normalizers = required().normalizers
+    normalizers = tokenizers_package().normalizers
     compose, decompose = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
     split = [(code, text) for code, text in normalized(decompose) if len(text) > 1 and code not in HANGUL]
     found = []
@@ -95,7 +95,7 @@ def clusters() -> list[int]:
     the replacement of its beginning. So a mark after a character disappears if the cluster begins with that character,
     and stays if it begins earlier.
     """
-    precompiled = required().normalizers.Precompiled
+    precompiled = tokenizers_package().normalizers.Precompiled
     mark, joiner, picture = "\u0301", "\u200d", "\u00a9"
     consonant, linker = "\u0915", "\u094d"    # Devanagari
     lead, vowel, tail = "\u1100", "\u1161", "\u11a8"  # Hangul

@@ -17,7 +17,7 @@ from ... import api, folders
 from ...codegen.artifact import Artifact
 from ...errors import MegccError, ModelError, quoted, refused_by_system
 from ...options import CompileOptions
-from .tokenizer import required
+from .tokenizer import tokenizers_package
 
 #: The network's file in the folder.
 MODELS = ("model.onnx", "onnx/model.onnx")
@@ -177,7 +177,7 @@ def tokenizer_of_folder(folder: Path, context: int):
     Raises:
         MegccError: if its file is missing or damaged.
     """
-    path, tokenizers = folder / "tokenizer.json", required()
+    path, tokenizers = folder / "tokenizer.json", tokenizers_package()
     if not path.is_file():
         raise MegccError(f"{path.parent} has no {path.name}")
     try:

@@ -86,21 +86,23 @@ class Matcher:
 
     def __init__(self, tokenizer: LLTokenizer, grammar: Grammar):
         self._matcher = _llguidance().LLMatcher(tokenizer, grammar.text, log_level=0)
-        self._words = np.zeros(-(-tokenizer.vocab_size // 32), np.uint32)
+        self._vocabulary = tokenizer.vocab_size
+        self._words = np.zeros(-(-self._vocabulary // 32), np.uint32)  # a bit for each token
         self._require_no_error()
 
-    def mask(self, count: int) -> NDArray[np.bool_]:
-        """Returns which tokens can follow, bool [count]; the model's ends can if the text is complete.
+    def mask(self) -> NDArray[np.bool_]:
+        """Returns which tokens can follow, bool [vocabulary]; those that end a text can if the text is complete.
 
         Raises:
             MegccError: if no token can, and if finding out takes too many steps.
         """
         self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
         self._require_no_error()
-        found = np.unpackbits(self._words.astype("<u4").view(np.uint8), bitorder="little")[:count].astype(np.bool_)
+        bits = np.unpackbits(self._words.astype("<u4").view(np.uint8), bitorder="little")
+        found = bits[:self._vocabulary].astype(np.bool_)
         if not found.any():
             raise MegccError("no token of this model can follow here in the grammar")
-        return np.pad(found, (0, count - len(found)))
+        return found
 
     def accept(self, token: int) -> None:
         """Appends a token to the text. Raises MegccError if the mask does not have it."""
@@ -113,7 +115,7 @@ class Matcher:
         return bool(self._matcher.is_stopped())
 
     def _require_no_error(self) -> None:
-        if self._matcher.is_error():
+        if self._matcher.is_error():  # its text is followed by a dump of the parser, from "<state>" on
             raise MegccError(f"the grammar is refused: {_line(self._matcher.get_error().partition('<state>')[0])}")
 
 

@@ -109,7 +109,7 @@ class LanguageModel:
         """Returns everything read so far as bytes: the tokens, and their keys and values. With `load`, prompts with a
         common prefix need it read only once."""
         states, written = self.session.states, io.BytesIO()
-        parts = {port.name: states[port.name][self._read_part(port, len(self.tokens))]
+        parts = {port.name: states[port.name][self._filled_part(port, len(self.tokens))]
                  for port in self.session.state_ports}
         np.savez(written, **{_SAVED_TOKENS: np.array(self.tokens, np.int64)}, **parts)
         return written.getvalue()
@@ -131,7 +131,7 @@ class LanguageModel:
                 or not ((tokens >= 0) & (tokens < self.tokenizer.get_vocab_size())).all():
             raise MegccError("the saved state has no tokens, or tokens that this model does not have")
         for port in self.session.state_ports:
-            padded, index = np.zeros(port.shape, np.dtype(port.dtype)), self._read_part(port, len(tokens))
+            padded, index = np.zeros(port.shape, np.dtype(port.dtype)), self._filled_part(port, len(tokens))
             value = given.pop(port.name, None)
             fits = value is not None and value.dtype == padded.dtype and value.shape == padded[index].shape
             # A counter is the number of rows of a KV cache that are valid, one for each token.
@@ -143,7 +143,7 @@ class LanguageModel:
         self.session.reset(states)
         self.tokens = tokens.tolist()
 
-    def _read_part(self, port: Port, count: int) -> tuple[slice, ...]:
+    def _filled_part(self, port: Port, count: int) -> tuple[slice, ...]:
         """Returns the index of the part of a state that `count` tokens have filled: the first rows of keys and values,
         [1, heads, context, elements]; all of any other state."""
         is_cache = port.name not in self.session.counters and len(port.shape) == 4 \
@@ -156,7 +156,7 @@ class LanguageModel:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         bos = [self.settings.bos] if self.settings.bos >= 0 and not self.tokens else []
         found = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return found if found[:1] == bos else bos + found  # a chat template may have put it into the text
+        return found if found[:1] == bos else bos + found  # a chat template may begin with its text
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Formats a conversation by the model's chat template, ready for the model's answer.
@@ -220,7 +220,7 @@ class LanguageModel:
         """Returns the next token: one that the grammar allows, if there is one (`matcher`)."""
         if matcher is None:
             return choose(logits, self.tokens, sampling, generator)
-        mask = matcher.mask(len(logits))
+        mask = matcher.mask()
         token = choose(np.where(mask, logits, -np.inf), self.tokens, sampling, generator)
         if not mask[token]:  # logits of all allowed tokens are NaN or the lowest number
             token = int(mask.argmax())
@@ -312,6 +312,7 @@ def rendered(template: str, messages: Sequence[Mapping[str, str]]) -> str:
         raise MegccError("the model has no chat template, so it cannot chat; 'megcc lm generate' continues a text")
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = refuse
+    # `encode` puts the first token before the text, and `generate` ends it: the template prints neither.
     try:
         return environment.from_string(template).render(
             messages=[dict(message) for message in messages], add_generation_prompt=True, bos_token="", eos_token="")

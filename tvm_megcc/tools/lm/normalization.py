@@ -16,7 +16,7 @@ from ...errors import MegccError, quoted
 from . import code_points
 from .arrays import array
 from .sentencepiece import charsmap
-from .tokenizer import required
+from .tokenizer import tokenizers_package
 
 #: Normalizers that change each character by itself. Nmt is SentencePiece's rule for control characters and spaces.
 _PER_CHARACTER = ("Lowercase", "Nmt", "StripAccents")
@@ -24,6 +24,10 @@ _PER_CHARACTER = ("Lowercase", "Nmt", "StripAccents")
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 #: The most normalizers of a tokenizer.json, in all sequences.
 _MOST_STEPS = 64
+
+
+# The steps of a normalization. `fields` returns the fields of megcc_normal_step (megcc_normalizer.h) that a step has;
+# `tables` adds the lengths of their arrays.
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Characters:
         # The C code decomposes all characters of a text before it composes them, so NFC and NFKC take the table of the
         # decomposition, NFD and NFKD, and a table of pairs that compose.
         name = self.name.replace("C", "D") if self.name in FORMS else self.name
-        normalizer = getattr(required().normalizers, name)()
+        normalizer = getattr(tokenizers_package().normalizers, name)()
         mapped = {code: text for code, text in code_points.normalized(normalizer.normalize_str)
                   if text != chr(code) and code not in code_points.HANGUL}
         letters = [text.encode() for _, text in sorted(mapped.items())]
@@ -46,7 +50,7 @@ class Characters:
         if self.name in FORMS:
             order = code_points.order_of_marks()
             found |= {"hangul": 1, "class_": code_points.rows(
-                ((code, order.get(code, 0)) for code in range(0x110000)), 8)}
+                ((code, order.get(code, 0)) for code in range(0x110000)), shift=8)}
         if self.name != name:
             found["pair"] = [value for row in code_points.compositions() for value in row]
         return found
@@ -108,7 +112,8 @@ def tables(name: str, steps: Sequence[Step]) -> tuple[list[str], str]:
     Raises:
         MissingTool: without the package tokenizers, whose rules of characters are used.
     """
-    units, counts = {"letters": "uint8_t"}, {"class_": "classes", "mapped": "mappings", "pair": "pairs"}
+    # Array -> the field with its length, for those that have one.
+    lengths = {"class_": "classes", "mapped": "mappings", "pair": "pairs"}
     arrays, rows = [], []
     for index, step in enumerate(steps):
         shown = []
@@ -118,10 +123,11 @@ def tables(name: str, steps: Sequence[Step]) -> tuple[list[str], str]:
             elif isinstance(value, int):
                 shown.append(f".{field} = {value}")
             else:
-                arrays.append(array(f"{name}_{field}{index}", units.get(field, "uint32_t"), value))
+                arrays.append(array(f"{name}_{field}{index}", "uint8_t" if field == "letters" else "uint32_t",
+                                    value))
                 shown.append(f".{field} = {name}_{field}{index}")
-                if field in counts:
-                    shown.append(f".{counts[field]} = {len(value) // (3 if field == 'pair' else 1)}")
+                if field in lengths:  # a row of `pair` has three numbers
+                    shown.append(f".{lengths[field]} = {len(value) // (3 if field == 'pair' else 1)}")
         rows.append("    { " + ", ".join(shown) + " },\n")
     if not rows:
         return [], "{ 0, NULL }"

@@ -2,11 +2,11 @@
 """Adapters for other programs that run language models, with a common interface, and the process in which one of them
 is measured.
 
-    python peers.py measure JOB     loads the model; then a sequence for each line on stdin: its times
+    python peers.py measure JOB     loads the model (`start`); then runs a `sequence` for each line on stdin
 
-JOB is a JSON object, as `against.py` writes it; a line of JSON on stdout answers each thing that was asked. The file is
-run by the interpreter that has the engine, which needs numpy but not this package: of ours, only
-`tvm_megcc/tools/bench/peers.py` is imported, by its path.
+JOB is a JSON object, as `against.py` writes it (`Engine`). A line of JSON on stdout has the results of the start, and
+one those of each sequence. The interpreter that has the engine runs this file. It needs numpy but not this package:
+only `tvm_megcc/tools/bench/peers.py` is imported, by its path.
 """
 
 from __future__ import annotations
@@ -41,9 +41,14 @@ _bench = _import_file("bench_peers", Path(__file__).parents[1] / "bench" / "peer
 class Engine:
     """One engine with one language model, on `job.threads` threads.
 
-    package: the name for pip. job: model (a file or folder of the engine's own), context (tokens), prompt (the most
-    tokens that are read at a time), threads, level (the x86 level that engines are to be limited to, "" for the
-    machine's own), folder and target (ours).
+    package: the name for pip. job: what is measured:
+        engine: its name; file: the Python file of a user's engine, else "".
+        model: a file or folder of the engine's own; folder, target: our compiled model.
+        context: tokens; prompt: the most tokens that are read at a time; threads.
+        level: the x86 level that engines are to be limited to, "" for the machine's own.
+        processors: those that the process may run on; empty for all.
+        tokens: the prompt of each sequence; count: the number of tokens to generate after it.
+        result: the file for the logits after the prompt.
     """
 
     package = ""
@@ -170,7 +175,7 @@ class Megcc(Engine):
 
 
 GENAI = OnnxRuntimeGenai.package
-#: The engines of `--against`, and ours.
+#: The engines of `--against`.
 PEERS: dict[str, type[Engine]] = {"llama.cpp": LlamaCpp, GENAI: OnnxRuntimeGenai}
 OURS = "megcc"
 
@@ -209,8 +214,12 @@ def sequence(engine: Engine) -> dict[str, Any]:
 
 
 def start(engine: Engine) -> dict[str, Any]:
-    """Loads the model, and reads one token. Returns the seconds until both, and the memory of the interpreter with the
-    engine imported. Stores the logits after the prompt in the file `job.result`."""
+    """Loads the model, and reads one token. Stores the logits after the prompt in the file `job.result`.
+
+    Returns:
+        Seconds of loading and of the first token; `bare`: bytes of memory with the engine imported, before loading;
+        `held`: whether the engine is limited to the x86 level.
+    """
     engine.prepare()
     bare = _bench.resident("VmRSS")
     with _bench.undisturbed():

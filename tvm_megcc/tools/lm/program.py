@@ -125,6 +125,8 @@ def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> d
     name, chat = artifact.name, chat_of(settings.chat_template)
     ports = {direction: [row["name"] for row in artifact.manifest[direction]] for direction in ("inputs", "outputs")}
     text_bytes = _BYTES_PER_TOKEN * settings.context + _TEMPLATE_BYTES
+    # The text buffer also holds the characters of one token, at most MEGCC_DECODER_ROOM (megcc_tokenizer.h), and the
+    # beginning of a string that stops an answer.
     longest_token = max(len(token.encode()) for token in vocabulary.tokens)
     context: LanguageModelVariables = {
         "version": VERSION, "name": name, "macro": c_name(name).upper(), "vocabulary": len(vocabulary.tokens),
@@ -142,6 +144,8 @@ def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> d
 
 
 def _runtime() -> Mapping[str, bytes]:
+    """Returns the sources of c_runtime/lm that a model from GGUF needs: its tokenizer is `Vocabulary`, without a
+    normalizer."""
     return {f"runtime/{'include' if path.suffix == '.h' else 'src'}/{path.name}": path.read_bytes()
             for path in sorted((paths.c_runtime() / "lm").glob("*.[ch]"))
             if path.stem in ("megcc_lm", "megcc_sampler", "megcc_strings", "megcc_tokenizer")}

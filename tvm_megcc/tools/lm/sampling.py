@@ -87,7 +87,7 @@ def choose(logits: np.ndarray, before: Sequence[int], sampling: Sampling, genera
         logits: float32 [vocabulary].
         before: earlier tokens, for the repetition penalty.
     """
-    # float32 settings that are too large become infinite, as in C.
+    # float32 settings that are too large become infinite, and those that are too small 0, as in C.
     logits = logits.astype(np.float32)
     with np.errstate(over="ignore"):
         penalty, temperature = np.float32(sampling.repetition_penalty), np.float32(sampling.temperature)

@@ -135,8 +135,8 @@ def of_gguf(metadata: Mapping[str, object], tokens: Sequence[str], types: Sequen
     """
     if not len(tokens) == len(types) == len(scores) or "" in tokens or not all(1 <= kind <= BYTE for kind in types):
         raise MegccError("the tokens of the GGUF file have no types or scores, or others than SentencePiece's")
-    if not np.isfinite(np.array(scores)).all():
-        raise MegccError("the GGUF file has tokens with scores that are no numbers")
+    if not all(abs(score) <= float(np.finfo(np.float32).max) for score in scores):  # false for NaN, too
+        raise MegccError("the GGUF file has tokens with scores that are no numbers of float32")
     bytes_known = BYTE in types
     _check(tokens, types, bytes_known)
     rules = metadata.get("tokenizer.ggml.precompiled_charsmap", np.zeros(0, np.uint8))

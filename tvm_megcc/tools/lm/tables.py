@@ -9,9 +9,10 @@ from itertools import accumulate
 
 from . import normalization
 from .arrays import NO_TOKEN, array, heading
-from .tokenizer import SINGLE_DIGITS, SPLITS, WHOLE_WORDS, Vocabulary, required
+from .tokenizer import SINGLE_DIGITS, SPLITS, WHOLE_WORDS, Vocabulary, tokenizers_package
 
-#: Bits of the classes of characters, as in megcc_tokenizer.c.
+#: Bits of the classes of characters, as in megcc_tokenizer.c: Unicode's categories L and N, spaces, and what the
+#: package's pre-tokenizer Digits makes a word of its own.
 _LETTER, _NUMBER, _SPACE, _NUMERIC = 1, 2, 4, 8
 #: Code points from here on are neither letters nor numbers nor spaces in Unicode.
 _LAST = 0x33500
@@ -29,17 +30,18 @@ def tables(name: str, vocabulary: Vocabulary) -> str:
     merges = {(number[left], number[right]): (rank, number[left + right])
               for rank, (left, right) in enumerate(vocabulary.pairs)}
     rows = sorted(merges.items())
-    first = [0] * len(encoded)
+    merges_of_left = [0] * len(encoded)
     for (left, _), _ in rows:
-        first[left] += 1
+        merges_of_left[left] += 1
     special = sorted({token.encode(): number[token] for token, _ in vocabulary.special}.items())
     # Tokens and ranks of merges are uint16_t where they fit, which halves the largest tables.
     wide = len(encoded) > 1 << 16 or len(vocabulary.pairs) > 1 << 16
     unit = "uint32_t" if wide else "uint16_t"
+    # The arrays of the struct in megcc_tokenizer.h, in its order.
     arrays = {
         "bytes": ("uint8_t", b"".join([*encoded, *(text for text, _ in special)])),
         "text": ("uint32_t", [0, *accumulate(map(len, [*encoded, *(text for text, _ in special)]))]),
-        "first": ("uint32_t", [0, *accumulate(first)]),
+        "first": ("uint32_t", [0, *accumulate(merges_of_left)]),
         "right": (unit, [right for (_, right), _ in rows]),
         "rank": (unit, [rank for _, (rank, _) in rows]),
         "merged": (unit, [merged for _, (_, merged) in rows]),
@@ -61,7 +63,7 @@ def tables(name: str, vocabulary: Vocabulary) -> str:
         *(array(f"{name}_{key}", unit, values) for key, (unit, values) in arrays.items()),
         f"extern const megcc_tokenizer {name}_tokenizer;",
         f"const megcc_tokenizer {name}_tokenizer = {{",
-        *(f"    {number}," for number in numbers), *(f"    {name}_{key}," for key in arrays),
+        *(f"    {value}," for value in numbers), *(f"    {name}_{key}," for key in arrays),
         *([f"    &{name}_normalizer, megcc_normalize,"] if form else ["    NULL, NULL,"]), "};", ""])
 
 
@@ -129,7 +131,7 @@ def _words(vocabulary: Vocabulary, number: dict[str, int], encoded: Sequence[byt
 def classes() -> list[int]:
     """Returns the classes of characters as the package tokenizers has them: for each run of characters of one class its
     first code point << 4 | bits."""
-    tokenizers = required()
+    tokenizers = tokenizers_package()
     text = "".join(chr(code) for code in range(_LAST) if code not in _SURROGATES)
     # The bits that change at each code point. U+0000 is in no class; so the splitters begin outside of their class, and
     # each further piece begins where the class begins or ends.

@@ -26,7 +26,7 @@ SPLITS = {
     "llama-bpe": _APOSTROPHES + _WORDS + r"\p{N}{1,3}" + _REST,
     "qwen2": _APOSTROPHES + _WORDS + r"\p{N}" + _REST,
 }
-#: Pre-tokenizers that are GPT-2's with single digits.
+#: Pre-tokenizers that make each digit a word, and split the rest as GPT-2's.
 SINGLE_DIGITS = ("smollm", "refact", "starcoder", "command-r")
 #: Pre-tokenizers after which a word that is a token needs no merges.
 WHOLE_WORDS = ("llama-bpe",)
@@ -102,14 +102,14 @@ class Vocabulary:
 
 def tokenizer_of(vocabulary: Vocabulary) -> Tokenizer:
     """Returns the tokenizer of the package tokenizers."""
-    tokenizers = required()
-    tokenizer = _of_pieces(vocabulary) if vocabulary.pieces else _of_bytes(vocabulary)
+    tokenizers = tokenizers_package()
+    tokenizer = _piece_tokenizer(vocabulary) if vocabulary.pieces else _byte_tokenizer(vocabulary)
     tokenizer.add_special_tokens([tokenizers.AddedToken(token, special=special, normalized=False)
                                   for token, special in vocabulary.special])
     return tokenizer
 
 
-def required() -> ModuleType:
+def tokenizers_package() -> ModuleType:
     """Returns the package tokenizers.
 
     Raises:
@@ -138,7 +138,7 @@ def metadata_list(metadata: Mapping[str, object], name: str, kind: type) -> list
     return [item.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for item in items]
 
 
-def _of_bytes(vocabulary: Vocabulary) -> Tokenizer:
+def _byte_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     """Returns a tokenizer of byte-level BPE, as GPT-2's."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -161,7 +161,7 @@ def _of_bytes(vocabulary: Vocabulary) -> Tokenizer:
     return tokenizer
 
 
-def _of_pieces(vocabulary: Vocabulary) -> Tokenizer:
+def _piece_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     """Returns a tokenizer of SentencePiece's BPE. Characters without a token become bytes."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 

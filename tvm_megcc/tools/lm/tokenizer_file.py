@@ -107,20 +107,21 @@ def _pairs(model: Mapping[str, Any], normalizer: object, splitter: object, token
             raise MegccError(f"the tokenizer.json has {name}, which is not supported")
     pairs = tuple((left, right) for left, right in merges)
     if pieces:
-        if unknown not in known or model.get("fuse_unk") is not True or model.get("ignore_merges"):
+        if not isinstance(unknown, str) or unknown not in known or model.get("fuse_unk") is not True \
+                or model.get("ignore_merges"):
             raise MegccError("the tokenizer.json has no token for unknown characters, or one for each of them")
-        merged = [Vocabulary(pieces=True, split="", tokens=tokens, pairs=pairs, special=special,
-                             unknown=tokens.index(unknown), prefix=prefix)
-                  for prefix in (True, False)]
+        possible = [Vocabulary(pieces=True, split="", tokens=tokens, pairs=pairs, special=special,
+                               unknown=tokens.index(unknown), prefix=prefix)
+                    for prefix in (True, False)]
     else:
         if unknown is not None and not known.issuperset(byte_letters()):
             raise MegccError("the tokenizer.json has bytes without a token")
         kind = normalizer.get("type") if isinstance(normalizer, dict) else None
         form = str(kind) if kind in FORMS else ""
-        merged = [Vocabulary(pieces=False, split=split, tokens=tokens, pairs=pairs, special=special, form=form)
-                for split in (*SPLITS, SINGLE_DIGITS[0])
-                if (split in WHOLE_WORDS) == bool(model.get("ignore_merges"))]
-    for vocabulary in merged:
+        possible = [Vocabulary(pieces=False, split=split, tokens=tokens, pairs=pairs, special=special, form=form)
+                    for split in (*SPLITS, SINGLE_DIGITS[0])
+                    if (split in WHOLE_WORDS) == bool(model.get("ignore_merges"))]
+    for vocabulary in possible:
         if (_plain(normalizer), _plain(splitter)) == _rules_of(vocabulary):
             return vocabulary
     raise MegccError("the normalizer or pre-tokenizer of the tokenizer.json is not supported; those of GPT-2, Gemma, "
@@ -142,7 +143,7 @@ def _plain(rules: object) -> object:
             parts = [_plain(rule) for rule in rules[name]]
             return parts[0] if len(parts) == 1 else parts
     if rules.get("type") == "Split" and rules.get("pattern") == {"String": " "}:
-        return None  # Gemma: there are no spaces any more
+        return None  # Gemma, whose normalizer has replaced all spaces
     defaults = {"use_regex": True} if rules.get("type") == "ByteLevel" else {}
     return defaults | {name: value for name, value in rules.items() if name != "trim_offsets"}
 

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import MegccError, quoted
 from . import normalization
 from .arrays import NO_TOKEN, array, heading
-from .tokenizer import required
+from .tokenizer import tokenizers_package
 
 #: Where U+2581 is inserted before a word that has none: nowhere, before the first word of the text, or also before the
 #: first word after each special token.
@@ -98,7 +98,7 @@ def _as_read(scores: Sequence[float]) -> list[float]:
     """Returns numbers as the package tokenizers reads them from a file, where they may differ in the last bit."""
     given = json.dumps({"model": {"type": "Unigram", "unk_id": 0, "byte_fallback": False,
                                   "vocab": [[str(index), score] for index, score in enumerate(scores)]}})
-    return [score for _, score in json.loads(required().Tokenizer.from_str(given).to_str())["model"]["vocab"]]
+    return [score for _, score in json.loads(tokenizers_package().Tokenizer.from_str(given).to_str())["model"]["vocab"]]
 
 
 def scores_of(model: Mapping[str, object]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from itertools import accumulate
 from ...errors import MegccError, quoted
 from .arrays import NO_TOKEN, array, heading
 from .code_points import CODES, HANGUL, normalized
-from .tokenizer import required
+from .tokenizer import tokenizers_package
 
 #: The beginning of tokens inside a word.
 INSIDE = "##"
@@ -104,6 +104,7 @@ class WordPieces:
         number = {token: index for index, token in enumerate(self.tokens)}
         encoded = [token.encode() for token in self.tokens]
         words = sorted((index for token, index in number.items() if token), key=lambda index: encoded[index])
+        # `words` is sorted by bytes, so tokens that begin with "##" are neighbours there.
         continuations = [position for position, index in enumerate(words) if encoded[index].startswith(INSIDE.encode())]
         special = sorted({token.encode(): number[token] for token in self.special}.items())
         strings = [*encoded, *(text for text, _ in special)]
@@ -139,7 +140,7 @@ def characters(normalization: Normalization) -> tuple[list[int], dict[int, str],
         For each run of characters of one class its first code point << 4 | class; characters that become others, except
         syllables of Hangul; whether these are decomposed.
     """
-    normalizers = required().normalizers
+    normalizers = tokenizers_package().normalizers
     bert = normalizers.BertNormalizer(normalization.clean, normalization.ideographs, normalization.strip,
                                       normalization.lower)
     normal = dict(normalized(bert.normalize_str))
@@ -174,7 +175,7 @@ def _split_classes() -> Iterator[tuple[int, int]]:
     The splitter reads each character between letters "a". It removes a space, makes punctuation a word of its own, and
     leaves any other character in a word together with the letters.
     """
-    splitter = required().pre_tokenizers.BertPreTokenizer()
+    splitter = tokenizers_package().pre_tokenizers.BertPreTokenizer()
     for begin in range(0, len(CODES), 1 << 14):
         codes = CODES[begin:begin + (1 << 14)]
         kinds = [SPACE] * (2 * len(codes) + 1)

@@ -121,7 +121,7 @@ class _Compiler:
             return model, CompileOptions(states=states) if states else CompileOptions(), {"sound": step.input}, \
                 {"features": step.output}
         if isinstance(step, NamedFunction):
-            model = functions.model(step, KINDS[step.kind][1], {name: types[value]
+            model = functions.model(step, KINDS[step.kind].functions, {name: types[value]
                                                                 for name, value in step.inputs.items()})
             outputs = {f"out_{name}": value for name, value in step.outputs.items()}
             return model, CompileOptions(), dict(step.inputs), outputs
@@ -194,7 +194,7 @@ class _Compiler:
                 raise MegccError(f"{where} requires {found} as {quoted(row['name'])}, but {quoted(value)} of "
                                  f"{self.origins[value]} is {self.types[value]}")
             if direction == "output":
-                self.types[value] = ValueType.of(str(found))
+                self.types[value] = ValueType.of(str(found))  # refuses types that no value can have
             yield direction, index, value
 
 

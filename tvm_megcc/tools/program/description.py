@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Descriptions of programs: typed values, and the steps that make them in order.
 
-A description is checked where it is made, from Python or from a file (`reading`). The
-types of a network's inputs and outputs are known when it is compiled, and checked then.
+A description is checked where it is made, from Python or from a file (`reading`). The types of a network's inputs and
+outputs are known when it is compiled, and checked then.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class Description:
 class _Scope:
     """Checks that values exist where steps take them, and that each has a name of its own.
 
+    steps: all steps of the program, for messages on values of later ones.
     defined: value -> what makes it, also for those in loops.
     """
 
@@ -111,7 +112,7 @@ class _Scope:
             raise MegccError(f"{row.label}: 'max_trip_count' is a number from 1 to {_MOST_ITERATIONS}")
         if not loop.steps:
             raise MegccError(f"{row.label} has no steps")
-        for name in loop.given:
+        for name in loop.given:  # what its steps take is checked with them
             self._require(row, name, visible)
         for name in loop.local:
             self._define(name, row)

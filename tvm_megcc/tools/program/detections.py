@@ -119,10 +119,10 @@ def _yolo(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> d
 
 
 def _ssd(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """Decodes offsets to anchors: of the centre in sizes of the anchor, and logarithms of sizes.
+    """Decodes offsets to anchors, each times its element of `variances`: of the centre in sizes of the anchor, and
+    the logarithm of the ratio of sizes.
 
-    Source: Liu et al., "SSD: Single Shot MultiBox Detector", section 2.2; the factors `variances` are those of its
-    code.
+    Source: Liu et al., "SSD: Single Shot MultiBox Detector", section 2.2; `variances` are those of its code.
     """
     count = _rows(given, "offsets", 4)
     maps, anchors = settings.table("maps", 2), settings.tables("anchors", 2)
@@ -175,23 +175,25 @@ def _nms(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> di
     """Non-maximum suppression of each class by itself: boxes by descending score, without those whose intersection
     over union with a kept box is more than `overlap`. Rows after `count` have score 0, class -1 and index -1."""
     count = _rows(given, "boxes", 4)
-    classes = given["scores"].shape[-1] if prod(given["scores"].shape) != count else 1
-    if prod(given["scores"].shape) != count * classes or count * classes > _MAX_BOXES:
+    shape = given["scores"].shape
+    classes = shape[-1] if shape and prod(shape) != count else 1
+    if prod(shape) != count * classes or count * classes > _MAX_BOXES:
         raise MegccError(f"its input 'scores' is float32[{count},classes], not {given['scores']}")
     most = settings.integer("most", 1, min(count * classes, _MAX_KEPT), min(count * classes, _DEFAULT_KEPT))
     overlap, least = settings.number("overlap", 0.5), settings.number("least", 0.25)
     if not 0 < overlap <= 1 or not 0 < least:
         raise MegccError("'overlap' is above 0 and at most 1, 'least' positive")
     boxes, scores = graph.add("Reshape", ["boxes", [count, 4]]), graph.add("Reshape", ["scores", [count, classes]])
-    best, columns, values, number = graph.several(
+    # The boxes, classes and scores that are kept, and how many they are: all float32.
+    best, classes_of_best, values, number = graph.several(
         "Detections", [boxes, scores], ["best", "columns", "values", "number"], domain="megcc", count=most,
         least=least, overlap=overlap)
     found = graph.add("Less", [np.arange(most, dtype=np.float32), number])
-    none = np.array(-1)
+    none = np.array(-1)  # the class and index of rows after the last box
     graph.add("Reshape", [best, [most, 4]], "out_boxes")
     graph.add("Reshape", [values, [most]], "out_scores")
     graph.add("Cast", [number], "out_count", to=INT64)
-    column = graph.add("Reshape", [graph.add("Cast", [columns], to=INT64), [most]])
+    column = graph.add("Reshape", [graph.add("Cast", [classes_of_best], to=INT64), [most]])
     graph.add("Where", [found, column, none], "out_classes")
     # The operator returns no indices: the index is the first row that has this box and this score.
     equal = graph.add("Equal", [graph.add("Reshape", [best, [most, 1, 4]]),

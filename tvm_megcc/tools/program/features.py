@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LOG_MEL = ("preset", "sample_rate", "fft", "window", "hop", "taper", "periodic", "frame", "gain", "dc", "preemphasis",
             "preemphasis_of", "pad", "frames", "power", "mels", "low", "high", "scale", "area", "log", "floor",
             "offset", "range", "normalize", "mean", "std", "layout", "stream")
-#: The keys of each function besides input and output.
+#: The keys of each function besides input and output; docs/programs.md says what each means.
 SETTINGS: dict[str, tuple[str, ...]] = {
     "log_mel": _LOG_MEL, "mfcc": (*_LOG_MEL, "coefficients", "lifter", "energy"),
     "resample": ("sample_rate", "to", "stream")}

@@ -104,7 +104,10 @@ class LiveRanges:
 
 
 class Folder:
-    """The files of a program beside those of its networks."""
+    """The files of a program beside those of its networks.
+
+    The block is the memory of a program: states, values between steps, and the working memory of steps.
+    """
 
     def __init__(self, program: Description, steps: Sequence[CompiledStep], types: Mapping[str, ValueType],
                  target: Target):
@@ -200,20 +203,22 @@ class Folder:
         name, _, work = key.partition(" ")
         return f"{'WORK_OF' if work else 'AT'}_{name.upper()}"
 
+    def _is_parameter(self, name: str) -> bool:
+        """Returns whether a value lies in memory of the caller, a parameter of the function that runs the program."""
+        return name in self.description.inputs or name in self.description.outputs
+
     def _data(self, name: str) -> str:
         """Returns a pointer to a value in C."""
-        if name in self.description.inputs or name in self.description.outputs:
-            return name
-        return f"program->block + {self._offset_macro(name)}"
+        return name if self._is_parameter(name) else f"program->block + {self._offset_macro(name)}"
 
     def _bindings(self, step: CompiledStep, of_caller: bool) -> list[Binding]:
-        """Returns the inputs and outputs of a network that lie in the block or, with `of_caller`, in the arguments of
-        the function that runs the program."""
+        """Returns the inputs and outputs of a network that lie in the block or, with `of_caller`, in memory of the
+        caller."""
         assert step.artifact is not None
         macros = dict(zip(("input", "output"), bundle.port_macros(step.artifact), strict=True))
         return [Binding(direction, macros[direction][index], self._data(value), self.types[value].bytes,
                         c_string(value))
-                for direction, index, value in step.ports if (self._data(value) == value) == of_caller]
+                for direction, index, value in step.ports if self._is_parameter(value) == of_caller]
 
     def _step(self, step: CompiledStep) -> StepCode:
         """Returns a step for the templates."""
@@ -262,14 +267,15 @@ class Folder:
         source = self._data(step.step.input)
         if step.step.input in self.description.inputs:
             source = f"(void *)(uintptr_t){source}"  # it is const, and the field of megcc_image is not
-        size = DTYPES[result.dtype].bytes
+        size = DTYPES[result.dtype].bytes  # the image that is read has the same dtype
         height, width, channels = given.shape
         x, y, across, down = call.rectangle
         row = result.shape[1] * result.shape[2] * size
+        # The part that is written begins at its upper left pixel.
         begin = y * row + x * result.shape[2] * size
         output = self._data(step.step.output)
         if begin:
-            target = f"(unsigned char *){output} + {begin}" if output == step.step.output else f"{output} + {begin}"
+            target = f"{self._bytes(step.step.output)} + {begin}"
         else:
             target = output
         matrix = f"(const float *)(const void *)({self._data(call.matrix)})" if isinstance(call.matrix, str) \

@@ -17,8 +17,6 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "resize": ("size", "method"), "letterbox": ("size", "method", "value", "align"), "crop": ("x", "y", "size"),
     "rotate": ("degrees",), "flip": ("mirrored",), "color": ("code",), "blur": ("size", "sigma"),
     "warp_affine": ("size", "matrix", "border", "value"), "warp_perspective": ("size", "matrix", "border", "value")}
-#: The functions of megcc_cv.h.
-_FUNCTIONS = {"letterbox": "resize", "crop": "copy_roi", "blur": "gaussian_blur"}
 _METHODS = ("linear", "nearest", "area")
 _MIRRORED = ("columns", "rows", "both")
 _BORDERS = ("constant", "replicate")

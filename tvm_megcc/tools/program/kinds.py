@@ -4,13 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from . import detections, labels, searches, text_lines
 from .functions import Function
 from .steps import Detection, NamedFunction, Search, Text
 
-#: Kind -> its step and its functions.
-KINDS: dict[str, tuple[type[NamedFunction], Mapping[str, Function]]] = {
-    step.kind: (step, functions) for step, functions in (
+
+class Kind(NamedTuple):
+    """A kind of steps, and its functions by name."""
+
+    step: type[NamedFunction]
+    functions: Mapping[str, Function]
+
+
+KINDS: dict[str, Kind] = {
+    step.kind: Kind(step, functions) for step, functions in (
         (Detection, {**detections.FUNCTIONS, **text_lines.FUNCTIONS}), (Search, searches.FUNCTIONS),
         (Text, labels.FUNCTIONS))}

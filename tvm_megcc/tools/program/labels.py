@@ -67,6 +67,7 @@ def _read(settings: Settings) -> list[str]:
     if found and all(label.endswith(f" {index}") for index, label in enumerate(found)):
         found = [label.rpartition(" ")[0] for label in found]
     found = [label.replace(space, " ") if space else label for label in found]
+    # A character has at most 4 bytes in UTF-8.
     if not found or len(found) > _MOST_LABELS or sum(map(len, found)) * 4 > MAX_TEXT_BYTES:
         raise MegccError(f"there are {len(found)} labels, none or too many")
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of programs from files: sounds (WAV) and pictures (whatever Pillow reads)."""
+"""Inputs of networks from files: sounds (WAV) and pictures (whatever Pillow reads)."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def blocks(samples: npt.NDArray[np.float32], port: Port) -> npt.NDArray[np.float
     return np.pad(samples, (0, count * size - len(samples))).reshape(count, *shape)
 
 
-def picture(path: Path, port: Port) -> npt.NDArray[np.uint8]:
-    """Returns a picture, RGB or grey, resized to the input's height and width.
+def picture(path: Path, height: int, width: int, channels: int) -> npt.NDArray[np.uint8]:
+    """Returns a picture resized to [height, width, channels]: grey for one channel, else RGB.
 
     Raises:
         MegccError: for a file that is no picture, and where Pillow is not installed.
@@ -97,7 +97,6 @@ def picture(path: Path, port: Port) -> npt.NDArray[np.uint8]:
         from PIL import Image
     except ImportError:
         raise MegccError("pictures are read by Pillow: pip install pillow") from None
-    height, width, channels = map(int, port.shape)
     try:
         with Image.open(path) as image:
             found: Any = image.convert("L" if channels == 1 else "RGB").resize(

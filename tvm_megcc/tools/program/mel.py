@@ -19,18 +19,18 @@ def mel_weights(sample_rate: int, fft: int, mels: int, lowest_hz: float, highest
         ends = np.array([lowest_hz, highest_hz])
         first, last = np.where(ends < 1000, ends * 3 / 200, 15 + 27 * np.log(np.maximum(ends, 1) / 1000) / np.log(6.4))
         edges = np.linspace(float(first), float(last), mels + 2)
-        points = np.where(edges < 15, edges * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (edges - 15)))
+        corners_hz = np.where(edges < 15, edges * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (edges - 15)))
     else:
         first, last = 2595 * np.log10(1 + np.array([lowest_hz, highest_hz]) / 700)
         edges = np.linspace(float(first), float(last), mels + 2)
-        points = 700 * (10 ** (edges / 2595) - 1)
+        corners_hz = 700 * (10 ** (edges / 2595) - 1)
     bins = np.arange(fft // 2 + 1)[:, None] * (sample_rate / fft)
-    corners = points
+    corners = corners_hz
     if scale == "kaldi":
         corners, bins = edges, 2595 * np.log10(1 + bins / 700)
     left, middle, right = corners[:-2], corners[1:-1], corners[2:]
     rising, falling = (bins - left) / (middle - left), (right - bins) / (right - middle)
-    weights = np.maximum(0, np.minimum(rising, falling)) * (2 / (points[2:] - points[:-2]) if area else 1)
+    weights = np.maximum(0, np.minimum(rising, falling)) * (2 / (corners_hz[2:] - corners_hz[:-2]) if area else 1)
     return np.ascontiguousarray(weights, np.float32)
 
 

@@ -50,8 +50,8 @@ def read(path: Path, models: Path) -> dict[str, Any]:
 
 
 def _lines_of_steps(path: Path, rows: list[Any]) -> dict[str, int]:
-    """Returns the line of each [[step]] by its number, "3", and of each [[step.step]], "3.2"; nothing if the file is no
-    TOML or has them in another way."""
+    """Returns the line of each [[step]] by its number, "3", and of each [[step.step]], "3.2"; nothing if the
+    file has them in another way, such as `step = [{…}]`."""
     lines: dict[str, int] = {}
     counts: list[int] = []
     for index, line in enumerate(path.read_text("utf-8").split("\n")):

@@ -35,7 +35,8 @@ def resample(settings: Settings, samples: int) -> onnx.ModelProto:
     taps = last - first + 1
     if up * taps > MAX_WEIGHTS:
         raise MegccError(f"from 'sample_rate' {before} 'to' {after}, a filter has {up * taps} weights, too many")
-    response = up * np.sinc(np.arange(-half, half + 1) / max(up, down)) * np.kaiser(2 * half + 1, 5.0)
+    response = np.sinc(np.arange(-half, half + 1) / max(up, down)) * np.kaiser(2 * half + 1, 5.0)
+    # One of `up` elements meets a sample, the others zeros; so the sum `up` keeps the loudness.
     response *= up / response.sum()
     # [phase, tap]: the element of the filter by which output `phase` multiplies input `first + tap`; 0 beyond its ends.
     index = np.arange(up)[:, None] * down + half - np.arange(first, last + 1) * up
@@ -44,6 +45,7 @@ def resample(settings: Settings, samples: int) -> onnx.ModelProto:
     if settings.flag("stream"):
         if samples % down:
             raise MegccError(f"'stream': a run takes {samples} samples, which is no multiple of {down}")
+        # A step reads the last `taps` samples, of which `down` are new.
         state_length, steps, result = taps - down, samples // down, samples // down * up  # a step has `up` outputs
         graph.input("before", [state_length])
         signal = graph.add("Concat", ["before", "sound"], axis=0)

@@ -28,7 +28,7 @@ _BEAM = 10
 _SYMBOLS = 10
 
 
-def _scores(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> tuple[str, list[str], tuple[int, ...]]:
+def _scores(graph: Nodes, given: Mapping[str, ValueType]) -> tuple[str, list[str], tuple[int, ...]]:
     """Returns the scores as [batch, frames, classes], the operand of lengths if there is one, and their shape."""
     shape = given["scores"].shape
     # [frames, 1, classes] is most likely a batch of one that is not in front.
@@ -74,7 +74,7 @@ def _results(graph: Nodes, names: Mapping[str, str], batch: int, shapes: Mapping
 
 def _ctc_greedy(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
     """The best class of each frame, each run once, without blanks."""
-    scores, lengths, (batch, frames, classes) = _scores(graph, settings, given)
+    scores, lengths, (batch, frames, classes) = _scores(graph, given)
     most = settings.integer("most", 1, frames, frames)
     found = graph.several("CtcGreedy", [scores, *lengths], ["tokens", "begins", "values", "counts"], domain="megcc",
                           blank=_blank(settings, classes), most=most)
@@ -85,24 +85,24 @@ def _ctc_greedy(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
 
 def _ctc_beam(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
     """The best sequences by prefix beam search, and when their tokens begin in the likeliest alignment."""
-    scores, lengths, (batch, frames, classes) = _scores(graph, settings, given)
+    scores, lengths, (batch, frames, classes) = _scores(graph, given)
     beam = settings.integer("beam", 1, MAX_BEAMS, _BEAM)
     results, most = settings.integer("results", 1, beam, 1), settings.integer("most", 1, frames, frames)
-    blank, likely = _blank(settings, classes), _logarithms(graph, settings, scores)
+    blank, logarithms = _blank(settings, classes), _logarithms(graph, settings, scores)
     tokens, counts, values = graph.several(
-        "CtcBeam", [likely, *lengths], ["tokens", "counts", "values"], domain="megcc", blank=blank, beam=beam,
+        "CtcBeam", [logarithms, *lengths], ["tokens", "counts", "values"], domain="megcc", blank=blank, beam=beam,
         sequences=results, most=most)
-    begins, _ = graph.several("CtcAlign", [likely, tokens, counts, *lengths], ["begins", "aligned"], domain="megcc",
+    begins, _ = graph.several("CtcAlign", [logarithms, tokens, counts, *lengths], ["begins", "aligned"], domain="megcc",
                               blank=blank)
-    several = () if results == 1 else (results,)
+    by_result = () if results == 1 else (results,)
     return _results(graph, {"tokens": tokens, "count": counts, "scores": values, "frames": begins}, batch, {
-        "tokens": ("int64", (*several, most)), "count": ("int64", several), "scores": ("float32", several),
-        "frames": ("int64", (*several, most))})
+        "tokens": ("int64", (*by_result, most)), "count": ("int64", by_result), "scores": ("float32", by_result),
+        "frames": ("int64", (*by_result, most))})
 
 
 def _ctc_align(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
     """When the tokens of known sequences begin: the likeliest alignment."""
-    scores, lengths, (batch, _, classes) = _scores(graph, settings, given)
+    scores, lengths, (batch, _, classes) = _scores(graph, given)
     shape = given["tokens"].shape
     if not shape or prod(shape[:-1]) != batch:
         raise MegccError(f"its input 'tokens' is int64[{batch},tokens], not {given['tokens']}")
@@ -145,9 +145,10 @@ def _transducer(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
     leaves = graph.add("Or", [is_blank, graph.add("GreaterOrEqual", [emitted, [most]])])
     step = graph.add("Cast", [leaves], to=INT64)
     if durations:
-        likely = graph.add("ArgMax", [graph.add("Slice", [scores, [classes], [classes + len(durations)], [1]])], axis=1,
-                           keepdims=0)
-        step = graph.add("Max", [graph.add("Gather", [list(durations), likely]), step])
+        of_durations = graph.add("Slice", [scores, [classes], [classes + len(durations)], [1]])
+        duration = graph.add("ArgMax", [of_durations], axis=1, keepdims=0)
+        # A duration of 0 stays at the frame, except where the search has to leave it.
+        step = graph.add("Max", [graph.add("Gather", [list(durations), duration]), step])
     following = graph.add("Add", [graph.add("Reshape", ["frame", [1]]), step], "out_frame")
     graph.add("Where", [graph.add("Greater", [step, [0]]), [0], emitted], "out_symbols")
     graph.add("Where", [is_blank, [-1], best], "out_token")

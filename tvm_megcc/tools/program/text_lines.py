@@ -36,8 +36,8 @@ def _text_lines(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
     """The matrices of `warp_perspective` that cut quadrilaterals out as lines of one height.
 
     Corners are upper left, upper right, lower right and lower left. Boxes that are at least 1.5 times as high as wide
-    are turned to the left, as PaddleOCR does (get_rotate_crop_image). A line is what a box of whole pixels, resized,
-    would be.
+    are turned to the left, as PaddleOCR does (get_rotate_crop_image). Sides are whole pixels, as if the box were cut
+    out and then resized. `rotated` are the matrices for the same lines upside down.
 
     Source: Heckbert, "Fundamentals of Texture Mapping and Image Warping" (1989), section 2.2.3: from a square to a
     quadrilateral.
@@ -48,19 +48,19 @@ def _text_lines(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
     count = given["points"].elements // 8
     height, width = settings.sides("size", MAX_SIDE)
     rows = graph.add("Reshape", ["points", [count, 8]])
-    across, down = _longer(graph, rows, 0), _longer(graph, rows, 1)
-    is_high = graph.add("GreaterOrEqual", [down, graph.add("Mul", [across, 1.5])])
+    upper_side, left_side = _longer(graph, rows, 0), _longer(graph, rows, 1)
+    is_high = graph.add("GreaterOrEqual", [left_side, graph.add("Mul", [upper_side, 1.5])])
     # Turned to the left, the upper right corner becomes the upper left one, and so on.
     turned_rows = graph.add("Gather", [rows, [2, 3, 4, 5, 6, 7, 0, 1]], axis=1)
     rows = graph.add("Where", [is_high, turned_rows, rows])
-    columns = graph.add("Where", [is_high, down, across])
-    lines = graph.add("Where", [is_high, across, down])
-    scaled = graph.add("Ceil", [graph.add("Div", [graph.add("Mul", [columns, float(height)]), lines])])
+    box_widths = graph.add("Where", [is_high, left_side, upper_side])
+    box_heights = graph.add("Where", [is_high, upper_side, left_side])
+    scaled = graph.add("Ceil", [graph.add("Div", [graph.add("Mul", [box_widths, float(height)]), box_heights])])
     widths = graph.add("Min", [scaled, float(width)])
     square = _square_to_quadrilateral(graph, rows)
-    heights = graph.add("Add", [graph.add("Mul", [lines, 0.0]), float(height)])  # [count, 1], like `widths`
+    heights = graph.add("Add", [graph.add("Mul", [box_heights, 0.0]), float(height)])  # [count, 1], like `widths`
     for name, is_upright in (("out_matrices", True), ("out_rotated", False)):
-        _scaled(graph, square, (columns, widths), (lines, heights), is_upright, name)
+        _scaled(graph, square, (box_widths, widths), (box_heights, heights), is_upright, name)
     inside = graph.add("Less", [np.arange(width, dtype=np.float32)[None], widths])
     graph.add("Cast", [inside], "out_masks", to=FLOAT)
     graph.add("Cast", [graph.add("Reshape", [widths, [count]])], "out_widths", to=INT64)
@@ -130,10 +130,9 @@ def _scaled(graph: Nodes, square: list[str], widths: tuple[str, str], heights: t
     ones = graph.add("Add", [graph.add("Mul", [square[6], 0.0]), 1.0])  # [count, 1], the last element of each matrix
     parts = []
     for row in (square[0:3], square[3:6], [square[6], square[7], ones]):
-        last = row[2]
         moved = graph.add("Add", [graph.add("Mul", [row[0], offsets[0]]), graph.add("Mul", [row[1], offsets[1]])])
         parts += [graph.add("Mul", [row[0], scales[0]]), graph.add("Mul", [row[1], scales[1]]),
-                  graph.add("Add", [moved, last])]
+                  graph.add("Add", [moved, row[2]])]
     graph.add("Concat", parts, output, axis=1)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import MegccError
 from ...passes.canonicalize.preprocess import Input
+from ..program import media
 from ..run import network_input, read_npz
 
 #: Suffixes of images.
@@ -26,7 +27,7 @@ class Samples:
     """Samples.
 
     feeds: the network's inputs, a dictionary for each sample.
-    labels: the class of each, [samples, classes of one sample, more than one in a batch]; None if not given.
+    labels: classes, int [samples, rows of one sample, which may be a batch]; None if not given.
     """
 
     feeds: tuple[Arrays, ...]
@@ -110,12 +111,8 @@ def _converted(name: str, array: np.ndarray, given: Input | None) -> np.ndarray:
 
 
 def _images(folder: Path, shapes: Mapping[str, Sequence], given: Mapping[str, Input], most: int) -> Arrays:
-    """Returns images, uint8 [images, height, width, channels], resized to the network's input."""
-    try:
-        from PIL import Image
-        bilinear = Image.Resampling.BILINEAR
-    except ImportError:
-        raise MegccError("images are read by Pillow, which is not installed: pip install tvm_megcc[quantize]") from None
+    """Returns at most `most` images, evenly spaced over all and resized to the network's input: uint8
+    [images, 1, height, width, channels], or with channels before height as `given` says."""
     if len(shapes) != 1 or len(next(iter(shapes.values()))) != 4:
         raise MegccError(f"{folder}: a folder of images is for networks of one input of 4 axes; save arrays by input "
                          "name with numpy.savez instead")
@@ -129,15 +126,8 @@ def _images(folder: Path, shapes: Mapping[str, Sequence], given: Mapping[str, In
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGES)
     if not files:
         raise MegccError(f"{folder} has no images ({', '.join(IMAGES)})")
-    pictures = []
-    for path in (files[index] for index in np.linspace(0, len(files) - 1, min(len(files), most)).astype(int)):
-        try:
-            with Image.open(path) as image:
-                picture = image.convert("L" if channels == 1 else "RGB").resize((width, height), bilinear)
-        except OSError:
-            raise MegccError(f"{path} is no image that Pillow reads") from None
-        pictures.append(np.asarray(picture, np.uint8).reshape(1, height, width, channels))
-    batch = np.stack(pictures)
+    chosen = np.linspace(0, len(files) - 1, min(len(files), most)).astype(int)
+    batch = np.stack([media.picture(files[index], height, width, channels)[None] for index in chosen])
     if given[name].order == "BGR":
         batch = batch[..., ::-1]
     return {name: np.moveaxis(batch, -1, 2) if given[name].layout == "NCHW" else batch}

@@ -39,12 +39,14 @@ _GAIN = 1.0
 NO_NOISE = 120.0
 #: The suffix of the quantiser's names for dequantised values.
 _DEQUANTIZED = "_DequantizeLinear_Output"
-#: The most samples whose intermediate values are compared.
+#: The most samples on which layers are compared one by one.
 WATCHED = 16
 
 
 def _signal_to_noise(signal: float, noise: float) -> float:
-    """Returns the signal-to-noise ratio in dB, at most `NO_NOISE`."""
+    """Returns the signal-to-noise ratio in dB, at most `NO_NOISE`, and `-NO_NOISE` for NaN and infinite noise."""
+    if not np.isfinite(noise):
+        return -NO_NOISE
     return min(NO_NOISE, 10 * float(np.log10(max(signal, 1e-30) / max(noise, 1e-30))))
 
 
@@ -95,10 +97,12 @@ class _Quantiser:
         version = next(entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
         if version < 13:  # the first operator set in which a scale may belong to each channel
             proto = onnx.version_converter.convert_version(proto, 13)
+        # First, so that their layers have constant weights for the quantiser.
         _fold_weights(proto.graph)
         onnx.save(proto, self.path)
         quant_pre_process(str(self.path), str(self.path), skip_symbolic_shape=True)
         self.proto = onnx.load(self.path)
+        # The quantiser and the report tell nodes by name.
         for index, node in enumerate(self.proto.graph.node):
             node.name = node.name or f"{node.op_type}_{index}"
         _bias_per_channel(self.proto.graph)

@@ -29,6 +29,7 @@ def times(before: Path, after: Path, feeds: Mapping[str, np.ndarray], target: st
         with tempfile.TemporaryDirectory(prefix="megcc-") as folder:
             report = bench.bench(local_session(artifact.save(Path(folder) / "model")))
         found[when], sizes[when] = report, len(artifact.container)
+    # A call that several operators of the model were fused into has all their names, with "+" between them.
     for row in rows:
         row["seconds"] = {when: sum(call["seconds"] for call in report["calls"]
                                     if row["name"] in call["name"].split("+"))

@@ -14,14 +14,14 @@ from ...runtime.emulator import firmware
 
 
 def folder(path: Path) -> dict:
-    """Returns the facts of the folder's manifest, and the bytes on disk."""
+    """Returns the models of the folder's manifest, and how many of its files and kernels there are."""
     manifest = read_manifest(path)
-    sizes = {name: (path / name).stat().st_size for name in manifest["files"] if (path / name).exists()}
+    files = [name for name in manifest["files"] if (path / name).exists()]
     return {
         "folder": str(path),
         "models": manifest["models"],
-        "kernels": sum(name.startswith("kernels/") and name.endswith(".c") for name in sizes),
-        "files": len(sizes),
+        "kernels": sum(name.startswith("kernels/") and name.endswith(".c") for name in files),
+        "files": len(files),
     }
 
 

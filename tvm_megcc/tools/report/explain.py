@@ -25,8 +25,8 @@ NAME = 60
 def explain(model: str | Path, target: str = "native", options: CompileOptions | None = None) -> dict:
     """Returns the choice for every operator of a model, or every reason why it cannot be compiled.
 
-    For dynamic shapes, costs and multiply-adds are those of the largest shapes. With a tuning log, costs are
-    nanoseconds.
+    For dynamic shapes, costs and multiply-adds are those of the likely values of symbols. Costs are estimated cycles;
+    with a tuning log they are nanoseconds.
     """
     options = options or CompileOptions()
     require_model_file(model)
@@ -43,7 +43,8 @@ def explain(model: str | Path, target: str = "native", options: CompileOptions |
 
 
 def calls_of(plan: KernelPlan) -> list[dict]:
-    """Returns {operator, kind, origin, outputs, kernel, algorithm, cost, macs, refused} for each call."""
+    """Returns {operator, kind, origin, outputs, kernel, algorithm, cost, macs, refused} for each call. refused: the
+    other candidates by name, with the reason."""
     rows = []
     for step in plan.steps:
         op = step.op

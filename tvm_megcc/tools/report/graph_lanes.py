@@ -27,20 +27,22 @@ def lanes(rows: Sequence[tuple[Collection[str], Collection[str]]]) -> Lanes:
 
     A lane belongs to a row until the last reader of its values, so that lines do not cross nodes.
     """
-    maker = {value: index for index, (_, makes) in enumerate(rows) for value in makes}
-    last = list(range(len(rows)))
-    readers = [dict.fromkeys(maker[value] for value in reads if value in maker) for reads, _ in rows]
-    for index, makers in enumerate(readers):
-        for source in makers:
-            last[source] = index
+    producer = {value: index for index, (_, computed) in enumerate(rows) for value in computed}
+    # The rows whose values each row reads, and the last reader of each row.
+    sources = [dict.fromkeys(producer[value] for value in reads if value in producer) for reads, _ in rows]
+    last_reader = list(range(len(rows)))
+    for index, read_rows in enumerate(sources):
+        for source in read_rows:
+            last_reader[source] = index
     lane, busy, edges = [], [], []  # busy: the last row that a lane belongs to
-    for index, makers in enumerate(readers):
-        source_lane = next((lane[source] for source in makers if last[source] == index), None)
-        if source_lane is None:
-            source_lane = next((at for at, until in enumerate(busy) if until < index), len(busy))
-        if source_lane == len(busy):
+    for index, read_rows in enumerate(sources):
+        # The lane of a source that ends here, else the first free lane, else a new one.
+        own_lane = next((lane[source] for source in read_rows if last_reader[source] == index), None)
+        if own_lane is None:
+            own_lane = next((at for at, until in enumerate(busy) if until < index), len(busy))
+        if own_lane == len(busy):
             busy.append(index)
-        busy[source_lane] = last[index]
-        lane.append(source_lane)
-        edges += [(source, lane[source], index, source_lane) for source in makers]
+        busy[own_lane] = last_reader[index]
+        lane.append(own_lane)
+        edges += [(source, lane[source], index, own_lane) for source in read_rows]
     return Lanes(tuple(lane), tuple(edges), max(len(busy), 1))

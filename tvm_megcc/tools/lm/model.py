@@ -312,7 +312,7 @@ def rendered(template: str, messages: Sequence[Mapping[str, str]]) -> str:
         raise MegccError("the model has no chat template, so it cannot chat; 'megcc lm generate' continues a text")
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = refuse
-    # `encode` puts the first token before the text, and `generate` ends it: the template prints neither.
+    # The template prints no first token, since `encode` puts it before the text.
     try:
         return environment.from_string(template).render(
             messages=[dict(message) for message in messages], add_generation_prompt=True, bos_token="", eos_token="")

@@ -32,7 +32,7 @@ class CompiledStep:
     ports: (direction, index, value) of each input and output of a network; direction is "input" or "output".
     """
 
-    row: Named
+    named: Named
     artifact: Compiled | None = None
     image: images.Call | None = None
     ports: tuple[tuple[str, int, str], ...] = ()
@@ -40,11 +40,11 @@ class CompiledStep:
 
     @property
     def name(self) -> str:
-        return self.row.name
+        return self.named.name
 
     @property
     def step(self) -> Step:
-        return self.row.step
+        return self.named.step
 
     @property
     def work(self) -> int:
@@ -77,20 +77,21 @@ class LiveRanges:
     steps: list[tuple[int, CompiledStep]] = field(default_factory=list)
 
     def add(self, steps: Sequence[CompiledStep]) -> None:
-        for row in steps:
-            if isinstance(row.step, Loop):
-                self._add_loop(row, row.step)
+        """Adds steps, in their order."""
+        for compiled in steps:
+            if isinstance(compiled.step, Loop):
+                self._add_loop(compiled, compiled.step)
                 continue
-            self._take(row.step.taken)
-            self._make(row.step.produced)
-            self.steps.append((self.now, row))
+            self._take(compiled.step.taken)
+            self._make(compiled.step.produced)
+            self.steps.append((self.now, compiled))
             self.now += 1
 
-    def _add_loop(self, row: CompiledStep, loop: Loop) -> None:
+    def _add_loop(self, compiled: CompiledStep, loop: Loop) -> None:
         self._take(loop.taken)
-        self._make([*loop.outputs, *loop.local])
+        self._make([*loop.outputs, *loop.local])  # zeros and initial values come before the body
         self.now += 1
-        self.add(row.body)
+        self.add(compiled.body)
         self._take([*loop.taken, *loop.outputs, *loop.carried, *loop.handed_on])
         self._make([name for name in loop.produced if name not in loop.outputs])
         self.now += 1
@@ -240,7 +241,7 @@ class Folder:
             loop.count, loop.until, loop.index, loop.trip_count))
         zeroed = (*loop.outputs, *(name for name, carried in loop.carried.items() if not carried.initial))
         return LoopCode(
-            depth=step.row.depth + 1, max_trip_count=loop.max_trip_count, count=count, until=until, index=index,
+            depth=step.named.depth + 1, max_trip_count=loop.max_trip_count, count=count, until=until, index=index,
             trip_count=trip_count,
             before=[Copy(self._data(name), "", self.types[name].bytes) for name in zeroed] + [
                 copied(name, carried.initial, name) for name, carried in loop.carried.items() if carried.initial],

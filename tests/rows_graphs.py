@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tests.graphs import Builder
@@ -124,11 +126,16 @@ def person_detection(channels: int = 1) -> Graph:
 
 
 def fed(graph: Graph) -> dict[str, np.ndarray]:
-    """Returns random inputs of a graph, over the whole range of their types."""
+    """Returns random inputs of a graph: integers over the whole range of their types, floats around 0."""
     random = np.random.default_rng(5)
-    limits = {name: np.iinfo(graph.types[name].dtype) for name in graph.inputs}
-    return {name: random.integers(limit.min, limit.max + 1, graph.types[name].shape).astype(limit.dtype)
-            for name, limit in limits.items()}
+
+    def array(shape: Sequence[int], dtype: str) -> np.ndarray:
+        if dtype == "float32":
+            return random.standard_normal(shape).astype(dtype)
+        limit = np.iinfo(dtype)
+        return random.integers(limit.min, limit.max + 1, shape).astype(dtype)
+
+    return {name: array(graph.types[name].shape, graph.types[name].dtype) for name in graph.inputs}
 
 
 GRAPHS = (separable, unsigned, residual, pads_and_strides)

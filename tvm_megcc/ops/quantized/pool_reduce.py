@@ -38,7 +38,7 @@ class SumPoolInteger(SumPool):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (np.asarray(sum(window_taps(attrs, x.astype(np.int32) - np.int32(attrs.x_zero), 0))),)
+        return (np.asarray(sum(window_taps(attrs, x.astype(np.int32) - np.int32(attrs.x_zero), fill=0))),)
 
 
 @register

@@ -243,8 +243,7 @@ def non_max_suppression(node: OnnxNode) -> tuple[str, ...]:
 def _corners_of(node: OnnxNode, boxes: str) -> str:
     """Converts boxes [B, N, 4] from centre (x, y), width and height to two corners (y, x). A negative width counts as
     0; otherwise its corners would be taken in the other order."""
-    x, y, width, height = (node.emit("slice", (boxes,), axes=(2,), starts=(i,), ends=(i + 1,), steps=(1,))[0]
-                           for i in range(4))
+    x, y, width, height = (emit_slice(node, boxes, 2, i, i + 1) for i in range(4))
     corners = []
     for kind in ("sub", "add"):
         for centre, size in ((y, height), (x, width)):

@@ -117,13 +117,8 @@ def _mask(probabilities: np.ndarray, attrs: Attrs) -> np.ndarray:
     """Returns which pixels are text, bool [H,W]; attribute `dilated` adds the pixels to the right of text and below."""
     mask: np.ndarray = probabilities > np.float32(attrs.threshold)
     if attrs.dilated:
-        for axis in (0, 1):
-            shifted = np.zeros_like(mask)
-            if axis:
-                shifted[:, 1:] = mask[:, :-1]
-            else:
-                shifted[1:] = mask[:-1]
-            mask = mask | shifted
+        mask = mask | np.pad(mask[:-1], ((1, 0), (0, 0)))
+        mask = mask | np.pad(mask[:, :-1], ((0, 0), (1, 0)))
     return mask
 
 

@@ -110,11 +110,11 @@ def _iou(one: np.ndarray, boxes: np.ndarray) -> np.ndarray:
         return products
 
     with np.errstate(all="ignore"):
-        sum_of_areas = areas(one[:2], one[2:]) + areas(boxes[:, :2], boxes[:, 2:])
+        area, other_areas = areas(one[:2], one[2:]), areas(boxes[:, :2], boxes[:, 2:])
         sides = np.maximum(np.minimum(one[2:], boxes[:, 2:]) - np.maximum(one[:2], boxes[:, :2]), np.float32(0))
         intersection = sides[:, 0] * sides[:, 1]
-        have_area = (areas(one[:2], one[2:]) > 0) & (areas(boxes[:, :2], boxes[:, 2:]) > 0)
-        return np.where(have_area, intersection / (sum_of_areas - intersection), np.float32(0))
+        have_area = (area > 0) & (other_areas > 0)
+        return np.where(have_area, intersection / (area + other_areas - intersection), np.float32(0))
 
 
 def _case(boxes: int, columns: int, count: int, classes: int = 1, per_class: int = 0, background: int = 1,

@@ -101,17 +101,16 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
         if not shield.casts:  # `join` moves calls, and none may move before a cast that defines a symbol of its shapes
             function, regions = join(function, regions)
         bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
-        names: dict[ir.GlobalVar, str] = {}
         regions = {region: _with_tir(body, mod) for region, body in regions.items()}
-        for region in regions:
-            names[region] = NAME.format(count, digest_of(regions[region], {**attrs, **bounds}))
-            count += 1
-        renamed = _Restore(tvm.IRModule(regions), names, shield)
-        merged = renamed.visit_expr(function)
+        names = {region: NAME.format(number, digest_of(body, {**attrs, **bounds}))
+                 for number, (region, body) in enumerate(regions.items(), start=count)}
+        count += len(regions)
+        restore = _Restore(tvm.IRModule(regions), names, shield)
+        merged = restore.visit_expr(function)
         if shield.results:  # the result is a tuple now, of the original result and the variables of casts
             merged = _with_result(merged, merged.body.body.fields[0], result_type)
         result[var] = merged
-        for old, new in renamed.names.items():
+        for old, new in restore.names.items():
             result[new] = regions[old].with_attrs({**attrs, **bounds, "global_symbol": new.name_hint})
     return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)
 
@@ -299,7 +298,8 @@ class _Shield(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class _Restore(relax.PyExprMutator):
-    """Renames functions in calls, and restores what `_Shield` replaced."""
+    """Renames functions in calls, and restores what `_Shield` replaced. names: old function -> the one of its new name.
+    """
 
     def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str], shield: _Shield):
         super().__init__(mod)

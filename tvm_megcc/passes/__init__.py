@@ -8,7 +8,8 @@ from collections.abc import Callable
 from ..context import Context
 from ..ir.graph import Graph
 from .canonicalize import branches, constant_views, means, split_elementwise, transposes, variadic
-from .fusion import absorb, attention, channel_shuffle, elementwise, epilogue, norms
+from .fusion import absorb, channel_shuffle, elementwise, epilogue, norms
+from .fusion.attention.fuse import fuse_attention
 from .precision import float16, storage_types
 from .quantization import (
     activations,
@@ -42,7 +43,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("absorb_pads", absorb.absorb_pads,
      "before absorb_scales: a pad between two convolutions would hide one from the other"),
     ("absorb_transposes", transposes.absorb_transposes, "anywhere: no other pass depends on it"),
-    ("fuse_attention", attention.fuse_attention,
+    ("fuse_attention", fuse_attention,
      "after lower_quantised, which lowers integer products and softmax; before masks and scales are fused"),
     ("split_elementwise", split_elementwise.split_elementwise,
      "before absorb_scales and fuse_epilogues, which then find the convolutions before a concat"),

@@ -16,8 +16,9 @@ from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import schedule
 from tvm_megcc.passes.canonicalize import means, split_elementwise, transposes
-from tvm_megcc.passes.fusion import absorb, attention, elementwise, epilogue
+from tvm_megcc.passes.fusion import absorb, elementwise, epilogue
 from tvm_megcc.passes.fusion import channel_shuffle as channels
+from tvm_megcc.passes.fusion.attention.fuse import fuse_attention
 from tvm_megcc.passes.layout import choose
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS
@@ -271,18 +272,18 @@ CASES = {
     "absorb_transposes": (transposes.absorb_transposes, softmax_of_channels),
     "absorb_flattening": (transposes.absorb_transposes, flattened_softmax_of_channels),
     "keep_transposes": (transposes.absorb_transposes, softmax_of_rows),
-    "fuse_attention": (attention.fuse_attention, masked_attention),
-    "fuse_attention_as_onnx_defines_it": (attention.fuse_attention, attention_as_onnx_defines_it),
-    "keep_attention_with_lines_of_zeros": (attention.fuse_attention, attention_with_lines_of_zeros),
-    "fuse_attention_of_queries_without_keys": (attention.fuse_attention, attention_of_queries_without_keys),
-    "keep_attention_of_two_masks": (attention.fuse_attention, lambda: attention_of_queries_without_keys(True)),
-    "fuse_attention_guarded_from_nan": (attention.fuse_attention, attention_guarded_from_nan),
-    "keep_attention_guarded_by_ones": (attention.fuse_attention, lambda: attention_guarded_from_nan(1)),
-    "fuse_attention_of_scaled_operands": (attention.fuse_attention, attention_of_scaled_operands),
-    "fuse_causal_attention": (attention.fuse_attention, causal_attention_of_one_tensor),
-    "fuse_attention_in_groups": (attention.fuse_attention, attention_in_groups),
-    "keep_attention_whose_weights_are_read": (attention.fuse_attention, attention_whose_weights_are_read),
-    "keep_attention_whose_mask_is_scaled": (attention.fuse_attention, attention_whose_mask_is_scaled),
+    "fuse_attention": (fuse_attention, masked_attention),
+    "fuse_attention_as_onnx_defines_it": (fuse_attention, attention_as_onnx_defines_it),
+    "keep_attention_with_lines_of_zeros": (fuse_attention, attention_with_lines_of_zeros),
+    "fuse_attention_of_queries_without_keys": (fuse_attention, attention_of_queries_without_keys),
+    "keep_attention_of_two_masks": (fuse_attention, lambda: attention_of_queries_without_keys(True)),
+    "fuse_attention_guarded_from_nan": (fuse_attention, attention_guarded_from_nan),
+    "keep_attention_guarded_by_ones": (fuse_attention, lambda: attention_guarded_from_nan(1)),
+    "fuse_attention_of_scaled_operands": (fuse_attention, attention_of_scaled_operands),
+    "fuse_causal_attention": (fuse_attention, causal_attention_of_one_tensor),
+    "fuse_attention_in_groups": (fuse_attention, attention_in_groups),
+    "keep_attention_whose_weights_are_read": (fuse_attention, attention_whose_weights_are_read),
+    "keep_attention_whose_mask_is_scaled": (fuse_attention, attention_whose_mask_is_scaled),
     "choose_layouts": (lambda graph, context: choose.choose_layouts(graph, context).graph, two_branches),
 }
 

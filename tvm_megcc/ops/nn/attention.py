@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Emits attention (Vaswani et al. 2017) as products, sums and softmax: a library for the importers of com.microsoft's
-operators, of GGUF models and of the TFLite front end. passes/fusion/attention.py fuses the result.
+operators, of GGUF models and of the TFLite front end. passes/fusion/attention/ fuses the result.
 
 Shapes: B batch, N heads of queries, M heads of keys and values (N, or a divisor of it: grouped-query attention),
 S queries, T keys, H elements of a query and a key, V elements of a value. Queries are [B, N, S, H], keys [B, M, T, H],

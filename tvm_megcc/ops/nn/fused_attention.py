@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention as one operator (Vaswani et al. 2017), into which passes/fusion/attention.py fuses two matrix products with
+"""Attention as one operator (Vaswani et al. 2017), into which passes/fusion/attention/ fuses two matrix products with
 a softmax between them, so that the scores need no memory."""
 
 from __future__ import annotations

@@ -90,11 +90,7 @@ def match(term: Term, graph: Graph, value: str, bindings: Mapping[Term, str] | N
     Returns:
         The value of each term, or None if the pattern does not match.
     """
-    bindings = dict(bindings or {})
-    if term in bindings:
-        return bindings if bindings[term] == value else None
-    producers = graph.producers()
-    return _match(term, graph, producers, value, bindings)
+    return _match(term, graph, graph.producers(), value, dict(bindings or {}))
 
 
 def _match(term: Term, graph: Graph, producers: Mapping[str, Op], value: str, bindings: dict[Term, str]

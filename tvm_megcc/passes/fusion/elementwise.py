@@ -22,8 +22,8 @@ MAX_OPERANDS = 8
 
 
 def fuse_elementwise(graph: Graph, context: Context) -> Graph:
-    """Rewrites float32 elementwise operators to the kind `elementwise`, and inlines each one into its only reader.
-    Operators that convert 8-bit integers to floats are inlined into all readers."""
+    """Rewrites float32 elementwise operators to the kind `elementwise`, and inlines each one, or expression over
+    integers, into its only reader. Operators that convert 8-bit integers to floats are inlined into all readers."""
     edit = Editor(graph)
     for op in graph.ops:
         if is_float_elementwise(graph, op) or is_integer_expression(op):
@@ -114,7 +114,7 @@ def simplify(graph: Graph, op: Op) -> Op:
     replacement: list[Expr] = []
     used = {a.index for a in _args(op.attrs.expr)}
     scalars = {name for name in op.inputs if name in graph.constants and graph.constants[name].size == 1}
-    # A constant [1] with a scalar determines the rank of the result, so it stays.
+    # A constant with one element but more axes than the other operands gives the result its rank, so it stays.
     rank = max((graph.types[name].rank for index, name in enumerate(op.inputs)
                 if index in used and name not in scalars), default=0)
     for index, name in enumerate(op.inputs):

@@ -94,19 +94,18 @@ def choose_layouts(graph: Graph, context: Context) -> Placed:
 
 
 def relayout_cost(type_: TensorType, source: Layout, target: Layout, context: Context) -> float:
-    """Returns the cost of a relayout in cycles: the measured one, or an estimate whose factors are from measurements. A
-    copy to or from blocks of channels has a third of the speed of a vector copy; between plain and channels last,
-    elements are copied one by one."""
+    """Returns the cost of a relayout in cycles: the measured one, or an estimate whose factors are from measurements."""
     if source == target:
         return 0.0
-    type_ = likely_type(type_, 1)
+    type_ = likely_type(type_, least=1)
     moved = type_.with_layout(source).stored + type_.with_layout(target).stored  # elements read and written
     if "nchwc" in (source.kind, target.kind) and type_.dtype == "float32":
+        # Loads and stores that interleave copy whole vectors between plain and blocks; others take three times as long.
         interleaved = context.isa.interleaves and PLAIN in (source, target) and type_.shape[1] % context.isa.lanes == 0
         cycles_per_vector = 1.0 if interleaved else 3.0
         copy = cycles_per_vector * moved / max(context.isa.lanes, 1)
     else:
-        # Moving single float16 elements takes longer than a conversion to a type with vectors.
+        # Elements are copied one by one. For float16 that takes longer than converting to a type with vectors.
         copy = (2.0 if type_.dtype == "float16" else 0.5) * moved
     return measured_relayout_cost(type_, source, target, context, CALL + copy)
 
@@ -151,6 +150,7 @@ class _Chooser:
     def _cost_at(self, i: int, option: Option) -> float:
         """Returns the cost of an option of operator i, with the relayouts to and from the operators around it."""
         op, total = self.graph.ops[i], option.cost
+        # A dictionary, because one relayout serves all operands that are the same value.
         for name, layout in dict(zip(op.inputs, option.inputs, strict=True)).items():
             if name and name not in self.graph.constants:
                 total += self._cost_of_relayout(name, self._layout_of(name), layout)
@@ -180,18 +180,19 @@ def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, dict[str, int]]:
     """Returns the graph in the chosen layouts, with relayouts. Also returns, for all operators except relayouts, first
     result -> index in the original graph."""
     edit = Editor(graph)
-    inner: dict[str, str] = {}
+    inner: dict[str, str] = {}  # output of the graph -> the value that its operator computes in another layout
     copies: dict[tuple[str, Layout], str] = {}
     for op, option in zip(graph.ops, chosen, strict=True):
         edit.types.update((name, graph.types[name].with_layout(layout))
                           for name, layout in zip(op.outputs, option.outputs, strict=True))
     for name in graph.outputs:
         if edit.types[name].layout != PLAIN:
-            # The graph's output is plain; the value in the chosen layout gets another name.
+            # The output itself is plain: it becomes the result of a relayout.
             inner[name] = edit.value(f"{name}:{edit.types[name].layout}", edit.types[name])
             edit.types[name] = edit.types[name].with_layout(PLAIN)
 
     def as_layout(name: str, layout: Layout, origin: str, add: Callable[[Op], None]) -> str:
+        """Returns a value in a layout; `add` adds the relayout if there is none yet."""
         source = inner.get(name, name)
         type_ = edit.types[source]
         if type_.layout == layout:
@@ -200,8 +201,8 @@ def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, dict[str, int]]:
             if name in graph.constants:
                 copy = edit.constant(f"{name}:{layout}", graph.constants[name], type_.with_layout(layout))
             else:
-                copy = name if source != name and layout == PLAIN else \
-                    edit.value(f"{name}:{layout}", type_.with_layout(layout))
+                is_output = name in inner and layout == PLAIN
+                copy = name if is_output else edit.value(f"{name}:{layout}", type_.with_layout(layout))
                 add(Op("relayout", Attrs(), (source,), (copy,), origin=origin))
             copies[name, layout] = copy
         return copies[name, layout]

@@ -108,7 +108,7 @@ def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, previous_rows
             return None
         rows = needed[result]
         kept = previous_rows.get(result, Strip(rows.first, rows.first))
-        if kept.first > rows.first:
+        if kept.first > rows.first:  # the first rows are of an earlier strip, and the previous one did not keep them
             return None
         first_new = min(max(kept.end, rows.first), rows.end)
         new = Strip(first_new, rows.end)
@@ -255,8 +255,8 @@ class _Cutter:
         return copied
 
     def _choose(self, op: Op, part: Op) -> bool:
-        """Chooses the kernel of an operator's part: the operator's or, for integer convolutions, another one if that
-        one refuses. Returns whether there is one."""
+        """Chooses the kernel of an operator's part: the operator's or, if that one refuses an integer convolution,
+        another one, which computes the same bits, because integer sums are exact. Returns whether there is one."""
         choice = self.placed.choices[op.outputs[0]]
         if choice.kernel.position_dependent:
             return False

@@ -183,7 +183,7 @@ def with_copies(placed: Placed, context: Context) -> Placed:
     graph, choices, edit = placed.graph, dict(placed.choices), Editor(placed.graph)
     elided = _forward(graph, set()).elided
     for position, op in enumerate(graph.ops):
-        if view_offset(graph, op) is None or position in elided:
+        if view_offset(graph, op) is None or position in elided:  # a view that is not elided is such an output
             continue
         (result,) = op.outputs
         type_ = graph.types[result]

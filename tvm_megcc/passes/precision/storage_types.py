@@ -14,7 +14,8 @@ from ...kernels.site import Site
 from ...kernels.support import realisable
 from ..edit import Editor
 
-#: Operators that move elements without computing on them, or that have their own rules for dtypes.
+#: Operators that move elements without computing on them, or that have their own rules for dtypes. They read the stored,
+#: rounded values even if these were computed in float32.
 WITHOUT_ARITHMETIC = ("cast", "bitcast", "branch", "loop", "extern", "tir", "copy")
 
 
@@ -71,7 +72,8 @@ class _Widening:
         return bool(name) and bool(DTYPES[self._graph.types[name].dtype].carrier)
 
     def _stays(self, op: Op) -> bool:
-        """Returns whether a kernel accepts the operator unchanged and none of its operands was computed in float32."""
+        """Returns whether a kernel accepts the operator unchanged and none of its operands was computed in float32. A
+        bitcast always stays: it reads the stored bits, which a conversion would change."""
         return op.kind == "bitcast" or ((op.kind in WITHOUT_ARITHMETIC or self.computed.isdisjoint(op.inputs))
                                         and realisable(Site.of(self._graph, op, self._context)))
 

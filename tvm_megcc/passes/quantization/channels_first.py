@@ -27,7 +27,7 @@ from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters
 
 
-def convolve_directly(graph: Graph, context: Context) -> Graph:
+def move_transposes(graph: Graph, context: Context) -> Graph:
     """Moves transposes of the results of quantised convolutions after elementwise operators, and removes those that
     the next transpose undoes."""
     edit = Editor(graph)
@@ -61,7 +61,7 @@ def _move_after(edit: Editor, op: Op, sources: dict[str, tuple[str, tuple[int, .
     if parameters is not None and parameters.is_single:
         # Scale and zero point are scalars: only the operand loses its transpose.
         inputs = [sources[op.inputs[0]][0], *op.inputs[1:]] if op.inputs[0] in sources else None
-    elif issubclass(operator(op.kind), Elementwise) and "axis" not in op.attrs:
+    elif issubclass(operator(op.kind), Elementwise):
         inputs = _untransposed(edit, op, op.inputs, order, sources)
     else:
         inputs = None

@@ -26,9 +26,11 @@ SMALL = 1 << 16
 def fold(graph: Graph, context: Context) -> Graph:
     """Folds small results of operators on constants and dequantised constants."""
     edit = Editor(graph)
+    # The result of EXTENT is a view of its operand, and a constant has no views.
     read_by_extents = {name for op in graph.ops if op.kind == EXTENT for name in op.inputs}
     for op in graph.ops:
         declaration = operator(op.kind)
+        # Dequantised constants stay integers for the products that read them; a copy makes an output of a constant.
         if op.kind in (DEQUANTIZE, QUANTIZE, EXTENT, "copy") or not op.inputs or not declaration.folds \
                 or len(op.outputs) != 1 or op.outputs[0] in read_by_extents or not declaration.evaluates(op.attrs):
             continue

@@ -73,13 +73,13 @@ def _bias(graph: Graph, op: Op, channels: int) -> np.ndarray:
 
 
 def _is_depthwise(op: Op, w: np.ndarray) -> bool:
-    """Returns whether each filter reads only the channel of the same index."""
-    return op.attrs.groups == w.shape[0] and w.shape[1] == 1
+    """Returns whether each of several filters reads only the channel of the same index."""
+    return op.attrs.groups == w.shape[0] > 1 and w.shape[1] == 1
 
 
 def _equals_padding(op: Op, numbers: np.ndarray) -> np.ndarray:
-    """Returns which constant channels have only their number in every window, including the padding; bool [C]. Without
-    pads, all have."""
+    """Returns which constant channels are equal to the padding, or all if there are no pads; bool [C]. All windows of
+    such a channel have the same elements."""
     padding = op.attrs.x_zero if op.kind == "conv2d_integer" else 0
     return numbers == padding if any(pad != 0 for pad in op.attrs.pads) else np.ones(numbers.shape, bool)
 
@@ -103,7 +103,7 @@ def _constant_channels(graph: Graph, op: Op, constant: dict[str, _Channels]) -> 
             return None
         same, numbers = _dead_filters(op, w), _bias(graph, op, w.shape[0])
         x = constant.get(op.inputs[0])
-        if _is_depthwise(op, w) and x is not None and op.attrs.groups > 1:
+        if _is_depthwise(op, w) and x is not None:
             stays_constant = x.same & _equals_padding(op, x.numbers)
             products = _centred_weights(op, w).sum((1, 2, 3)) * _centred_numbers(op, x.numbers)
             numbers = np.where(stays_constant, numbers + products, numbers)
@@ -168,7 +168,7 @@ def _operands(graph: Graph, op: Op, constant: dict[str, _Channels]) -> list[tupl
             found.append((name, constant[name]))
         else:
             return None
-    return found if any(alive is not None for _, alive in found) else None
+    return found if any(channels is not None for _, channels in found) else None
 
 
 def _droppable(graph: Graph, constant: dict[str, _Channels]) -> dict[str, np.ndarray]:
@@ -186,15 +186,16 @@ def _droppable(graph: Graph, constant: dict[str, _Channels]) -> dict[str, np.nda
             (y, *_), w = op.outputs, None
             if op.kind in _CONVOLUTIONS:
                 w = _weights(graph, op)
-            if w is not None and not (_is_depthwise(op, w) and op.attrs.groups > 1):
+            if w is not None and not _is_depthwise(op, w):
                 if op.inputs[0] in dropped:
-                    # The sums over a constant channel go into the bias. This is not done for groups.
+                    # A bias takes over the sums over a channel, which are equal at all positions; not with groups.
                     dropped[op.inputs[0]] &= (_equals_padding(op, constant[op.inputs[0]].numbers)
                                               & (op.attrs.groups == 1))
                 continue
             if _is_product(graph, op):
-                continue  # its bias takes what removed channels add: it needs none
-            # A channel is removed from all of these values, or from none.
+                continue  # its bias takes over the sums of any removed column
+            # An operator that works on each channel alone loses a channel in all of these values, or in none. Another
+            # operator (`follows` is false) needs all channels.
             linked = [name for name in (*op.inputs, y) if name in graph.types and name not in graph.constants]
             follows = y in constant and (w is not None or op.kind in ("max_pool", "sum_pool_integer")
                                       or _is_flattened(graph, op) or _operands(graph, op, constant) is not None)
@@ -250,7 +251,7 @@ def _convolution_without(edit: Editor, op: Op, constant: dict[str, _Channels], d
     assert w is not None
     live = ~dropped[y] if y in dropped else np.ones(w.shape[0], bool)
     bias, stored, attrs = _bias(graph, op, w.shape[0]), w, op.attrs
-    if _is_depthwise(op, w) and op.attrs.groups > 1:
+    if _is_depthwise(op, w):
         attrs = Attrs(attrs, groups=int(live.sum()))
     elif x in dropped:
         gone = dropped[x]

@@ -186,7 +186,7 @@ def _clipped_limits(limit: Call, limits: tuple[float, float]) -> tuple[float, fl
 
 @lru_cache(maxsize=256)
 def _simpler_sum(total: _Sum, first: tuple[float, float], second: tuple[float, float], in_integers: bool,
-             limits: tuple[float, float]) -> Expr | None:
+                 limits: tuple[float, float]) -> Expr | None:
     """Returns an expression of two integers (operands 0 and 1) that equals `total` when both are clipped to the limits;
     None if none is found. first, second: the ranges of the integers."""
     rows, columns = (grid.ravel().astype(np.int32) for grid in np.meshgrid(

@@ -23,12 +23,13 @@ def pack_int4(graph: Graph, context: Context) -> Graph:
     for op in graph.ops:
         if op.kind == "matmul" and not _is_product_of_bytes(edit, op):
             weights = _Weights.of(edit, op.inputs[1])
+            # A product sums along axis 0 of its right operand, or along axis 1 with `trans_b`.
             trans_b = bool(op.attrs.trans_b)
-            if weights is not None and not op.attrs.trans_a and weights.has_blocks_along_depth(trans_b):
+            if weights is not None and not op.attrs.trans_a and weights.is_transposed != trans_b:
                 edit.replace(op, weights.product(edit, op))
         elif op.kind == "gather" and op.attrs.axis == 0:
             weights = _Weights.of(edit, op.inputs[0])
-            if weights is not None and weights.has_blocks_along_depth(trans_b=True):
+            if weights is not None and not weights.is_transposed:
                 _gather(edit, op, weights)
     for op in graph.ops:
         if op.kind == DEQUANTIZE and op.attrs.block and all(name in edit.constants for name in op.inputs if name):
@@ -47,7 +48,7 @@ def _is_product_of_bytes(edit: Editor, op: Op) -> bool:
 class _Weights:
     """A matrix of 4-bit weights, quantised in blocks along axis 1.
 
-    numbers: integers from 0 to 15, [rows, columns].
+    numbers: integers from 0 to 15, [rows, columns]. A product sums along columns, its depth; a gather takes rows.
     scale, zero: of each block, [rows, ceil(columns / block)].
     is_transposed: `numbers` is the transpose of the value in the graph.
     """
@@ -74,7 +75,8 @@ class _Weights:
         if block == 0:  # a scale for each row or column, or one for all
             if scale.ndim > 1:
                 return None
-            axis = 1 - axis if scale.size > 1 else 1  # the axis of blocks: a block is a whole row or column
+            # `axis` becomes the axis of blocks: a scale for each index of an axis has a block along the other one.
+            axis = 1 - axis if scale.size > 1 else 1
             block = _rounded_up_to_even(numbers.shape[axis])
             scale = np.broadcast_to(scale.reshape(-1, 1), (numbers.shape[1 - axis], 1))
             zero = np.broadcast_to((zeros[0] if zeros else np.zeros(1, np.int8)).reshape(-1, 1), scale.shape)
@@ -88,12 +90,6 @@ class _Weights:
         if block % 2 or rows.size == 0 or min(rows.min(), zero.min()) < 0 or max(rows.max(), zero.max()) > 15:
             return None
         return _Weights(rows, scale, zero, block, transposed != (axis == 0))
-
-    def has_blocks_along_depth(self, trans_b: bool) -> bool:
-        """Returns whether blocks are along the summed axis of a product whose right operand is the value in the graph.
-        A product sums along axis 0 of it, or along axis 1 with `trans_b`; rows that a gather takes are as with
-        `trans_b`."""
-        return self.is_transposed != trans_b
 
     def product(self, edit: Editor, op: Op) -> Op:
         """Returns the product with these weights as its right operand, as matmul_nbits."""

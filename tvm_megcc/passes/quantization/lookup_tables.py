@@ -16,7 +16,7 @@ from ...ir.types import TensorType
 from ...ops.quantized.lookup_table import INT8_TYPES, all_values
 from ..edit import Editor
 
-#: Functions of at least this cost (sqrt, exp, sigmoid, …) take longer than a table lookup.
+#: Functions of at least this cost in vector instructions (sqrt, exp, sigmoid, …) take longer than a table lookup.
 COSTLY = 12
 
 

@@ -28,11 +28,11 @@ from ...ops.base import operator
 from ...ops.cast import rounding
 from ...ops.quantized.conv_matmul import INT8_TYPES, requantize_expr
 from ..edit import Editor
-from .channels_first import clip_first, convolve_directly
+from .channels_first import clip_first, move_transposes
 from .constants import fold
 from .data_movement import rise, sink
 from .norms import lower_norms
-from .recurrent import lower_steps
+from .recurrent import lower_recurrent
 from .reductions import lower_sums
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters, Readers, finish_sums
 from .softmax import lower_softmax
@@ -48,8 +48,8 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
         return graph
     # First quantize and dequantize come next to the products and layers. Their operands are then constants or values of
     # dequantize, as the steps from _biases on match them. _expressions takes what these leave.
-    for step in (clip_first, sink, convolve_directly, rise, fold, _biases, _products, lower_sums, lower_softmax,
-                 lower_norms, lower_steps, _divisions, _expressions):
+    for step in (clip_first, sink, move_transposes, rise, fold, _biases, _products, lower_sums, lower_softmax,
+                 lower_norms, lower_recurrent, _divisions, _expressions):
         graph = step(graph, context)
     return graph
 

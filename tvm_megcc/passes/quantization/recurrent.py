@@ -16,9 +16,9 @@ from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters, Readers
 
 
-def lower_steps(graph: Graph, context: Context) -> Graph:
-    """Lowers lstm, gru and rnn operators whose recurrent weights have one zero point, and one scale or one for each
-    row."""
+def lower_recurrent(graph: Graph, context: Context) -> Graph:
+    """Lowers lstm, gru and rnn operators. Their recurrent weights must have one zero point, and one scale or one for
+    each direction or row."""
     edit = Editor(graph)
     readers = graph.consumers()
     for op in graph.ops:

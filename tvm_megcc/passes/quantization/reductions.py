@@ -44,6 +44,7 @@ def lower_sums(graph: Graph, context: Context) -> Graph:
         sums = edit.value(f"{op.outputs[0]}.sums", sums_type)
         integer_sums = Op(kind, attrs, source.inputs[:1], (sums,), origin=op.origin)
         if realisable(Site(integer_sums, (integers,), (sums_type,), context)):
+            # The sum of an empty window is 0, so any divisor does.
             scale = (parameters.scale.astype(np.float64) / np.maximum(count, 1)).astype(np.float32)
             finish_sums(edit, op, integer_sums, sums, scale.reshape(-1), np.shape(count), readers)
     return edit.finish()
@@ -76,14 +77,15 @@ def _window_sizes(attrs: Attrs, x: TensorType) -> np.ndarray | None:
     counts_pads = bool(attrs.get("count_pads", 0))
     if not attrs.ceil and (counts_pads or not any(attrs.pads)):
         return np.full(1, product(attrs.kernel))
-    padded = static(extent + before + after for extent, before, after
-                    in zip(x.shape[2:], attrs.pads[:2], attrs.pads[2:], strict=True))
-    if padded is None or math.prod(padded) > MAX_POSITIONS:
+    extents = static(x.shape[2:])
+    if extents is None:
+        return None
+    padded = [extent + before + after
+              for extent, before, after in zip(extents, attrs.pads[:2], attrs.pads[2:], strict=True)]
+    if math.prod(padded) > MAX_POSITIONS:
         return None
     # The sums of windows over an input of ones. If pads count, they are part of that input.
-    if counts_pads:
-        ones, attrs = np.ones((1, 1, *padded), np.int32), Attrs(attrs, pads=(0,) * 4)
-    else:
-        ones = np.ones((1, 1, *np.add(x.shape[2:], 0)), np.int32)
+    ones = np.ones((1, 1, *(padded if counts_pads else extents)), np.int32)
+    attrs = Attrs(attrs, pads=(0,) * 4) if counts_pads else attrs
     counts = np.asarray(sum(window_taps(attrs, ones, fill=0)))
     return counts if (counts != counts.flat[0]).any() else counts.reshape(-1)[:1]

@@ -23,8 +23,8 @@ from .step_functions import Steps, search_rounding
 
 #: The largest number of steps of a result for which a replacement is searched; an 8-bit result has at most 255.
 _MAX_STEPS = 511
-#: Requantization function -> the smallest right shift for which it is replaced, so that sums do not overflow.
-_LEAST_RIGHT_SHIFTS = {"rescale_fixed": 0, "rescale_down": 1, "rescale_once": 1}
+#: The requantization functions that are replaced.
+_RESCALES = ("rescale_fixed", "rescale_down", "rescale_once")
 
 
 class _Replacement(NamedTuple):
@@ -54,14 +54,14 @@ class _Requantized(NamedTuple):
     upper: int
 
     @property
-    def has_outer_call(self) -> bool:
+    def splits_signs(self) -> bool:
         """Whether both signs are requantized separately."""
         return self.rescale is not self.call
 
     def numpy(self, sums: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
         """Returns the requantized sums, without zero point and clip."""
         function = FUNCTIONS[self.rescale.fn].numpy
-        return np.sign(sums) * function(np.abs(sums), multiplier, shift) if self.has_outer_call \
+        return np.sign(sums) * function(np.abs(sums), multiplier, shift) if self.splits_signs \
             else function(sums, multiplier, shift)
 
 
@@ -107,7 +107,7 @@ def _requantized(expr: Expr, lower: float, upper: float) -> _Requantized | None:
     """
     if not isinstance(expr, Call):
         return None
-    rescale = expr if expr.fn in _LEAST_RIGHT_SHIFTS else _of_magnitudes(expr)
+    rescale = expr if expr.fn in _RESCALES else _of_magnitudes(expr)
     if rescale:
         reads_sum = rescale is not expr or expr.args[0] == X  # not another expression over the sum
         return _Requantized(expr, rescale, 0, int(lower), int(upper)) if reads_sum else None
@@ -211,7 +211,7 @@ def _read(expr: Expr) -> set[int]:
 
 
 def _search_float_parameters(matched: _Requantized, multiplier: np.ndarray, shift: np.ndarray, smallest: np.ndarray,
-               largest: np.ndarray) -> _Replacement | None:
+                             largest: np.ndarray) -> _Replacement | None:
     """Searches a float requantization with the same results, within the limits.
 
     Args:
@@ -222,7 +222,7 @@ def _search_float_parameters(matched: _Requantized, multiplier: np.ndarray, shif
         The replacement; None if there is none.
     """
     fn, zero = matched.rescale.fn, matched.zero
-    if multiplier.min() < 0 or shift.max() > -_LEAST_RIGHT_SHIFTS[fn] or shift.min() < -31:
+    if multiplier.min() < 0 or shift.max() > 0 or shift.min() < -31:  # a shift to the left may overflow
         return None
     multiplier, shift = multiplier[:, None], shift[:, None]
     factor = np.maximum(multiplier, 1) * 2.0**(shift - 31)
@@ -234,24 +234,25 @@ def _search_float_parameters(matched: _Requantized, multiplier: np.ndarray, shif
     steps = Steps.of(lambda sums: matched.numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
                      smallest[:, None], largest[:, None])
     # With ties away from zero the function is odd, so only the steps of magnitudes are searched.
-    is_odd = matched.has_outer_call or (fn != "rescale_once" and matched.lower < zero)
+    is_odd = matched.splits_signs or (fn != "rescale_once" and matched.lower < zero)
     rounding = search_rounding(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
     if steps is None or rounding is None:
         return None
-    # moves: int32 that are added to the sum before the product. Both functions multiply, add `added` and round to the
-    # nearest in one operation; nearest_odd does it to the magnitude of the sum, and keeps its sign.
+    # Both functions multiply, add and round to the nearest in one operation; nearest_odd does it to the magnitude of the
+    # sum, and keeps its sign.
     if is_odd:
         def requantized(sums: np.ndarray) -> np.ndarray:
-            return FUNCTIONS["nearest_odd"].numpy(sums, rounding.moves, rounding.factors, rounding.added)
+            return FUNCTIONS["nearest_odd"].numpy(sums, rounding.offsets, rounding.factors, rounding.addends)
     else:
         def requantized(sums: np.ndarray) -> np.ndarray:
-            return FUNCTIONS["nearest_fused"].numpy(sums + rounding.moves, rounding.factors, rounding.added)
-    furthest = np.maximum(np.abs(smallest), np.abs(largest)) + np.abs(rounding.moves[:, 0].astype(np.int64))
+            return FUNCTIONS["nearest_fused"].numpy(sums + rounding.offsets, rounding.factors, rounding.addends)
+    furthest = np.maximum(np.abs(smallest), np.abs(largest)) + np.abs(rounding.offsets[:, 0].astype(np.int64))
     if furthest.max() > INT32[1] or not steps.are_of(requantized):
         return None
-    factors, moves = rounding.factors[:, 0], rounding.moves[:, 0]
+    factors, offsets = rounding.factors[:, 0], rounding.offsets[:, 0]
     if is_odd:
         expr = call("nearest_odd", arg(0), arg(1), arg(2), arg(3))
-        return _Replacement(expr + zero if zero else expr, (moves, factors, rounding.added[:, 0]), np.zeros_like(moves))
-    added = rounding.added[:, 0] + np.float32(zero)
-    return _Replacement(call("nearest_fused", arg(0), arg(1), arg(2)), (factors, added), moves)
+        return _Replacement(expr + zero if zero else expr, (offsets, factors, rounding.addends[:, 0]),
+                            np.zeros_like(offsets))
+    addends = rounding.addends[:, 0] + np.float32(zero)
+    return _Replacement(call("nearest_fused", arg(0), arg(1), arg(2)), (factors, addends), offsets)

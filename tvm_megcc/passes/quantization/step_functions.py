@@ -16,26 +16,26 @@ from ...ir.expr import FUSED_ZERO
 
 #: The changes of a factor that are tried, in units in the last place.
 _FACTOR_STEPS = (0, 1, -1, 2, -2)
-#: The integers that are tried as a number to subtract from the rounded product, `_OFFSETS_AT_A_TIME` at a time. The
-#: integer that is added before the product compensates for them except for a fraction, which differs for each.
-_OFFSETS = np.array(sorted(range(-2048, 2049), key=abs), np.float64)
-_OFFSETS_AT_A_TIME = 128
+#: The integers that are tried as a number to subtract from the rounded product, `_SUBTRAHENDS_AT_A_TIME` at a time. The
+#: offset that is added before the product compensates for them except for a fraction, which differs for each.
+_SUBTRAHENDS = np.array(sorted(range(-2048, 2049), key=abs), np.float64)
+_SUBTRAHENDS_AT_A_TIME = 128
 #: The largest magnitude of the fused product's result: `_nearest_fused` of ir/expr.py requires less than 2^22.
 _MAX_RESULT = 2.0**22 - 2
-#: A margin for the zero point that `rescale_real.py` adds to `added`.
+#: A margin for the zero point that `rescale_real.py` adds to the addends.
 _ZERO_POINT_MARGIN = 2.0**10
 
 
 class RoundingParameters(NamedTuple):
-    """The parameters of the function `_nearest_fused(x + moves, factors, added)` of ir/expr.py, which is
-    round(factors * (x + moves)) + (added - FUSED_ZERO): arrays [C, 1], for C channels.
+    """The parameters of the function `_nearest_fused(x + offsets, factors, addends)` of ir/expr.py, which is
+    round(factors * (x + offsets)) + (addends - FUSED_ZERO): arrays [C, 1], for C channels.
 
-    factors: float32. moves: int32. added: float32.
+    factors: float32. offsets: int32. addends: float32.
     """
 
     factors: np.ndarray
-    moves: np.ndarray
-    added: np.ndarray
+    offsets: np.ndarray
+    addends: np.ndarray
 
 
 class Steps(NamedTuple):
@@ -87,39 +87,41 @@ class Steps(NamedTuple):
 def search_rounding(steps: Steps, factors: np.ndarray) -> RoundingParameters | None:
     """Searches parameters of a fused multiply-add and rounding with these steps, near float32 factors [C, 1].
 
-    For a factor and an offset, each step gives a lower and an upper bound of the number that is added before the
-    product; a solution is an integer within all bounds.
+    For a factor and a number that is subtracted from the product, each step gives a lower and an upper bound of the
+    offset; a solution is an integer within all bounds.
 
     Returns:
         The parameters; None if a channel has no solution.
     """
     factors = factors.copy()
-    moves, subtracted = np.zeros(factors.shape, np.float64), np.zeros(factors.shape, np.float64)
+    offsets, subtracted = np.zeros(factors.shape, np.float64), np.zeros(factors.shape, np.float64)
     unsolved = np.arange(len(factors))
     for nudge in _FACTOR_STEPS:
         nudged = (factors[unsolved].view(np.int32) + np.int32(nudge)).view(np.float32)
         exact = nudged.astype(np.float64)
         levels, reached, below = (np.broadcast_to(array, (len(factors), array.shape[1]))[unsolved] for array in steps)
+        # Bounds of factor * offset - subtrahend. `initial` limits it where the sums reach no step.
         lower = np.max(levels - 0.5 - reached * exact, axis=1, keepdims=True, initial=-0.5)
         upper = np.min(levels - 0.5 - below * exact, axis=1, keepdims=True, initial=0.5)
-        for offsets in np.split(_OFFSETS, range(_OFFSETS_AT_A_TIME, _OFFSETS.size, _OFFSETS_AT_A_TIME)):
-            first, last = np.floor((lower + offsets) / exact) + 1, np.ceil((upper + offsets) / exact) - 1
+        for subtrahends in np.split(_SUBTRAHENDS, range(_SUBTRAHENDS_AT_A_TIME, _SUBTRAHENDS.size, _SUBTRAHENDS_AT_A_TIME)):
+            first, last = np.floor((lower + subtrahends) / exact) + 1, np.ceil((upper + subtrahends) / exact) - 1
             fits = first <= last
             chosen = np.argmax(fits, axis=1)[:, None]
             done = np.take_along_axis(fits, chosen, 1)[:, 0]
-            moved = np.take_along_axis(np.minimum(np.maximum(first, 0), last), chosen, 1)
+            nearest_to_zero = np.take_along_axis(np.minimum(np.maximum(first, 0), last), chosen, 1)
             solved = unsolved[done]
-            factors[solved], moves[solved], subtracted[solved] = nudged[done], moved[done], offsets[chosen][done]
+            factors[solved], offsets[solved] = nudged[done], nearest_to_zero[done]
+            subtracted[solved] = subtrahends[chosen][done]
             unsolved, lower, upper, nudged, exact = (array[~done] for array in (unsolved, lower, upper, nudged, exact))
             if not unsolved.size:
-                added = (FUSED_ZERO - subtracted).astype(np.float32)
-                return _if_in_range(steps, RoundingParameters(factors, moves.astype(np.int32), added))
+                addends = (FUSED_ZERO - subtracted).astype(np.float32)
+                return _if_in_range(steps, RoundingParameters(factors, offsets.astype(np.int32), addends))
     return None
 
 
 def _if_in_range(steps: Steps, found: RoundingParameters) -> RoundingParameters | None:
     """Returns `found`, or None if results may be too large."""
     furthest = max(np.abs(inputs[np.isfinite(inputs)]).max(initial=0) for inputs in (steps.reached, steps.below))
-    largest = (furthest + np.abs(found.moves, dtype=np.float64)) * found.factors \
-        + np.abs(found.added - FUSED_ZERO) + _ZERO_POINT_MARGIN
+    largest = (furthest + np.abs(found.offsets, dtype=np.float64)) * found.factors \
+        + np.abs(found.addends - FUSED_ZERO) + _ZERO_POINT_MARGIN
     return found if largest.max() <= _MAX_RESULT else None

@@ -43,6 +43,8 @@ def _simplified(graph: Graph, op: Op, context: Context) -> Op | None:
     saturated = "" if context.isa.dot_product or lanes.kind_of(expr, kinds) != "i" else result
     bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
     simpler = simpler_sums(simplify(expr, bounds, kinds, saturated), bounds, kinds, context.isa.requantizing_stores)
+    # The code for Cortex-M with DSP instructions, and for 32-bit CPUs that multiply pairs of pixels, runs on cores with
+    # and without FPU.
     may_lack_fpu = context.isa.dsp or (context.isa.pairs and context.isa.pairs.bits == 32)
     if may_lack_fpu:
         simpler = _without_float_products(simpler)

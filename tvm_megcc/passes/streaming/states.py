@@ -20,7 +20,7 @@ def expanded(states: Mapping[str, str], inputs: Collection[str]) -> dict[str, st
     for source, target in states.items():
         before, _, after = target.partition("*")
         middles = [name[len(before):len(name) - len(after)] for name in inputs
-                   if name.startswith(before) and name.endswith(after) and len(name) >= len(target) - 1]
+                   if name.startswith(before) and name.endswith(after) and len(name) >= len(before) + len(after)]
         if source.count("*") == target.count("*") == 1 and target not in inputs and middles:
             pairs |= {source.replace("*", middle): target.replace("*", middle) for middle in middles}
         else:

@@ -398,6 +398,7 @@ class Bound:
     """
 
     def __init__(self, session: NativeSession, inputs: Arrays):
+        # Inputs that are not given get arrays of zeros, unless their shapes may change.
         arrays = {port.name: np.zeros(port.shape, np.dtype(port.dtype))
                 for port in session.inputs if port.name not in inputs
                 and all(isinstance(dim, int) for dim in port.shape)}

@@ -87,8 +87,8 @@ class Objects:
         """Compiles a source to an object file, and moves the call graph that the compiler wrote next to it."""
         with folders.scratch(self.cache) as staging:
             output = staging / "o.o"
-            first = intrinsics(self.compiler, flags, source.read_text())
-            run_tool([*self.compiler.command, *flags, *first, *self.include, "-c", str(source), "-o", str(output)])
+            precompiled_header = intrinsics(self.compiler, flags, source.read_text())
+            run_tool([*self.compiler.command, *flags, *precompiled_header, *self.include, "-c", str(source), "-o", str(output)])
             if output.with_suffix(calls.ENDING).exists():
                 output.with_suffix(calls.ENDING).replace(result.with_suffix(calls.ENDING))
             output.replace(result)
@@ -104,7 +104,8 @@ class Objects:
             path = pending.pop()
             visited.add(path)
             text = self._text(path) if path != source else path.read_bytes()
-            if path.name == Path(HEADER).name:  # without the prototypes of kernels that the source does not use
+            if path.name == Path(HEADER).name:
+                # Without the prototypes of kernels that the source does not use. The source is visited before it.
                 text = header_for(texts[source.name].decode("utf-8", "replace"), text.decode()).encode()
             if texts.setdefault(path.name, text) != text:
                 return None

@@ -308,6 +308,20 @@ def test_a_result_that_is_nothing_but_channels_takes_its_offset(make):
     assert [op.kind for op in absorb.absorb_scales(make(), ARM64).ops] == [make().ops[0].kind]
 
 
+@pytest.mark.parametrize("kind, number", [("mul", np.inf), ("div", 0), ("mul", 3e38)])
+def test_factors_that_weights_cannot_take(kind, number):
+    """An infinite weight times 0 is NaN, but the sum times infinity is not."""
+    b = Builder()
+    y = b.op("matmul", b.input("x", 1, 2), b.const("w", value=np.array([[0, 2], [3, 2]], np.float32)), trans_a=0,
+             trans_b=0)
+    before = b.graph(b.op(kind, y, b.const("factor", value=np.array([number], np.float32))))
+    after = absorb.absorb_scales(before, ARM64)
+    with np.errstate(all="ignore"):
+        (expected,), (actual,) = (run(graph, {"x": np.array([[0.25, 0.125]], np.float32)}).values()
+                                  for graph in (before, after))
+    np.testing.assert_array_equal(actual, expected)
+
+
 @pytest.mark.parametrize(("groups", "kinds", "left"), [
     (1, ("mul", "add"), []), (2, ("add",), []), (2, ("mul", "add"), ["mul", "add"])])
 def test_transposed_convolutions_take_scales_and_offsets(groups, kinds, left):

@@ -63,10 +63,13 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
     bias = edit.constants[source.inputs[2]] if has_bias else np.zeros(channels, weights.dtype)
     name, weight = op.outputs[0], source.inputs[1]
     if op.kind in ("mul", "div"):
-        scale = term if op.kind == "mul" else 1 / term
         trailing_axes = -1 - weights_axis
-        scaled = weights * scale.reshape(channels, *(1,) * trailing_axes)
-        weight, bias = edit.constant(f"{name}.weight", np.ascontiguousarray(scaled)), bias * scale
+        with np.errstate(all="ignore"):
+            scale = term if op.kind == "mul" else 1 / term
+            scaled, bias = weights * scale.reshape(channels, *(1,) * trailing_axes), bias * scale
+        if not (np.isfinite(scaled).all() and np.isfinite(bias).all()):
+            return  # with an infinite weight, a sum may be NaN where the scaled result is not
+        weight = edit.constant(f"{name}.weight", np.ascontiguousarray(scaled))
     else:
         bias = bias + term if op.kind == "add" else bias - term
     inputs = (source.inputs[0], weight, edit.constant(f"{name}.bias", bias))

@@ -37,30 +37,49 @@ def sink(graph: Graph, context: Context) -> Graph:
             continue
         source = sources[0]
         assert source is not None
-        if op.kind == QUANTIZE and all(name in edit.constants for name in (*source.inputs, *op.inputs[1:]) if name):
-            floats = _computed(edit, source)
-            arrays = (floats, *(edit.constants[name] if name else None for name in op.inputs[1:]))
-            edit.settle(op, operator(op.kind).compute(op.attrs, *arrays)[0])
-        elif op.kind == QUANTIZE:
-            if first.equals(Parameters.of(edit, op, QUANTIZE)) and op.outputs[0] not in graph.outputs:
-                edit.redirect({op.outputs[0]: source.inputs[0]})
-        elif op.kind == "reshape" and not first.is_single:
+        if op.kind == QUANTIZE:
+            _cancel(edit, op, source, first)
+        elif all(first.equals(of_source) for of_source in parameters):
+            _move_before(edit, op, source, source.attrs.axis, first, context)
+        elif op.kind == "transpose":  # it moves the axis that has several scales
+            _move_before(edit, op, source, op.attrs.perm.index(first.axis % len(op.attrs.perm)), first, context)
+        elif op.kind == "reshape":
             _reshape_channels(edit, op, source, first)
-        elif all(first.equals(of_source) for of_source in parameters) \
-                or (op.kind == "transpose" and len(parameters) == 1):
-            integers = tuple(dequantize.inputs[0] for dequantize in sources if dequantize is not None)
-            moved = _moved(edit, op, dict(zip(data, integers, strict=True)), first, context)
-            if moved is not None:
-                # Scales along an axis are left for transposes only, which move that axis.
-                axis = source.attrs.axis if first.is_single else op.attrs.perm.index(first.axis % len(op.attrs.perm))
-                floats = source.with_(inputs=(moved.outputs[0], *source.inputs[1:]), outputs=op.outputs,
-                                      attrs=Attrs(source.attrs, axis=axis))
-                if _is_computed_now(edit, op, integers):
-                    edit.constants[moved.outputs[0]] = _computed(edit, moved)
-                    edit.replace(op, floats)
-                else:
-                    edit.replace(op, moved, floats)
     return edit.finish()
+
+
+def _cancel(edit: Editor, quantize: Op, source: Op, parameters: Parameters) -> None:
+    """Removes a quantize_linear of dequantised values, if they are constants or both have equal parameters.
+
+    Args:
+        source, parameters: the dequantize_linear before it, and its parameters.
+    """
+    if all(name in edit.constants for name in (*source.inputs, *quantize.inputs[1:]) if name):
+        others = (edit.constants[name] if name else None for name in quantize.inputs[1:])
+        edit.settle(quantize, operator(QUANTIZE).compute(quantize.attrs, _computed(edit, source), *others)[0])
+    elif parameters.equals(Parameters.of(edit, quantize, QUANTIZE)) and quantize.outputs[0] not in edit.graph.outputs:
+        edit.redirect({quantize.outputs[0]: source.inputs[0]})
+
+
+def _move_before(edit: Editor, op: Op, source: Op, axis: int, parameters: Parameters, context: Context) -> None:
+    """Replaces data movement of dequantised values by data movement of the integers and a dequantize_linear after it.
+
+    Args:
+        source, parameters: the first dequantize_linear before it, and the parameters of all.
+        axis: the attribute `axis` of the one after it.
+    """
+    data = _data(op)
+    integers = tuple(dequantize.inputs[0] for dequantize in map(edit.producer, data) if dequantize is not None)
+    moved = _moved(edit, op, dict(zip(data, integers, strict=True)), parameters, context)
+    if moved is None:
+        return
+    floats = source.with_(inputs=(moved.outputs[0], *source.inputs[1:]), outputs=op.outputs,
+                          attrs=Attrs(source.attrs, axis=axis))
+    if _is_computed_now(edit, op, integers):
+        edit.constants[moved.outputs[0]] = _computed(edit, moved)
+        edit.replace(op, floats)
+    else:
+        edit.replace(op, moved, floats)
 
 
 def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) -> None:

@@ -183,9 +183,7 @@ def _droppable(graph: Graph, constant: dict[str, _Channels]) -> dict[str, np.nda
     while changed:
         before = sum(int(mask.sum()) for mask in dropped.values())
         for op in graph.ops:
-            (y, *_), w = op.outputs, None
-            if op.kind in _CONVOLUTIONS:
-                w = _weights(graph, op)
+            y, w = op.outputs[0], _weights(graph, op) if op.kind in _CONVOLUTIONS else None
             if w is not None and not _is_depthwise(op, w):
                 if op.inputs[0] in dropped:
                     # A bias takes over the sums over a channel, which are equal at all positions; not with groups.

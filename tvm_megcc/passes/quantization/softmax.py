@@ -34,20 +34,19 @@ def lower_softmax(graph: Graph, context: Context) -> Graph:
         length = shape[axis]
         if not isinstance(length, int) or not length:
             continue
-        perm = [*range(len(shape))]
-        perm[axis], perm[-1] = perm[-1], perm[axis]
-        transpose_attrs = Attrs(perm=tuple(perm)) if axis != perm[axis] else None
         powers = edit.constant(f"{op.outputs[0]}.powers", table(float(before.scale[0])))
         inverse = edit.constant(f"{op.outputs[0]}.inverse", np.float32(1) / after.scale)
         attrs, (y,) = Attrs(dtype=after.dtype, zero=int(after.zero[0])), op.outputs
+        perm = [*range(len(shape))]
+        perm[axis], perm[-1] = perm[-1], perm[axis]
+        swap = Attrs(perm=tuple(perm))  # its own inverse
+        x, rows, before_it, after_it = source.inputs[0], y, [], []
+        if axis != len(shape) - 1:
+            x = edit.result(f"{y}.transposed", "transpose", swap, source.inputs[:1])
+            rows = edit.result(f"{y}.rows", "softmax_quantised", attrs, (x, powers, inverse))
+            before_it = [Op("transpose", swap, source.inputs[:1], (x,), origin=softmax.origin)]
+            after_it = [Op("transpose", swap, (rows,), (y,), origin=softmax.origin)]
+        integer_softmax = Op("softmax_quantised", attrs, (x, powers, inverse), (rows,), origin=softmax.origin)
         edit.replace(softmax)
-        if transpose_attrs is None:
-            edit.replace(op, Op("softmax_quantised", attrs, (source.inputs[0], powers, inverse), (y,),
-                                origin=softmax.origin))
-            continue
-        x = edit.result(f"{y}.transposed", "transpose", transpose_attrs, source.inputs[:1])
-        result = edit.result(f"{y}.rows", "softmax_quantised", attrs, (x, powers, inverse))
-        edit.replace(op, Op("transpose", transpose_attrs, source.inputs[:1], (x,), origin=softmax.origin),
-                     Op("softmax_quantised", attrs, (x, powers, inverse), (result,), origin=softmax.origin),
-                     Op("transpose", transpose_attrs, (result,), (y,), origin=softmax.origin))
+        edit.replace(op, *before_it, integer_softmax, *after_it)
     return edit.finish()

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ...errors import MegccError, ModelError
 from ...ir.graph import Attrs, Graph, Op
+from ...ir.types import TensorType
 from ...ops.cache_rows import stored_rows, stored_shape
 from ...ops.rules import slice_axes
 from ..edit import Editor
@@ -42,7 +43,8 @@ def store_caches(graph: Graph, dtype: str) -> Graph:
     for op in caches:
         for name in (op.inputs[0], op.outputs[0]):
             _widen_reads(edit, name, op, dtype)
-    values = {name: stored_rows(array, dtype) if name in {op.inputs[0] for op in caches} else array
+    names = {op.inputs[0] for op in caches}
+    values = {name: stored_rows(array, dtype) if name in names else array
               for name, array in graph.initial_states.items()}
     return edit.finish().with_(initial_states=values)
 
@@ -52,22 +54,28 @@ def _widen_reads(edit: Editor, name: str, append: Op, dtype: str) -> None:
     which then copies less."""
     type_ = edit.types[name]
     readers = [op for op in edit.graph.ops if name in op.inputs and op is not append]
-    edit.types[name] = replace(type_, dtype=dtype, shape=stored_shape(type_.shape, dtype))
-    others = []
-    for op in readers:
-        if op.kind == "slice" and op.outputs[0] not in edit.graph.outputs \
-                and type_.rank - 1 not in slice_axes(op.attrs, type_.shape):
-            (part,) = op.outputs
-            wide = edit.value(f"{part}.wide", edit.types[part])
-            edit.redirect({part: wide})
-            edit.types[part] = replace(edit.types[part], dtype=dtype, shape=stored_shape(edit.types[part].shape, dtype))
-            edit.add_after(part, Op("widen_cache", Attrs(), (part,), (wide,), origin=append.origin))
-        else:
-            others.append(op)
-    if others:
-        wide = edit.value(f"{name}.wide", type_)
-        for original in others:
-            op = edit.producer(original.outputs[0]) or original
-            edit.replace(op, op.with_(inputs=tuple(wide if operand == name else operand for operand in op.inputs)))
-        edit.add_after(name if name in edit.graph.producers() else "",
-                       Op("widen_cache", Attrs(), (name,), (wide,), origin=append.origin))
+    parts = [op.outputs[0] for op in readers if op.kind == "slice" and op.outputs[0] not in edit.graph.outputs
+             and type_.rank - 1 not in slice_axes(op.attrs, type_.shape)]
+    for part in parts:
+        edit.redirect({part: _widened(edit, part, dtype, append.origin)})
+    others = [op for op in readers if op.outputs[0] not in parts]
+    if not others:
+        edit.types[name] = _stored(type_, dtype)
+        return
+    wide = _widened(edit, name, dtype, append.origin)
+    for original in others:
+        op = edit.producer(original.outputs[0]) or original  # `redirect` may have changed its operands
+        edit.replace(op, op.with_(inputs=tuple(wide if operand == name else operand for operand in op.inputs)))
+
+
+def _widened(edit: Editor, name: str, dtype: str, origin: str) -> str:
+    """Changes the dtype of a value, and adds a `widen_cache` after it, whose result is returned."""
+    wide = edit.value(f"{name}.wide", edit.types[name])
+    edit.types[name] = _stored(edit.types[name], dtype)
+    edit.add_after(name, Op("widen_cache", Attrs(), (name,), (wide,), origin=origin))
+    return wide
+
+
+def _stored(type_: TensorType, dtype: str) -> TensorType:
+    """Returns the type in which rows of this type are stored."""
+    return replace(type_, dtype=dtype, shape=stored_shape(type_.shape, dtype))

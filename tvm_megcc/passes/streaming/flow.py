@@ -170,7 +170,7 @@ class Streamer:
     def _finished(self) -> Graph:
         """Returns the graph with the names of the model's outputs, with its states and the description of the
         stream."""
-        names: dict[str, str] = {}
+        names: dict[str, str] = {}  # value of the new graph -> its final name
         outputs = []
         for name in self.graph.outputs:
             self.origin = self.current_result = name
@@ -181,15 +181,16 @@ class Streamer:
             depth = None if flow.first is None else int(flow.last - flow.first) + 1
             outputs.append(StreamedOutput(name, flow.axis, flow.block, flow.delay, depth))
         live = self._live(names)
+        # The next value of a state is an output too.
         names.update((source, unused(f"{target}_next", self.types)) for source, target in live)
-        # A value of the new graph may have the name of an output without being it; then it gets another name.
+        # A value of the new graph may have the final name of another one; then it gets a new name.
         renamed = {value: unused(f"{value}'", self.types, names.values()) for value in names.values()
                  if value not in names and any(value in op.outputs for op in self.ops)}
         names = {**renamed, **names}
         rename = lambda values: tuple(names.get(value, value) for value in values)  # noqa: E731
         ops = tuple(op.with_(inputs=rename(op.inputs), outputs=rename(op.outputs)) for op in self.ops)
-        types = {names.get(name, name): type_ for name, type_ in self.types.items()
-                 if name in names or name not in names.values()}
+        replaced = {*names.values()} - names.keys()  # values of the original graph whose names others have now
+        types = {names.get(name, name): type_ for name, type_ in self.types.items() if name not in replaced}
         states = tuple((names.get(source, source), target) for source, target in live)
         facts = Streamed(self.stream.axis, self.flows[self.inputs[0]].block, self.inputs, tuple(outputs), len(live),
                          sum(types[target].bytes for _, target in live), sum(self.copied[target] for _, target in live))

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from ..calls import CallGraph
 from .counting import Disassembly
 
+#: The largest depth to which calls within the compiler's library are followed.
+_MAX_DEPTH = 8
 _PUSH = re.compile(r"push(?:\.w)?$|stmdb(?:\.w)?$")
 _REGISTERS = re.compile(r"\{([^}]*)\}")
 _TARGET = re.compile(r"<([\w.$]+)>")
@@ -32,19 +34,21 @@ def completed(graph: CallGraph, code: Disassembly, unlinked: Iterable[str] = ())
     """
     called = set().union(*graph.calls.values()) - set(graph.stack)
     library = library_stacks(code, called) | dict.fromkeys(unlinked, 0)
-    naked = {}
+    naked, unbounded = {}, set(graph.unbounded)
     for title, size in graph.stack.items():
         name = title.rpartition(":")[2]
         if size == 0 and name in code.functions:
             pushed = [_pushed(*line) for line in _body(code, name)]
             if None in pushed:
-                graph.unbounded.add(title)
+                unbounded.add(title)
             naked[title] = sum(filter(None, pushed))
-    return CallGraph({**graph.stack, **library, **naked}, graph.calls, graph.called_indirectly, graph.unbounded)
+    return CallGraph({**graph.stack, **library, **naked}, graph.calls, graph.called_indirectly, unbounded)
 
 
 def _below(code: Disassembly, name: str, above: tuple[str, ...]) -> int | None:
-    if name not in code.functions or name in above or len(above) > 8:
+    """Returns the bytes of a function's stack with all that it calls; None if they are not known. above: its
+    callers."""
+    if name not in code.functions or name in above or len(above) > _MAX_DEPTH:
         return None
     own, deepest = 0, 0
     for mnemonic, operands in _body(code, name):
@@ -62,13 +66,15 @@ def _below(code: Disassembly, name: str, above: tuple[str, ...]) -> int | None:
 
 
 def _body(code: Disassembly, name: str) -> list[tuple[str, str]]:
+    """Returns the instructions of a function: those up to the next function."""
     begin = code.functions[name]
     end = min((address for address in code.functions.values() if address > begin), default=1 << 64)
     return [line for address, line in zip(code.addresses, code.lines, strict=True) if begin <= address < end]
 
 
 def _pushed(mnemonic: str, operands: str) -> int | None:
-    """Returns the bytes by which an instruction lowers the stack pointer; None for a form that is not known."""
+    """Returns the bytes by which an instruction of Arm or RISC-V lowers the stack pointer; None for a form that is not
+    known."""
     if _PUSH.match(mnemonic) and (mnemonic.startswith("push") or operands.startswith("sp!")):
         registers = _REGISTERS.search(operands)
         return 4 * _count(registers[1]) if registers else None

@@ -88,7 +88,8 @@ class Objects:
         with folders.scratch(self.cache) as staging:
             output = staging / "o.o"
             precompiled_header = intrinsics(self.compiler, flags, source.read_text())
-            run_tool([*self.compiler.command, *flags, *precompiled_header, *self.include, "-c", str(source), "-o", str(output)])
+            run_tool([*self.compiler.command, *flags, *precompiled_header, *self.include, "-c", str(source), "-o",
+                      str(output)])
             if output.with_suffix(calls.ENDING).exists():
                 output.with_suffix(calls.ENDING).replace(result.with_suffix(calls.ENDING))
             output.replace(result)

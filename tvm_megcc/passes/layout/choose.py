@@ -94,7 +94,7 @@ def choose_layouts(graph: Graph, context: Context) -> Placed:
 
 
 def relayout_cost(type_: TensorType, source: Layout, target: Layout, context: Context) -> float:
-    """Returns the cost of a relayout in cycles: the measured one, or an estimate whose factors are from measurements."""
+    """Returns the cost of a relayout in cycles: the measured one, or an estimate with measured factors."""
     if source == target:
         return 0.0
     type_ = likely_type(type_, least=1)

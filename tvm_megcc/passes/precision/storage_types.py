@@ -14,7 +14,7 @@ from ...kernels.site import Site
 from ...kernels.support import realisable
 from ..edit import Editor
 
-#: Operators that move elements without computing on them, or that have their own rules for dtypes. They read the stored,
+#: Operators that move elements without computing on them, or that have their own rules for dtypes. They read
 #: rounded values even if these were computed in float32.
 WITHOUT_ARITHMETIC = ("cast", "bitcast", "branch", "loop", "extern", "tir", "copy")
 

@@ -238,8 +238,8 @@ def _search_float_parameters(matched: _Requantized, multiplier: np.ndarray, shif
     rounding = search_rounding(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
     if steps is None or rounding is None:
         return None
-    # Both functions multiply, add and round to the nearest in one operation; nearest_odd does it to the magnitude of the
-    # sum, and keeps its sign.
+    # Both functions multiply, add and round to the nearest in one operation; nearest_odd does it to the magnitude
+    # of the sum, and keeps its sign.
     if is_odd:
         def requantized(sums: np.ndarray) -> np.ndarray:
             return FUNCTIONS["nearest_odd"].numpy(sums, rounding.offsets, rounding.factors, rounding.addends)

@@ -103,7 +103,8 @@ def search_rounding(steps: Steps, factors: np.ndarray) -> RoundingParameters | N
         # Bounds of factor * offset - subtrahend. `initial` limits it where the sums reach no step.
         lower = np.max(levels - 0.5 - reached * exact, axis=1, keepdims=True, initial=-0.5)
         upper = np.min(levels - 0.5 - below * exact, axis=1, keepdims=True, initial=0.5)
-        for subtrahends in np.split(_SUBTRAHENDS, range(_SUBTRAHENDS_AT_A_TIME, _SUBTRAHENDS.size, _SUBTRAHENDS_AT_A_TIME)):
+        parts = range(_SUBTRAHENDS_AT_A_TIME, _SUBTRAHENDS.size, _SUBTRAHENDS_AT_A_TIME)
+        for subtrahends in np.split(_SUBTRAHENDS, parts):
             first, last = np.floor((lower + subtrahends) / exact) + 1, np.ceil((upper + subtrahends) / exact) - 1
             fits = first <= last
             chosen = np.argmax(fits, axis=1)[:, None]

@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tvm_megcc
@@ -18,7 +19,7 @@ from tvm_megcc.runtime.calls import CallGraph
 from tvm_megcc.runtime.emulator.counting import Disassembly
 from tvm_megcc.runtime.emulator.frames import completed, library_stacks
 from tvm_megcc.target import TARGETS
-from tvm_megcc.tools.evidence.evidence import complete, evidence
+from tvm_megcc.tools.evidence.evidence import _limits, complete, evidence
 from tvm_megcc.tools.evidence.loops import loops
 from tvm_megcc.tools.evidence.page import files, page
 from tvm_megcc.tools.evidence.trace import kernel_test
@@ -274,3 +275,10 @@ def test_a_gap_and_a_property_that_fails_are_shown(tmp_path):
                    {"properties": [{**facts["properties"][0], "holds": False, "against": ["malloc"]}]}):
         changed = {**facts, **change}
         assert not complete(changed) and 'class="no"' in page(changed)
+
+
+@pytest.mark.parametrize("dtype, limits", [
+    ("float16", (-65504, 65504)), ("float32", (np.finfo(np.float32).min, np.finfo(np.float32).max)),
+    ("int8", (-128, 127)), ("uint64", (0, 2**64 - 1)), ("bool", (False, True))])
+def test_extreme_inputs_are_finite(dtype, limits):
+    assert _limits(np.dtype(dtype)) == limits

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -113,8 +114,6 @@ def _relative(place: str, folder: Path) -> str:
 
 
 def _version(sources: Sources) -> str:
-    import subprocess
-
     result = subprocess.run([*sources.compiler.command, "--version"], capture_output=True, text=True, check=False)
     return result.stdout.partition("\n")[0]
 
@@ -134,7 +133,7 @@ def _stack(sources: Sources, session: Session) -> dict[str, Any]:
         text, how = graph.read_text(), f"build/{sources.target.name}/{graph.name}"
         calls = CallGraph.read(text)
         unknown = set().union(*calls.calls.values()) - set(calls.stack)
-        # gcc's graph has calls that the linker removed, or gcc itself later: of functions that the firmware lacks.
+        # gcc's graph also has calls that gcc or the linker removed later. Their functions are not in the firmware.
         unlinked = unknown - sources.defined(session.firmware)
         calls = frames.completed(calls, session.code, unlinked)
         library = {name: calls.stack[name] for name in sorted(unknown & set(calls.stack)) if calls.stack[name]}
@@ -155,14 +154,22 @@ def _shape(port: Port) -> tuple[int, ...]:
     return tuple(map(int, port.shape))
 
 
+def _limits(dtype: np.dtype) -> tuple[float, float]:
+    """Returns the least and the greatest finite number of a dtype."""
+    if dtype.kind == "b":
+        return False, True
+    found = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+    return found.min, found.max
+
+
 def _inputs(session: Session, runs: int) -> Iterator[tuple[str, dict[str, Array]]]:
     """Yields inputs with a name: the least and the greatest numbers, zeros, then seeded random ones."""
     def filled(value: str) -> dict[str, Array]:
         arrays = {}
         for port in session.inputs:
             dtype = np.dtype(port.dtype)
-            limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(np.float32)
-            number = {"least": limits.min, "greatest": limits.max, "zero": 0}[value]
+            least, greatest = _limits(dtype)
+            number = {"least": least, "greatest": greatest, "zero": 0}[value]
             arrays[port.name] = np.full(_shape(port), number, dtype)
         return arrays
 
@@ -181,7 +188,7 @@ def _measured(session: Session, runs: int) -> dict[str, Any]:
     names = [{"function": call["kernel"], "operator": call["origin"] or call["kind"]} for call in session.calls]
     if not (isinstance(session, EmulatedSession) and session.target.bare_metal):
         return {"runs": [], "rows": names, "reason": f"{session.target} has no emulator that counts instructions"}
-    session.counted = True
+    session.counted = True  # the next runs count the instructions of each call
     inputs, instructions, cycles = [], [], []
     for name, feeds in _inputs(session, runs):
         session.reset()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tvm_megcc.errors import MegccError
-from tvm_megcc.tools.lm.model import rendered
+from tvm_megcc.tools.lm.model import Settings, rendered
 from tvm_megcc.tools.lm.program import Chat, chat_of
 from tvm_megcc.tools.lm.sampling import Sampling, choose, philox, weights
 from tvm_megcc.tools.lm.tokenizer import SPLITS, Vocabulary, tokenizer_of
@@ -149,16 +149,29 @@ def test_numbers_out_of_range(name, value):
         Sampling(**{name: value})
 
 
+def settings(template: str, **tokens: str) -> Settings:
+    return Settings(context=8, prompt=4, bos=-1, ends=(), chat_template=template, **tokens)
+
+
+def test_tokens_of_chat_templates():
+    """TinyLlama's, Llama 2's and Mistral's print them, between messages as well."""
+    template = ("{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content + eos_token }}{% endfor %}"
+                "<|assistant|>")
+    given = settings(template, bos_token="<s>", eos_token="</s>")
+    assert rendered(given, [{"role": "user", "content": "hi"}]) == "<s><|user|>hi</s><|assistant|>"
+    assert chat_of(given) == Chat("<s><|user|>", "<s><|system|>", "</s><|user|>", "</s><|assistant|>", "</s><|user|>")
+
+
 def test_chat_templates():
     """They run in a sandbox."""
     messages = [{"role": "user", "content": "hi"}]
     template = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
                 "{% if add_generation_prompt %}:{% endif %}")
-    assert rendered(template, messages) == "<user>hi:"
+    assert rendered(settings(template), messages) == "<user>hi:"
     for bad in ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ messages.append(1) }}", "{% for %}",
                 "{{ raise_exception('no') }}", ""):
         with pytest.raises(MegccError, match="chat template"):
-            rendered(bad, messages)
+            rendered(settings(bad), messages)
 
 
 CHATML = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
@@ -178,10 +191,10 @@ NOT_SIMPLE = "{% for m in messages %}{{ m.content | upper }}{% endfor %}"
     (NOT_SIMPLE, None), ("", None), ("{% for %}", None)])
 def test_strings_of_a_conversation(template, wanted):
     """What the strings say is what the template gives, with and without a system message, for several questions."""
-    found = chat_of(template)
+    found = chat_of(settings(template))
     assert found == wanted
     if found and found.system and found.next:
         messages = [{"role": role, "content": text} for role, text in zip(
             ["system", "user", "assistant", "user", "assistant", "user"], "stuvwx", strict=True)]
-        assert rendered(template, messages) == (
+        assert rendered(settings(template), messages) == (
             f"{found.system}s{found.after_system}t{found.answer}u{found.next}v{found.answer}w{found.next}x{found.answer}")

@@ -70,5 +70,7 @@ def _settings(metadata: Mapping[str, object], context: int, prompt: int) -> Sett
     ends = {number[name] for name in ("eos", "eot") if name in number} | {
         tokens.index(token) for token in _ENDS if token in tokens}
     adds = metadata.get("tokenizer.ggml.add_bos_token", metadata.get("tokenizer.ggml.model") == "llama")
+    text = {name: str(tokens[index]) for name, index in number.items()}
     return Settings(context, prompt, number.get("bos", -1) if adds else -1, tuple(sorted(ends)),
-                    template if isinstance(template, str) else "")
+                    template if isinstance(template, str) else "", "" if adds else text.get("bos", ""),
+                    text.get("eos", ""))

@@ -59,6 +59,8 @@ class Settings:
     bos: token before every text, -1 for none.
     ends: tokens that end a text.
     chat_template: in Jinja, "" for none.
+    bos_token: the template's variable of this name: the text of the first token, "" if `bos` puts it before a text.
+    eos_token: the template's variable of this name: the text of the token that ends a text, "" for none.
     """
 
     context: int
@@ -66,6 +68,8 @@ class Settings:
     bos: int
     ends: tuple[int, ...]
     chat_template: str
+    bos_token: str = ""
+    eos_token: str = ""
 
     def text(self) -> str:
         return json.dumps(asdict(self), indent=1, ensure_ascii=True) + "\n"
@@ -167,7 +171,7 @@ class LanguageModel:
         Raises:
             MegccError: if the model has no chat template, or it refuses the messages.
         """
-        return rendered(self.settings.chat_template, messages)
+        return rendered(self.settings, messages)
 
     def generate(self, prompt: str, max_tokens: int = 256, sampling: Sampling | None = None,
                  stop: Sequence[str] = (), log_probabilities: list[tuple[int, float]] | None = None,
@@ -277,7 +281,8 @@ def _read(folder: Path) -> Settings:
     try:
         given = json.loads((folder / SETTINGS).read_text("utf-8"))
         settings = Settings(context=int(given["context"]), prompt=int(given["prompt"]), bos=int(given["bos"]),
-                            ends=tuple(map(int, given["ends"])), chat_template=str(given["chat_template"]))
+                            ends=tuple(map(int, given["ends"])), chat_template=str(given["chat_template"]),
+                            bos_token=str(given.get("bos_token", "")), eos_token=str(given.get("eos_token", "")))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MegccError(f"{folder}: {SETTINGS} is damaged: {error}") from None
     if min(settings.context, settings.prompt) < 1:
@@ -300,22 +305,26 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
         raise MegccError(f"{folder}: {TOKENIZER} is damaged: {error}") from None
 
 
-def rendered(template: str, messages: Sequence[Mapping[str, str]]) -> str:
-    """Renders a chat template, in a sandbox, since it comes with the model."""
+def rendered(settings: Settings, messages: Sequence[Mapping[str, str]]) -> str:
+    """Renders the chat template of a model, in a sandbox, since it comes with the model.
+
+    Raises:
+        MegccError: if there is no template, it is damaged, or it refuses the messages.
+    """
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     def refuse(message: str) -> None:
         raise MegccError(f"the chat template of the model refuses this: {message}")
 
-    if not template:
+    if not settings.chat_template:
         raise MegccError("the model has no chat template, so it cannot chat; 'megcc lm generate' continues a text")
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = refuse
-    # The template prints no first token, since `encode` puts it before the text.
     try:
-        return environment.from_string(template).render(
-            messages=[dict(message) for message in messages], add_generation_prompt=True, bos_token="", eos_token="")
+        return environment.from_string(settings.chat_template).render(
+            messages=[dict(message) for message in messages], add_generation_prompt=True,
+            bos_token=settings.bos_token, eos_token=settings.eos_token)
     except jinja2.TemplateError as error:
         raise MegccError(f"the chat template of the model cannot be used: {error}") from None
 

@@ -81,15 +81,15 @@ class LanguageModelVariables(TypedDict):
     logits: int
 
 
-def chat_of(template: str) -> Chat | None:
-    """Returns the strings that a chat template puts between messages; None if it has none, or does more than that, such
+def chat_of(settings: Settings) -> Chat | None:
+    """Returns the strings that the chat template of a model puts between messages; None if it has none, or does more than that, such
     as leaving out parts of earlier answers."""
     system, question, answer, again = "Be brief.", "Is it late?", "It is noon.", "And now?"
 
     def parts(contents: Sequence[str], roles: Sequence[str]) -> list[str] | None:
         """Returns the strings before, between and after the messages; None if a message is not in the text once."""
         try:
-            rest = rendered(template, [{"role": role, "content": text}
+            rest = rendered(settings, [{"role": role, "content": text}
                                        for role, text in zip(roles, contents, strict=True)])
         except MegccError:
             return None
@@ -101,7 +101,7 @@ def chat_of(template: str) -> Chat | None:
             found.append(before)
         return [*found, rest]
 
-    if not template or (plain := parts([question], ["user"])) is None:
+    if not settings.chat_template or (plain := parts([question], ["user"])) is None:
         return None
     with_system = parts([system, question], ["system", "user"])
     if with_system and with_system[2] != plain[1]:  # `Chat` has one string after a question
@@ -122,7 +122,7 @@ def chat_of(template: str) -> Chat | None:
 
 def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> dict[str, bytes]:
     """Returns the files of the folder: NAME_lm.h, NAME_lm.c, NAME_tokenizer.c, main.c, and those of the runtime."""
-    name, chat = artifact.name, chat_of(settings.chat_template)
+    name, chat = artifact.name, chat_of(settings)
     ports = {direction: [row["name"] for row in artifact.manifest[direction]] for direction in ("inputs", "outputs")}
     text_bytes = _BYTES_PER_TOKEN * settings.context + _TEMPLATE_BYTES
     # The text buffer also holds the characters of one token, at most MEGCC_DECODER_ROOM (megcc_tokenizer.h), and the

@@ -82,8 +82,8 @@ class LanguageModelVariables(TypedDict):
 
 
 def chat_of(settings: Settings) -> Chat | None:
-    """Returns the strings that the chat template of a model puts between messages; None if it has none, or does more than that, such
-    as leaving out parts of earlier answers."""
+    """Returns the strings that the chat template of a model puts between messages; None if it has none, or does more
+    than that, such as leaving out parts of earlier answers."""
     system, question, answer, again = "Be brief.", "Is it late?", "It is noon.", "And now?"
 
     def parts(contents: Sequence[str], roles: Sequence[str]) -> list[str] | None:

@@ -70,7 +70,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
     """
     options = CompileOptions.of(options, changes, "compile_graph")
     graph = store_caches(checked(graph, buckets, options.states), options.cache)
-    _require_possible(graph, targets, options)
+    _require_possible(graph, targets, options)  # before `flash` is set: --region with --flash is an error
     if options.regions is not None:
         options = replace(options, flash=options.regions.flash)
     contexts = [context_of(graph, target, options) for target in targets]
@@ -93,6 +93,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
     quantised = quantised_ports(graph)
     image = assemble(name, plans, tables, quantised)
     require_memory(name, image, targets, options.ram, options.flash)
+    # The container has the programs of all targets; its number follows those of the last one's stages.
     dump(f"{next(stages):02}_container", container_text(image))
     first_plan, its_memories = plans[0]
     picture = plan_picture(name, first_plan, its_memories[-1])  # of the last bucket
@@ -133,7 +134,6 @@ def _program(name: str, graph: Graph, context: Context, options: CompileOptions,
     Raises:
         ShapeError: for a microcontroller and an extent without a bound.
     """
-    # Results for graphs are not cached: each may have its own weights.
     trace = Trace(graph) if context.safe else None
 
     def on_pass(stage: str, lowered: Graph) -> None:

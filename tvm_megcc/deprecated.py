@@ -15,7 +15,7 @@ RENAMED: dict[str, dict[str, str]] = {
     "Target": {"halved": "float16_target"},
     "quantize": {"enough": "min_snr", "most": "max_samples"},
 }
-#: Options of the command, old -> new.
+#: Options of the command, old -> new; `cli/parser.py` reads them.
 FLAGS = {"--real": "--float", "--enough": "--min-snr", "--beside": "--separate-weights", "--profile": "--times"}
 
 _Class = TypeVar("_Class", bound=type)
@@ -53,4 +53,4 @@ def _attribute(owner: Any, old: str, new: str) -> Any:
 
 def _warn(old: str, new: str) -> None:
     warnings.warn(f"{old} is deprecated and will be removed in the next release: use {new}", DeprecationWarning,
-                  stacklevel=3)
+                  stacklevel=3)  # the line that uses the old name: the caller of `_attribute` or `called`

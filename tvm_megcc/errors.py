@@ -78,7 +78,7 @@ ARGUMENTS = {
     "--half": "half", "--stream": "stream", "--signature": "signature", "--target": "target",
     "--name": "name", "--model": "model", "--shape": "shapes", "--inputs": "arrays", "--layers": "layers",
     "--reference": "reference", "--tolerance": "tolerance", "--against": "against", "--dump": "dump"}
-#: An option in a message, with its value if that is quoted, in capitals, or follows a "=".
+#: An option in a message, with its value if that is quoted, in capitals, or has the form name=value.
 _OPTION = (r"""(--[a-z]+(?:-[a-z]+)*)(?![=\w-])"""
            r"""(?: ("[^"]*"|'[^'\n]*'|[A-Z]{2}[\w.=,…]*[\w…]|[\w.*/]+=[^\s"';,)]*[^\s"';,.)]))?""")
 #: Text to type in a shell: a line that is indented, one of our commands in quotes.

@@ -170,6 +170,7 @@ def _install(new: Path, folder: Path, keep: str) -> None:
     if folder.is_dir():
         with locked(folder):
             _swap(new, folder)
+            # While both folders are locked, so that nobody builds in the new one before it has `keep`.
             _recover(new.parent, folder, keep)
     elif folder.exists():
         _swap(new, folder)
@@ -373,8 +374,8 @@ def _is_same_folder(lock: int, path: Path) -> bool:
         return False
 
 
-def require_other_file(output: str | Path, *read: str | Path) -> None:
-    """Raises MegccError for an output that is one of the files `read`, which would be lost."""
-    for source in map(Path, read):
+def require_other_file(output: str | Path, *sources: str | Path) -> None:
+    """Raises MegccError for an output that is one of the sources, which would be lost."""
+    for source in map(Path, sources):
         if source.is_file() and Path(output).is_file() and source.samefile(output):
             raise MegccError(f"{output} is read for this, and would be lost: choose another name to write")

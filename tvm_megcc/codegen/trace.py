@@ -18,6 +18,12 @@ class Trace:
     """Follows the operators of a graph through the passes.
 
     graph: the imported graph.
+    _graph: the graph after the last pass.
+    _operators: the operators of the imported graph; `_current`, `_passes` and `_end` have an element for each.
+    _current: the operators of `_graph` that an operator has become.
+    _passes: the passes that changed it.
+    _end: the reason that no operator is left; "" as long as there is one.
+    _inserted: an operator of `_graph` that no imported one has become -> the passes that made it.
     """
 
     def __init__(self, graph: Graph):
@@ -53,13 +59,13 @@ class Trace:
         self._graph = graph
 
     def facts(self, plan: KernelPlan) -> dict[str, Any]:
-        """Returns the trace for the manifest. plan: of the last graph.
+        """Returns the trace for the manifest. plan: the kernel calls of the final graph.
 
         operators: a row for each operator of the model: name, kind, the passes that changed it, the indices of the
             calls that compute it, and if there are none its `end`.
         inserted: the calls that no operator of the model leads to: call, and the passes that made it.
         """
-        self.after("views", plan.graph)
+        self.after("views", plan.graph)  # copies where views are impossible come after the last pass
         call_of = {step.op: index for index, step in enumerate(plan.steps)}
         rows = []
         for op, current, passes, end in zip(self._operators, self._current, self._passes, self._end, strict=True):

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ..errors import MegccError
@@ -33,7 +34,7 @@ SUPPORTED = "0.25 to 0.27, or 0.9 to 0.19"
 #: The reason that messages give for a TVM before `_OLDEST_RELAX`.
 TOO_OLD = "it is older"
 #: The TVM module that registration was tried with, successfully or not; empty before.
-_REGISTERED: list = []
+_REGISTERED: list[ModuleType] = []
 #: Where the command `tvmc` of the older TVM looks for code generators.
 _TVMC_MODULE = "tvm.driver.tvmc.composite_target"
 
@@ -101,7 +102,11 @@ def attribute(name: str, module: str = ""):
 
 def register_when_imported() -> None:
     """Registers now if TVM is imported already, else when it is imported: TVM calls the entry point `register` or, if
-    it does not support entry points, an import hook does."""
+    it does not support entry points, an import hook does.
+
+    The command `tvmc` finds its code generators in a module of its own, which an import hook waits for. Only TVM with
+    Relay has this module, and such a TVM calls no entry points.
+    """
     if "tvm" in sys.modules:
         register()
     elif not _calls_entry_points():

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixed-point multipliers as in gemmlowp, TFLite and TVM, rounding, and the ranges of integer types.
 
-`rescale_fixed` and `rescale_once` are functions of elementwise expressions (`ir/expr.py`), which multiply by such a
-multiplier."""
+`rescale_fixed` and `rescale_once` are functions of elementwise expressions (`ir/expr.py`), which multiply an int32 by
+such a multiplier. `rescale_fixed` rounds twice, as gemmlowp does: the high half of the product, ties up, then the right
+shift, ties away from zero. `rescale_once` rounds the exact product once, ties up."""
 
 from __future__ import annotations
 

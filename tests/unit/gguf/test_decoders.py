@@ -155,7 +155,11 @@ def test_tensors_that_do_not_fit(change, reason, tmp_path):
     ("llama.rope.dimension_count", (18, 4), "rotary embeddings turn 18 of 16 numbers"),
     ("llama.expert_count", (8, 4), "llama.expert_count is 8, which is not supported"),
     ("llama.rope.scaling.type", ("yarn", 8), "rope.scaling.type is 'yarn'"),
+    ("llama.rope.scaling.type", (7, 4), "rope.scaling.type is '7'; a text is wanted"),
+    ("llama.expert_count", (np.array([0, 0]), 9), "expert_count is [0 0], which is not supported"),
     ("split.count", (3, 2), "one of several files"),
+    ("split.count", (np.array([1, 1]), 9), "one of several files"),
+    ("general.architecture", (np.array([1, 1]), 9), "is of the architecture '[1 1]'"),
     ("general.architecture", ("mamba", 8), "is of the architecture 'mamba'; llama, qwen2"),
     ("llama.attention.layer_norm_rms_epsilon", (float("nan"), 6), "a positive number is wanted"),
 ])

@@ -68,6 +68,8 @@ def test_the_best_pair_first():
 @pytest.mark.parametrize("change, reason", [
     ({"tokenizer.ggml.model": "bert"}, "the tokenizer is 'bert'; gpt2 and llama are supported"),
     ({"tokenizer.ggml.model": None}, "the tokenizer is 'None'"),
+    ({"tokenizer.ggml.model": np.array([1, 2])}, "tokenizer.ggml.model is an array"),
+    ({"tokenizer.ggml.pre": ["a", "b"]}, "tokenizer.ggml.pre is an array"),
     ({"tokenizer.ggml.pre": "deepseek"}, "pre-tokenizer 'deepseek' is not supported"),
     ({"tokenizer.ggml.tokens": []}, "tokenizer.ggml.tokens is missing"),
     ({"tokenizer.ggml.tokens": [1, 2]}, "tokenizer.ggml.tokens is missing, or of another kind"),

@@ -51,8 +51,8 @@ from .variables import Benchmark, Model, PackageVariables, Tensor
 _LEFT_OUT = ("runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/")
 #: The least alignment of a session's memory in bytes (MEGCC_MEMORY_ALIGN in megcc.h).
 MIN_ALIGNMENT = 8
-#: An upper bound of the size of a model's C structs, in pointers.
-_BLOCK_POINTERS = 80
+#: Upper bounds in pointers: of the size of `struct block` (export/block.c.j2), and of MEGCC_SESSION_BYTES (megcc.h).
+_BLOCK_POINTERS, _SESSION_POINTERS = 80, 48
 #: The path of the configuration, and the line of the first header that includes it.
 _CONFIG, _INCLUDE_CONFIG = "src/megcc_config.h", '\n#include "megcc_config.h"\n'
 
@@ -178,7 +178,8 @@ def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]
     name = models[0]["name"]
     inputs, outputs = ports(models[0], language)
     return {"inputs": inputs, "outputs": outputs, "strings": known_strings(models[0]), "head": _BLOCK_POINTERS,
-            "statuses": statuses(), "align": max(models[0]["alignment"], MIN_ALIGNMENT),
+            "session_pointers": _SESSION_POINTERS, "statuses": statuses(),
+            "align": max(models[0]["alignment"], MIN_ALIGNMENT),
             "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
 
 

@@ -113,6 +113,8 @@ class PackageVariables(TypedDict, total=False):
     statuses: status of the C runtime -> its error text (languages only).
     head: an upper bound of the size of `struct block` (export/block.c.j2), in pointers; generated C checks it
         (languages only).
+    session_pointers: an upper bound of MEGCC_SESSION_BYTES (megcc.h), in pointers; generated C checks it (languages
+        only).
     align: the largest alignment that the memory of a session needs on any CPU, in bytes (languages only).
     memory: the terms of the size of a session's memory (languages only).
     abis: the ABIs of Android that the package is built for (android only).
@@ -143,6 +145,7 @@ class PackageVariables(TypedDict, total=False):
     strings: Sequence[str] | None
     statuses: Mapping[int, str]
     head: int
+    session_pointers: int
     align: int
     memory: Memory
     abis: Sequence[Abi]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import ModelError, quoted
@@ -149,17 +149,17 @@ class _Metadata:
             ModelError: for an architecture that is not supported, and for a file that is part of a model.
         """
         name = self.values.get("general.architecture")
-        if name not in ARCHITECTURES:
+        if not isinstance(name, str) or name not in ARCHITECTURES:
             raise ModelError(str(self.file.path), [
                 f"is of the architecture {quoted(name)}; {', '.join(ARCHITECTURES)} are read"])
-        if self.values.get("split.count", 1) not in (0, 1):
+        if not _is_any_of(self.values.get("split.count", 1), (0, 1)):
             raise ModelError(str(self.file.path), ["is one of several files that make a model"],
                              "Merge them with llama.cpp's llama-gguf-split --merge")
         self.prefix = f"{name}."
         self.findings += [f"{self.prefix}{key} is {self.values[self.prefix + key]}, which is not supported"
                           for key, neutral in _UNSUPPORTED.items()
-                          if self.values.get(self.prefix + key, neutral) != neutral]
-        return str(name)
+                          if not _is_any_of(self.values.get(self.prefix + key, neutral), (neutral,))]
+        return name
 
     def integer(self, key: str, default: int | None = None, minimum: int = 1) -> int:
         value = self._value(key, default)
@@ -178,7 +178,10 @@ class _Metadata:
 
     def text(self, key: str, default: str) -> str:
         value = self._value(key, default)
-        return value if isinstance(value, str) else default
+        if not isinstance(value, str):
+            self.findings.append(f"{self.prefix}{key} is {quoted(value)}; a text is wanted")
+            return default
+        return value
 
     def _value(self, key: str, default: object) -> object:
         return self.values.get(self.prefix + key, default)
@@ -186,6 +189,11 @@ class _Metadata:
     def raise_findings(self) -> None:
         if self.findings:
             raise ModelError(str(self.file.path), self.findings)
+
+
+def _is_any_of(value: object, numbers: Sequence[float]) -> bool:
+    """Returns whether a value is one of the numbers; an array is none, and numpy's cannot be compared."""
+    return isinstance(value, (int, float)) and value in numbers
 
 
 def trained_context(metadata: Mapping[str, object]) -> int:

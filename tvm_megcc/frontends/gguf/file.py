@@ -106,6 +106,7 @@ class _Reader:
         return File(self.path, metadata, self._read_tensors(tensor_count, self._alignment(metadata)))
 
     def _error(self, reason: str) -> ModelError:
+        """Returns an error; after the magic bytes, the file is known to be GGUF, and another copy may help."""
         return ModelError(str(self.path), [reason], "Download or convert it again" if self.position else "")
 
     def _read_bytes(self, size: int) -> np.ndarray:

@@ -27,7 +27,7 @@ def input_dims(path: str | Path) -> dict[str, Shape]:
     Raises:
         ModelError: for a file that cannot be read.
     """
-    decoder(read(path))
+    decoder(read(path))  # for its errors
     return {TOKENS: (1, LENGTH)}
 
 

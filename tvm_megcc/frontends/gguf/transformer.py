@@ -8,7 +8,6 @@ the differences between families are those of llama.cpp's models.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -284,5 +283,5 @@ class _Transformer:
         return self.node.emit("add", (x, self._scale(y, self.config.residual_scale)))[0]
 
     def _scale(self, x: str, factor: float) -> str:
-        return x if math.isclose(factor, 1.0, rel_tol=0) else emit_broadcast(
+        return x if factor == 1 else emit_broadcast(
             self.node, "mul", (x, number(self.node, factor, "float32")))[0]

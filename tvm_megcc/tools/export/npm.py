@@ -43,7 +43,6 @@ class NpmVariables(TypedDict, total=False):
     place: name of the folder that the package is in, for README.md.
     version: version of the package, three numbers such as "1.0.0".
     generator: name and version of the compiler, such as "tvm_megcc 1.4.0".
-    url: whether the package has a homepage.
     link: the address of the homepage; "" if there is none.
     model: the only model.
     inputs: the inputs of the model in their order, states included.
@@ -62,7 +61,6 @@ class NpmVariables(TypedDict, total=False):
     place: str
     version: str
     generator: str
-    url: bool
     link: str
     model: Model
     inputs: Sequence[Port]
@@ -110,7 +108,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     inputs, outputs = ports(row)
     context: NpmVariables = {
         "statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": chosen,
-        "place": printable(folder_name or chosen), "version": version, "url": bool(url), "link": url,
+        "place": printable(folder_name or chosen), "version": version, "link": url,
         "model": model_view(row), "inputs": inputs, "outputs": outputs, "strings": known_strings(row),
         "kept": bool(row["states"]), "embedded": embedded, "align": max(row["alignment"], MIN_ALIGNMENT),
         "target": cpu.name}

@@ -39,8 +39,8 @@ class LibraryVariables(TypedDict):
 
     generator: name and version of the compiler, such as "tvm_megcc 1.4.0".
     name: name of the package; the library is `<name>.so`.
-    inputs: the arguments of the function `run`, in their order.
-    outputs: the arguments after the inputs, in their order.
+    inputs: the arguments of the function `run`, in their order; their shapes do not change.
+    outputs: the arguments after the inputs, in their order; their shapes do not change.
     targets: the names of the CPUs that the library has kernels for, such as "x86-64-v3".
     elements: C type -> the same type in other languages.
     code: identifier of an input or output -> DLPack's code of its element type, such as 2 for float32.

@@ -18,7 +18,7 @@ from ...frontends.gguf.importer import DEFAULT_CONTEXT
 from ...options import CompileOptions
 from .model import SETTINGS, TOKENIZER, Settings
 from .program import sources
-from .tokenizer import Vocabulary, tokenizer_of
+from .tokenizer import Vocabulary, metadata_value, tokenizer_of
 
 #: The default of the most new tokens in a run.
 PROMPT = 64
@@ -69,7 +69,7 @@ def _settings(metadata: Mapping[str, object], context: int, prompt: int) -> Sett
         value := metadata.get(f"tokenizer.ggml.{name}_token_id"), int) and 0 <= value < len(tokens)}
     ends = {number[name] for name in ("eos", "eot") if name in number} | {
         tokens.index(token) for token in _ENDS if token in tokens}
-    adds = metadata.get("tokenizer.ggml.add_bos_token", metadata.get("tokenizer.ggml.model") == "llama")
+    adds = metadata_value(metadata, "add_bos_token", metadata.get("tokenizer.ggml.model") == "llama")
     text = {name: str(tokens[index]) for name, index in number.items()}
     return Settings(context, prompt, number.get("bos", -1) if adds else -1, tuple(sorted(ends)),
                     template if isinstance(template, str) else "", "" if adds else text.get("bos", ""),

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import MegccError, quoted
 from .arrays import NO_TOKEN, array, heading
+from .tokenizer import metadata_value
 
 #: ModelProto.SentencePiece.Type
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -144,8 +145,8 @@ def of_gguf(metadata: Mapping[str, object], tokens: Sequence[str], types: Sequen
         raise MegccError("the GGUF file has a precompiled_charsmap that is not an array of bytes")
     trie, replaced = charsmap(rules.tobytes())
     return SentencePiece(tuple(tokens), tuple(scores), tuple(types), unigram=True, bytes_known=bytes_known,
-                         prefix=bool(metadata.get("tokenizer.ggml.add_space_prefix", True)), suffix=False,
-                         single_spaces=bool(metadata.get("tokenizer.ggml.remove_extra_whitespaces", False)),
+                         prefix=bool(metadata_value(metadata, "add_space_prefix", True)), suffix=False,
+                         single_spaces=bool(metadata_value(metadata, "remove_extra_whitespaces", False)),
                          escape=True, trie=trie, replaced=replaced)
 
 

@@ -65,7 +65,7 @@ class Vocabulary:
             MegccError: if they describe no tokenizer, or a kind that is not supported.
         """
         tokens = metadata_list(metadata, "tokens", str)
-        kind = metadata.get("tokenizer.ggml.model")
+        kind = metadata_value(metadata, "model", None)
         if kind not in ("gpt2", "llama"):
             raise MegccError(f"the tokenizer is {quoted(kind)}; gpt2 and llama are supported")
         vocabulary = cls._of_bytes(tokens, metadata) if kind == "gpt2" else cls._of_pieces(tokens, metadata)
@@ -76,7 +76,7 @@ class Vocabulary:
 
     @classmethod
     def _of_bytes(cls, tokens: Sequence[str], metadata: Mapping[str, object]) -> Vocabulary:
-        split = metadata.get("tokenizer.ggml.pre", "default")
+        split = metadata_value(metadata, "pre", "default")
         pairs, known = [tuple(pair.split(" ", 1)) for pair in metadata_list(metadata, "merges", str)], set(tokens)
         if any(len(pair) != 2 or pair[0] not in known or pair[1] not in known or "".join(pair) not in known
                for pair in pairs):
@@ -97,7 +97,7 @@ class Vocabulary:
         unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
         return cls(pieces=True, split="", tokens=tuple(tokens), pairs=tuple(pair[3:] for pair in sorted(pairs)),
                    special=(), unknown=unknown if isinstance(unknown, int) and 0 <= unknown < len(tokens) else 0,
-                   prefix=bool(metadata.get("tokenizer.ggml.add_space_prefix", True)))
+                   prefix=bool(metadata_value(metadata, "add_space_prefix", True)))
 
 
 def tokenizer_of(vocabulary: Vocabulary) -> Tokenizer:
@@ -120,6 +120,18 @@ def tokenizers_package() -> ModuleType:
     except ImportError:
         raise MissingTool("language models need the package tokenizers: pip install 'tvm_megcc[llm]'") from None
     return tokenizers
+
+
+def metadata_value(metadata: Mapping[str, object], name: str, default: object) -> object:
+    """Returns a string, number or bool of the tokenizer's metadata; `default` if it is missing.
+
+    Raises:
+        MegccError: if it is an array.
+    """
+    value = metadata.get(f"tokenizer.ggml.{name}", default)
+    if isinstance(value, (list, np.ndarray)):
+        raise MegccError(f"tokenizer.ggml.{name} is an array, not one value")
+    return value
 
 
 def metadata_list(metadata: Mapping[str, object], name: str, kind: type) -> list[Any]:

@@ -18,7 +18,7 @@ from . import sentencepiece, unigram, wordpiece
 from .normalization import FORMS
 from .sentencepiece import SentencePiece
 from .tables import byte_letters
-from .tokenizer import SINGLE_DIGITS, SPLITS, WHOLE_WORDS, Vocabulary, metadata_list, tokenizer_of
+from .tokenizer import SINGLE_DIGITS, SPLITS, WHOLE_WORDS, Vocabulary, metadata_list, metadata_value, tokenizer_of
 from .unigram import Unigram
 from .wordpiece import WordPieces
 
@@ -55,7 +55,7 @@ def read(path: str | Path) -> Vocabulary | WordPieces | SentencePiece | Unigram:
 
 def _of_gguf(path: Path) -> Vocabulary | WordPieces | SentencePiece:
     metadata = read_gguf(path).metadata
-    kind = metadata.get("tokenizer.ggml.model")
+    kind = metadata_value(metadata, "model", None)
     if kind not in ("bert", "t5"):
         return Vocabulary.of(metadata)
     tokens, types = metadata_list(metadata, "tokens", str), metadata_list(metadata, "token_type", int)

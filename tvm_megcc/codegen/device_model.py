@@ -174,7 +174,8 @@ class _Instructions:
         self.calls: list[list[container.CallSlot]] = [[] for _ in range(buckets)]
 
     def add_all(self, buckets: Sequence[PlannedMemory]) -> None:
-        """Adds the steps of the plan in order, each with its control flow before it and its releases after it."""
+        """Adds the steps of the plan in order: the control flow before a step, the call, the control flow before the
+        next one, then the releases of what no later step reads."""
         self._add_control(0)
         for index, step in enumerate(self._plan.steps):
             self._add_call(step, [planned.workspaces[index] for planned in buckets])

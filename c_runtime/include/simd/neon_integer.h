@@ -367,7 +367,8 @@ static MGC_INLINE void mgc_fill_i8(int8_t *to, int32_t n, int32_t value)
     }
 }
 
-/* VRSHL shifts left, or right by a negative shift. It rounds ties up; subtracting 1 from negative numbers before a right
+/* These return x * multiplier * 2^(shift - 31), rounded as megcc_integer.h says; mgc_shift limits shifts to [-31, 30].
+ * VRSHL shifts left, or right by a negative shift. It rounds ties up; subtracting 1 from negative numbers before a right
  * shift makes ties round away from zero. */
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {

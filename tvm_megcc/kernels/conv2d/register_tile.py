@@ -2,7 +2,11 @@
 """The register tiles of `conv2d/direct`: P neighbouring pixels of a row by V vectors of output channels. `a{p}_{v}` is
 the sum of pixel p and vector v, `x{p}` an input of pixel p, `w{v}` a vector of weights. If one instruction takes
 several vectors (`Tile.parts`), `a{p}_{v}` holds the sums of all of them, from v on. `conv2d/winograd` multiplies by the
-same loops, where each position of a transform is a tap."""
+same loops, where each position of a transform is a tap.
+
+Tiles and their calls use C variables of direct.c.j2: `xt`, the tile's input, which is in x or in a padded copy; `plane`
+and `row`, the elements from one block of channels and from one row of the window to the next, in x (`plane_now` and
+`row_now`: where xt is); `w_group`, the weights of a group."""
 
 from __future__ import annotations
 

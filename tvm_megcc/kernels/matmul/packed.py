@@ -42,7 +42,7 @@ class PackedMatMul(Tiled):
     def _task_grid(self, site: Site) -> TaskGrid:
         rows, depth, columns = _sizes(site)
         tiling = Tiling.of(site.isa, lane_fma=site.isa.lane_fma, vectors=self.vectors)
-        if not site.compact:
+        if not site.compact:  # a tile has no more rows, 4 * depth bytes apart, than the L1 cache holds
             tiling = tiling.for_rows(4 * depth, site.target)
         return TaskGrid.of(tiling, depth=depth, channels=columns, images=1, rows=rows, pixels=1, any_rows=True,
                            context=site.context)

@@ -50,7 +50,7 @@ class Sources:
         """Compiles a folder.
 
         Raises:
-            ToolError: if there is no compiler, if it fails, or if it writes no call graphs, as gcc does.
+            ToolError: if there is no compiler, if it fails, or if it is not gcc, which writes call graphs.
         """
         built, compiled = compile_objects(folder, target, cc, (*_freestanding(target), *FLAGS))
         missing = [source for source, path in compiled if not path.with_suffix(calls.ENDING).exists()]

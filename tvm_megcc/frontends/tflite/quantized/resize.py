@@ -93,7 +93,8 @@ def _neighbours(extent: int, size: int, corners: bool, half_pixel: bool) -> tupl
 
 def _bilinear_uint8(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
     """Resizes uint8 in float32: four products of an element and both fractions, in LiteRT's order of operations, are
-    summed and truncated."""
+    summed and rounded, ties up (`floor(x + 0.5)`). In the expression, `real` converts to float32 and `nearest` to an
+    integer."""
     tables = []
     for extent, size in zip(map(number, node.type_of(x).shape[2:]), map(number, sizes), strict=True):
         aligned = corners and size > 1

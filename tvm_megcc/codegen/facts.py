@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..ir.dims import Dim, evaluate, likely, symbols
 from ..ir.graph import Graph, bodies_of
-from ..ir.shapes import UnbackedSymbol, unbacked_symbols
+from ..ir.shapes import Bucket, UnbackedSymbol, unbacked_symbols
 from ..ops.base import operator
 from ..ops.masks import input_masks
 from ..ops.ranges import input_ranges
@@ -26,9 +26,8 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
              split_regions: Sequence[Sequence[SplitRegion]], traces: Sequence[Mapping | None]) -> dict:
     """Returns the manifest: facts about the compiled model besides its code, as values of JSON.
 
-    Optional keys of a port are fields of `Port` in runtime/session.py: `text` stands for its strings, `filled` for
-    `cache_input`. `counters` are the states that count the rows of KV caches, `control` says that calls may be jumped
-    over or repeated.
+    `counters` are the states that count the rows of KV caches, `control` says that calls may be jumped over or
+    repeated.
 
     Args:
         graph: the model's graph before kernels were chosen.
@@ -39,34 +38,14 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
         traces: for each target, the trace of the safety profile (trace.py); None without the profile.
     """
     memories = plans[0][1]  # all targets have the same buckets
-    smallest = {symbol: lower for symbol, lower, _ in memories[0].bucket.bounds}
-    ranges = {**input_ranges(graph), **{name: (0, capacity) for name, capacity in graph.cache_capacities.items()}}
-    masks, unbacked = input_masks(graph), {count.symbol for count in unbacked_symbols(graph)}
-
-    def symbols_of(name):
-        return set().union(*map(symbols, graph.types[name].shape))
-
-    def describe(names):
-        return [{"name": graph.label(n), "dtype": graph.types[n].dtype,
-                 "shape": [_extent(dim, n in graph.inputs) for dim in graph.types[n].shape],
-                 **({"quant": quantised[n]._asdict()} if n in quantised else {}),
-                 **({} if graph.types[n].is_static or n not in graph.inputs else
-                    {"least": [evaluate(dim, smallest) for dim in graph.types[n].shape]}),
-                 **({"text": True} if n in graph.string_ports else {}),
-                 **({"filled": graph.cache_inputs[n]._asdict()} if n in graph.cache_inputs else {}),
-                 **({"counted": True} if symbols_of(n) & unbacked else {}),
-                 **({"mask": True} if n in masks else {}),
-                 **({"range": list(ranges[n])} if n in ranges else {})}
-                for n in names]
-
     tuning_logs = {plan.target.name: plan.context.times.digest for plan, _ in plans if plan.context.times is not None}
     return {
         "megcc": VERSION,
         "model": dict(model),
         "options": {"optimize": options.optimize, "threads": options.threads,
                     **({"log": tuning_logs} if tuning_logs else {}), **options.recorded()},
-        "inputs": describe(graph.inputs),
-        "outputs": describe(graph.outputs),
+        "inputs": _ports(graph, graph.inputs, quantised, memories[0].bucket),
+        "outputs": _ports(graph, graph.outputs, quantised, memories[0].bucket),
         "states": [_state_facts(graph, output, name) for output, name in graph.states],
         **({"counters": list(graph.cache_capacities)} if graph.cache_capacities else {}),
         **({"stream": graph.stream.facts()} if graph.stream else {}),
@@ -79,6 +58,30 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
                      for planned, regions, trace in zip(plans, split_regions, traces, strict=True)],
         "weights": shared_weights([plan for plan, _ in plans]),
     }
+
+
+def _ports(graph: Graph, names: Iterable[str], quantised: Mapping[str, Quantisation], bucket: Bucket) -> list[dict]:
+    """Returns the facts of inputs or outputs. Optional keys are fields of `Port` in runtime/session.py: `text` stands
+    for its strings, `filled` for `cache_input`, `least` for the extents of the smallest shapes of `bucket`."""
+    smallest = {symbol: lower for symbol, lower, _ in bucket.bounds}
+    ranges = {**input_ranges(graph), **{name: (0, capacity) for name, capacity in graph.cache_capacities.items()}}
+    masks, unbacked = input_masks(graph), {count.symbol for count in unbacked_symbols(graph)}
+
+    def facts(name: str) -> dict:
+        type_ = graph.types[name]
+        is_input = name in graph.inputs
+        return {"name": graph.label(name), "dtype": type_.dtype,
+                "shape": [_extent(dim, is_input) for dim in type_.shape],
+                **({"quant": quantised[name]._asdict()} if name in quantised else {}),
+                **({} if type_.is_static or not is_input else
+                   {"least": [evaluate(dim, smallest) for dim in type_.shape]}),
+                **({"text": True} if name in graph.string_ports else {}),
+                **({"filled": graph.cache_inputs[name]._asdict()} if name in graph.cache_inputs else {}),
+                **({"counted": True} if set().union(*map(symbols, type_.shape)) & unbacked else {}),
+                **({"mask": True} if name in masks else {}),
+                **({"range": list(ranges[name])} if name in ranges else {})}
+
+    return [facts(name) for name in names]
 
 
 #: The most characters of an extent in the manifest; longer expressions are replaced by "?". Extents of inputs may be

@@ -40,14 +40,16 @@ def sources_of(folder: Path) -> Sources:
         pytest.skip(str(missing))
 
 
-def container_of(folder: Path) -> bytes:
-    return read_container(folder, read_manifest(folder)["models"][0]["name"], C)
+def model_of(folder: Path) -> tuple[str, bytes]:
+    name = read_manifest(folder)["models"][0]["name"]
+    return name, read_container(folder, name, C)
 
 
 def kernels(sources: Sources) -> list[Kernel]:
     folder, facts = sources.folder, read_manifest(sources.folder)["models"][0]
-    return value_analysis.kernels_of(facts["programs"][0], container_of(folder), C.isa.code, kernels_of(sources),
-                                     (folder / "kernels.c").read_text())
+    name, container = model_of(folder)
+    return value_analysis.kernels_of(facts["programs"][0], container, C.isa.code, kernels_of(sources),
+                                     (folder / value_analysis.table_file(folder, name)).read_text())
 
 
 @pytest.mark.slow
@@ -56,7 +58,7 @@ def test_kernels_have_no_undefined_behaviour(network, tmp_path):
     frama_c()
     sources = sources_of(compiled(network, "c", tmp_path / "net", profile="safety"))
     found, lines = kernels(sources), []
-    rows = analyse(sources, found, 600, container_of(sources.folder), lines.append)["rows"]
+    rows = analyse(sources, found, 600, model_of(sources.folder), lines.append)["rows"]
     assert len(rows) == len(found) + 1 == len(lines) > 3
     assert not [(row["name"], row["alarms"], row["reason"]) for row in rows if row["alarms"] or row["reason"]]
     assert all(row["reached"] >= 0.8 * row["statements"] > 50 for row in rows[:-1])
@@ -130,7 +132,7 @@ def test_a_runtime_that_breaks_a_contract(tmp_path):
     source.write_text(re.sub(r"valid_read\(\(char \*\)call->in\[0\] \+ \(0 \.\. \d+\)",
                              "valid_read((char *)call->in[0] + (0 .. 1000000)", text))
     assert source.read_text() != text
-    row = analyse(sources, found, 600, container_of(sources.folder))["rows"][-1]
+    row = analyse(sources, found, 600, model_of(sources.folder))["rows"][-1]
     assert any("precondition" in alarm["text"] and found[0].name in alarm["text"] for alarm in row["alarms"])
 
 

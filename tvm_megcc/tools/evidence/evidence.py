@@ -69,8 +69,8 @@ def evidence(folder: Path, target: str | None = None, cc: str | None = None, mod
     measured = _measured(session, runs)
     analysed = value_analysis.analyse(
         sources, value_analysis.kernels_of(program, image, chosen.isa.code, kernels,
-                                           (folder / "kernels.c").read_text()),
-        analysis_seconds, image, progress) if analysis_seconds else None
+                                           (folder / value_analysis.table_file(folder, facts["name"])).read_text()),
+        analysis_seconds, (facts["name"], image), progress) if analysis_seconds else None
     return {
         "generator": f"tvm_megcc {VERSION}", "model": facts["name"], "source": facts["model"], "target": chosen.name,
         "folder": folder.name, "compiler": _version(sources), "flags": list(sources.flags),

@@ -111,7 +111,7 @@ class Kernel:
 
 
 def find_frama_c() -> str:
-    """Returns the command of Frama-C with its version.
+    """Returns the version of Frama-C.
 
     Raises:
         MissingTool: if it is not installed.
@@ -122,12 +122,18 @@ def find_frama_c() -> str:
     return subprocess.run(["frama-c", "-version"], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def analyse(sources: Sources, kernels: Sequence[Kernel], seconds: float, container: bytes | None = None,
+def table_file(folder: Path, model: str) -> str:
+    """Returns the file with the kernel table of a model: kernels.c, or NAME_kernels.c if a folder has several."""
+    name = f"{model}_kernels.c"
+    return name if (folder / name).is_file() else "kernels.c"
+
+
+def analyse(sources: Sources, kernels: Sequence[Kernel], seconds: float, model: tuple[str, bytes] | None = None,
             progress: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Returns what Frama-C finds in each kernel and in the runtime, as values of JSON.
 
     Args:
-        container: of the model that the runtime opens; None: the runtime is not analysed.
+        model: name and container of the model that the runtime opens; None: the runtime is not analysed.
         seconds: the longest analysis of a kernel; one that takes longer has no result.
         progress: called with a line about each analysis that is done.
 
@@ -143,8 +149,8 @@ def analyse(sources: Sources, kernels: Sequence[Kernel], seconds: float, contain
         return row
 
     jobs = [_kernel_job(sources.folder, kernel) for kernel in kernels]
-    if container is not None:
-        jobs.append(_runtime_job(sources, container, kernels))
+    if model is not None:
+        jobs.append(_runtime_job(sources, *model, kernels))
     with ThreadPoolExecutor(JOBS) as pool:
         rows = list(pool.map(run, jobs))
     return {"tool": f"Frama-C {version}, Eva", "options": " ".join(OPTIONS), "kernel_options": " ".join(KERNEL_OPTIONS),
@@ -184,19 +190,19 @@ def _kernel_job(folder: Path, kernel: Kernel) -> _Job:
     return _Job(kernel.name, kernel.driver, (kernel.source,), (*KERNEL_OPTIONS, *contract), kernel.calls)
 
 
-def _runtime_job(sources: Sources, container: bytes, kernels: Sequence[Kernel]) -> _Job:
-    """Returns the analysis of the runtime with a container. Frama-C's C library has the code of memcpy and others."""
-    folder = sources.folder
-    headers = {path.name: found for path in sorted(folder.glob("*.h"))
-               if (found := re.search(r"^extern const megcc_module (\w+);", path.read_text(), re.MULTILINE))}
-    (header, found), = headers.items()
-    prefix = re.search(r"^#define (\w+)_CONTAINER_BYTES ", (folder / header).read_text(), re.MULTILINE)
-    assert prefix is not None  # every header of a model has it
+def _runtime_job(sources: Sources, name: str, container: bytes, kernels: Sequence[Kernel]) -> _Job:
+    """Returns the analysis of the runtime with a container. Frama-C's C library has the code of memcpy and others.
+    name: of the model."""
+    header = (sources.folder / f"{name}.h").read_text()
+    module = re.search(r"^extern const megcc_module (\w+);", header, re.MULTILINE)
+    prefix = re.search(r"^#define (\w+)_CONTAINER_BYTES ", header, re.MULTILINE)
+    assert module is not None and prefix is not None  # every header of a model has them
     words = np.frombuffer(container + bytes(-len(container) % 8), "<u8").tolist()
-    driver = _render("runtime_driver.c.j2", header=header, module=found[1], prefix=prefix[1],
+    driver = _render("runtime_driver.c.j2", header=f"{name}.h", module=module[1], prefix=prefix[1],
                      words=[f"{word:#x}" for word in words])
     share = subprocess.run(["frama-c", "-print-share-path"], capture_output=True, text=True, check=True).stdout.strip()
-    files = ("kernels.c", *(name for name in sources.objects if name.startswith(("runtime/src/", "kernels/"))),
+    files = (table_file(sources.folder, name),
+             *(source for source in sources.objects if source.startswith(("runtime/src/", "kernels/"))),
              str(Path(share, "libc", "string.c")))
     return _Job(RUNTIME, driver, files,
                 (*RUNTIME_OPTIONS, "-eva-use-spec", ",".join(kernel.name for kernel in kernels)))
@@ -238,7 +244,7 @@ def kernels_of(program: Mapping[str, Any], image: bytes, isa: int, sources: Mapp
         image: the container.
         isa: MEGCC_ISA_* of the program.
         sources: kernel -> its file.
-        table: the text of kernels.c.
+        table: the text of the file with the kernel table (`table_file`).
     """
     model = read(image)
     code = next(row for row in model.programs if row.isa == isa)
@@ -251,7 +257,7 @@ def kernels_of(program: Mapping[str, Any], image: bytes, isa: int, sources: Mapp
 def _kernel(name: str, source: str, calls: Sequence[int], memory: _Memory, table: str) -> Kernel:
     row = re.search(rf"\{{ {re.escape(name)}, NULL, &\w+\[\d+\],\s*(\d+)u, (\d+)u, (\d+),", table)
     if row is None:
-        raise MegccError(f"kernels.c has no row of {name} with constant sizes")
+        raise MegccError(f"the kernel table has no row of {name} with constant sizes")
     rows = [memory.operands(index) for index in calls]
     inputs = memory.code.instructions[calls[0]].inputs
     names: list[str] = []

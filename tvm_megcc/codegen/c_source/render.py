@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 
 import jinja2
@@ -239,8 +240,8 @@ def _contract(spec: KernelSpec) -> list[str]:
             if size != 0]
     shared = {*spec.in_place, *spec.takes_over}
     separate = [(written, read) for output, written in enumerate(writes) for operand, read in enumerate(reads)
-             if (output, operand) not in shared]
-    separate += [(part, other) for part in work for other in (*reads, *writes)]
+                if (output, operand) not in shared]
+    separate += [*combinations(writes, 2), *((part, other) for part in work for other in (*reads, *writes))]
     clauses = ["requires \\valid_read(call);"]
     clauses += [f"requires \\valid_read(call->{name} + (0 .. {len(rows) - 1}));"
                 for name, rows in (("in", reads), ("out", writes)) if rows]

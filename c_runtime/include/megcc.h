@@ -15,10 +15,10 @@
  * that are all zero are the defaults.
  *
  * Switches for the C files (use the same for all): MEGCC_NO_STRINGS leaves out error messages and kernel names,
- * MEGCC_NO_DYNAMIC dynamic shapes, MEGCC_NO_THREADS the parallel hook, MEGCC_NO_CPU_DETECT CPU detection,
- * MEGCC_NO_REGIONS memory in several blocks, MEGCC_NO_STDIO the functions at the end that use files and the heap,
- * MEGCC_NO_EXTENTS kernels that get extents at run time, MEGCC_NO_CALLBACKS the parallel hook, the observer and the
- * allocator (it requires MEGCC_NO_DYNAMIC and MEGCC_NO_THREADS).
+ * MEGCC_NO_DYNAMIC dynamic shapes, MEGCC_NO_THREADS the use of the parallel hook, MEGCC_NO_CPU_DETECT CPU
+ * detection, MEGCC_NO_REGIONS memory in several blocks, MEGCC_NO_STDIO the functions at the end that use files and the
+ * heap, MEGCC_NO_EXTENTS kernels that get extents at run time, MEGCC_NO_CALLBACKS the fields of the session's options for
+ * the parallel hook, the observer and the allocator (it requires MEGCC_NO_DYNAMIC and MEGCC_NO_THREADS).
  * MEGCC_TRUSTED_DATA leaves out the checks of containers: only for containers that are constants of the program, never
  * for those from a file or a network.
  */

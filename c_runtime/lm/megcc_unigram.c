@@ -7,15 +7,15 @@
 
 #include "megcc_strings.h"
 
-/* The tokens written so far, and work memory. The best path to each byte of a word (Viterbi's algorithm) is given by the bits of its
- * score, a float64 in two elements; where its last token begins, MEGCC_NO_TOKEN: there is no path yet; and which token that
- * is. strings: memory for a normalized part and the same with marked words, `most` bytes each. */
+/* The tokens written so far, and work memory: the best path to each byte of a word, and strings. */
 typedef struct encoder {
     const megcc_unigram *t;
     megcc_tokens to;
     int32_t special;            /* whether text may become special tokens */
-    uint32_t *score, *begin, *token;
-    uint8_t *strings;
+    uint32_t *score;            /* [2 * (most + 1)]: the score of each path, a float64 in two elements */
+    uint32_t *begin;            /* [most + 1]: where the last token of each path begins; MEGCC_NO_TOKEN: no path yet */
+    uint32_t *token;            /* [most + 1]: the last token of each path */
+    uint8_t *strings;           /* [2 * most]: a normalized part, and the same with marked words */
     size_t most;                /* bytes of one of both strings, and of a word */
 } encoder;
 

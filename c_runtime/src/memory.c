@@ -44,7 +44,7 @@ int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, u
 
 int32_t megcc_materialise(megcc_session *session, uint32_t tensor, megcc_error *error)
 {
-    if (session->base[tensor] != NULL) { /* bound to the caller's memory, or large enough since megcc_session_place() */
+    if (session->base[tensor] != NULL) { /* bound to the caller's memory, or kept because it is large enough */
         return MEGCC_OK;
     }
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(&session->model->program, tensor), session->extents);

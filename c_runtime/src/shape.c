@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Shapes that are known only at run time: computes symbols from the inputs' dimensions, extents from symbols, and
- * chooses a bucket that contains them.
+ * chooses a bucket that contains them. A negative extent of the program stands for a symbol or value: it is -1 minus the
+ * index in the session's table.
  */
 #include "internal.h"
 
@@ -185,7 +186,9 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     session->table[0] = table;
     session->extents = resolved(p, table);
     session->bucket = bucket;
-    session->checked[0] = 1; /* an empty range: instructions after a jump are checked when it is executed */
+    /* An empty range, although the calls before the first `extent` were verified above: that `extent` has not been looked
+     * for. A jump to one of them verifies again. */
+    session->checked[0] = 1;
     session->checked[1] = 0;
     megcc_session_place(session, keep);
     return MEGCC_OK;
@@ -243,7 +246,7 @@ int32_t megcc_session_extent(megcc_session *session, uint32_t instruction, megcc
     if (status == MEGCC_OK) {
         status = resolve_extents(p, table, error);
     }
-    session->checked[1] = 0; /* nothing is checked with the new extents yet */
+    session->checked[1] = 0; /* no call is verified with the new extents yet */
     if (status == MEGCC_OK) {
         status = megcc_session_verify(session, instruction + 1u, error);
     }

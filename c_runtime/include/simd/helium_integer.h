@@ -17,15 +17,20 @@
  *   mgc_taps_9_<type>(p)   for x of i8 or u8 and int16 weights [blocks][9][8], p->blocks times 8 channels;
  *                          mgc_taps_<type>(p): for p->steps taps, weights [blocks][steps][8]
  *   mgc_requantize_sums_<kind>_<of>_<rows>(p)
- *                          requantizes sums [n / 4][rows][4] of p->n channels to bytes, as `Requantization` in
- *                          kernels/integer/requantize.py says. <of>: multiplier and shift are per channel (each), shifts
- *                          are int8 too (bytes), or there is one of each (all)
+ *                          requantizes sums [n / 4][rows][4] of p->n channels to bytes.
+ *                          <kind>: fixed, rounded twice as in TFLite (mgc_rescale_fixed); positive, the same if all
+ *                          negative results become the lower limit; once, rounded once (mgc_rescale_once).
+ *                          <of>: multiplier and shift are per channel (each), shifts are int8 too (bytes), or there is
+ *                          one of each (all)
  *   mgc_copy_bytes(to,p,n) copies n bytes at any addresses; mgc_copy_int8x16(to,p,n): rounds n up to a multiple of 16;
  *                          mgc_fill_bytes(to,n,v)
  *   mgc_int32x4            a vector of four int32
  *   mgc_int32x4_load(p,n)  loads the first n, others are 0; mgc_int32x4_load_i8(p,n): from int8; mgc_int32x4_dup(v)
- *   mgc_int32x4_<function> as mgc_i<function> and mgc_rescale_<function> of megcc_integer.h; _by: operands after the first
- *                          are scalars
+ *   mgc_int32x4_add(a,b)   and sub, mul, min, max: as mgc_iadd and so on of megcc_integer.h
+ *   mgc_int32x4_rescale_fixed(v,m,s)
+ *                          and rescale_positive, rescale_down, rescale_down_positive: as mgc_rescale_fixed and so on
+ *   mgc_int32x4_<function>_by
+ *                          the same, but operands after the first are scalars
  *   mgc_int32x4_store(y,v,z,low,high,n)
  *                          stores the first n of v + z as int8, limited to [low, high]
  *   mgc_min_int32(a,b) mgc_max_int32(a,b)    of scalars

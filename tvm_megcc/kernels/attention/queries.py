@@ -85,7 +85,7 @@ class ColumnsParameters(AttentionParameters):
     """Parameters of `columns.c.j2`.
 
     vectors: vectors of queries in a task.
-    by_lane: tiles load four elements of a key at once.
+    by_lane: tiles load four elements of a key at once, and multiply by their lanes.
     few: the number of queries up to which a task computes them as `few_queries` does; 0: no task does.
     """
 

@@ -229,7 +229,9 @@ class DirectTile(Reduction):
 
     def call(self, P: int, V: int, width: int | None, x: str = "xt", pixel: str = "") -> str:
         """Prints the call of a tile for the output channels from oc on. x: C, address of its input. pixel: C, the
-        number of its first pixel after ow."""
+        number of its first pixel after ow. variables that it reads: oc, ow, K, w_group, channel, y_row, y_plane,
+        y_pixel, plane_now, row_now, top, rows, width; for a part of the input channels also ic, the first of them, and
+        partial, to which it adds their products."""
         tile, L, block = self.tile(P, V, width), self.isa.lanes, self.params.block
         ic = f"ic * {width} + " * bool(self.part)
         weights = "w_group" if self.params.grouped else "w"

@@ -31,7 +31,7 @@ class RowsConv3d(Kernel):
     """3-D convolution in plain layout with unpacked weights. Vectors hold neighbouring outputs of a row."""
 
     name = "rows"
-    dtypes, static = (FLOAT32,), (1,)
+    dtypes, static = (FLOAT32,), (1,)  # the extents of the weights
     fuses_epilogue = True
     #: Output channels that share loads of inputs.
     CHANNELS = 4

@@ -229,7 +229,8 @@ def _kinds(site: Site) -> list[str]:
     return [lanes.KINDS[t.dtype] for t in site.inputs]
 
 
-#: C expressions of operators over scalars a0, a1, a2. T: the operands' type; U: the unsigned type in which they wrap.
+#: C expressions of operators over scalars a0, a1, a2, with names of scalar.c.j2. T: the operands' type; U: the unsigned
+#: type in which they wrap; BITS: the number of its bits; POWER, MIN, MAX: functions.
 SCALARS = {
     "equal": "a0 == a1", "less": "a0 < a1", "less_equal": "a0 <= a1", "greater": "a0 > a1",
     "greater_equal": "a0 >= a1",

@@ -31,7 +31,8 @@ class HeliumParameters(ConvParameters):
     single: one pixel and eight channels at a time.
     flat: 1x1 windows without padding or strides.
     direct: 1x1 windows without padding, with strides.
-    requantization: prints the requantization of sums (integer/requantize.py): declare(…), call(…).
+    requantization: prints the requantization of sums (integer/requantize.py): declare(…) declares `requantize_args`,
+        which call(…) reads; if its `kind` is "", store_four(…) prints the stores of another epilogue.
     """
 
     x_zero: int

@@ -244,8 +244,14 @@ def _packed_elements(s: Geometry) -> Dim:
 
 
 def _prefetched(site: Site, form: PackedForm, tile: Tile, s: Geometry) -> str:
-    """Returns what tiles prefetch: "" if L1 holds the weights, or if 8-bit dot products leave no time. The hardware
-    prefetcher stops at pages and at the end of a short stream. A single pixel waits for its loads anyway."""
+    """Returns which weights tiles prefetch (`DotParameters.prefetch`).
+
+    "": none, because L1 holds all weights or 8-bit dot products leave no time.
+    "tile": the weights of a tile are a short stream, at whose end the hardware prefetcher stops.
+    "page": the weights are a long stream, which the hardware prefetcher follows to the end of a page. This is also for
+        single pixels, which read the weights of all tiles as one stream, and for pmaddubsw (uint16), where the distance
+        to the next tile's weights is not known because lists differ in length.
+    """
     depth = _packed_depth(s, form)
     if not site.isa.prefetch_bytes or site.compact or form.dtype == site.isa.dot_dtype:
         return ""

@@ -57,8 +57,8 @@ class VectorTile:
         return c.text
 
     def row(self, rows: int, dilation: int = 1) -> str:
-        """Prints the loops over the pixels of a row, from ow on. rows: as for `weights`. dilation: packed rows from one
-        of them to the next."""
+        """Prints the loops over the pixels of a row, from ow on; they read `columns` and `n` as well, and advance
+        `from` and `y_index`. rows: as for `weights`. dilation: packed rows from one of them to the next."""
         c, L, P, known = Printer(), self.lanes, self.params.pixels_at_once, self.scope.known
         # (pixels of a tile, C for its channels, head of the loop), the widest tiles first. "": a full vector.
         loops = []
@@ -128,7 +128,8 @@ class ArmTile:
             for k in range(self.params.kh * self.params.kw)))
 
     def row(self) -> str:
-        """Prints the loops over the pixels of a row, from ow on."""
+        """Prints the loops over the pixels of a row, from ow on; they read `columns`, `taps` and `n` as well, and
+        advance `from` to the end of the row and `y_index` to the next row of y."""
         c, X = Printer(), self.params.pixels_at_once
         with c.block("if (n >= 8)", when=not self.full_blocks), c.block(f"for (; ow + {X} <= OW; ow += {X})"):
             self.pixels(c, X, full_vectors=True)

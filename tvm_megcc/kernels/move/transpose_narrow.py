@@ -62,7 +62,7 @@ class TransposeNarrowParameters(UnitParameters):
     lanes: the number of elements in a vector.
     bytes: the bytes of an element.
     narrow: the number of rows or of columns of a matrix, 2 to 4.
-    has_narrow_rows: whether a matrix has `narrow` columns; otherwise it has `narrow` rows.
+    has_narrow_rows: whether rows have `narrow` elements each; otherwise a matrix has `narrow` rows.
     chunk: the length of a task along the other axis.
     shuffles: for each vector of the result of `lanes` rows or columns, the shuffles that make it, of which each
         overwrites the C variable `merged`.

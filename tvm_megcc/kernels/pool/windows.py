@@ -52,7 +52,7 @@ class PlainPoolParameters(ModeParameters):
     count_pads: whether an average divides by the taps in the pads, too.
     windows: (letter of the axis, extent, stride and dilation of the window) for each axis; the last axis is W.
     order: order in which the indices of maxima count elements, "row" or "column"; "" if indices are not a result.
-    unit: C type of an element.
+    unit: C type of an element; of averages and sums it is float.
     lowest: C constant of the lowest value of the element type.
     """
 

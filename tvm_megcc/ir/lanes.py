@@ -196,26 +196,26 @@ def store_tail(expr: Expr, kinds: Sequence[str], dtype: str) -> StoreTail | None
     zero = 0
     if isinstance(expr, Call) and expr.fn == "add" and isinstance(expr.args[1], Const):
         zero, expr = int(expr.args[1].value), expr.args[0]
-    lower, upper = LIMITS[dtype]
-    limits = {"min": upper, "max": lower}
-    unclipped_ends = {"min": 1, "max": -1}  # clip -> the sign of the numbers that only this clip keeps from wrapping
+    limits: dict[str, int] = {}
     for name in ("min", "max"):
         if isinstance(expr, Call) and expr.fn == name and isinstance(expr.args[1], Const):
             limits[name] = int(expr.args[1].value) + zero
-            del unclipped_ends[name]
             expr = expr.args[0]
-    if not lower <= limits["max"] <= limits["min"] <= upper or abs(zero) > _MAX_ZERO_POINT:
+    least, greatest = LIMITS[dtype]
+    lower, upper = limits.get("max", least), limits.get("min", greatest)
+    if not least <= lower <= upper <= greatest or abs(zero) > _MAX_ZERO_POINT:
         return None
     # Without a clip, adding the zero point to any int32 may wrap; results of these functions are far from the ends.
     is_far_from_ends = isinstance(expr, Call) and expr.fn in ("nearest_within", "nearest_away", "shift_down")
-    if not is_far_from_ends and any(zero * sign > 0 for sign in unclipped_ends.values()):
+    may_wrap = (zero > 0 and "min" not in limits) or (zero < 0 and "max" not in limits)
+    if may_wrap and not is_far_from_ends:
         return None
     down = 0
     if isinstance(expr, Call) and expr.fn == "shift_down" and isinstance(expr.args[1], Const) \
             and expr.args[1].value - 16 in STORE_SHIFTS:
         down = int(expr.args[1].value) - 16
         expr = expr.args[0]
-    return StoreTail(expr, down, zero, limits["max"], limits["min"])
+    return StoreTail(expr, down, zero, lower, upper)
 
 
 def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> Text:

@@ -43,7 +43,7 @@ class Deepest:
 class CallGraph:
     """The call graph of a firmware, or of some of its files.
 
-    stack: function -> its bytes.
+    stack: function -> its bytes; gcc reports 0 for a naked function. The key of a static function is "file:function".
     calls: function -> its callees.
     called_indirectly: functions that a call through a pointer may reach.
     unbounded: functions whose stack the compiler cannot bound.

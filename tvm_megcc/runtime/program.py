@@ -99,6 +99,7 @@ class ProgramSession(Session):
         self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *arguments)(address)
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
+        # With feeds, inputs are the names of outputs, as in ONNX Runtime.
         if feeds is not None:
             return self._in_order(inputs, feeds)
         with self._lock:

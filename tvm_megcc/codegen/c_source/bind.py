@@ -56,7 +56,7 @@ class KernelSpec:
     compact: compiled at `-O size`, where constants may only remove code: loops are not unrolled.
     reproducible: the results have the same bits on every CPU; the file defines MEGCC_REPRODUCIBLE.
     checked: the kernel checks its arguments before it reads them, as the safety profile requires.
-    lane_kind: that of the kernel (`Kernel.lane_kind`).
+    lane_kind: the element type of the vectors that the epilogue works on: "f" or "i" (`Kernel.lane_kind`).
     half: floats are computed in float16 (megcc_float16_math.h).
     """
 

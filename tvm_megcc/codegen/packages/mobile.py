@@ -55,7 +55,8 @@ class Slice:
         return "-".join([self.platform, "_".join(self.architectures), *([self.variant] if self.variant else [])])
 
 
-#: (platform, variant, SDK, end of triples). Devices are arm64; Macs and their simulators have two architectures.
+#: (platform, variant, SDK, end of triples). Devices are arm64; Macs, and simulators, which run on Macs, have two
+#: architectures.
 _PLATFORMS = (("ios", "", "iphoneos", "ios13.0"), ("ios", "simulator", "iphonesimulator", "ios13.0-simulator"),
               ("macos", "", "macosx", "macos11.0"))
 _ARCHITECTURES = {"aarch64": "arm64", "x86_64": "x86_64"}
@@ -102,4 +103,5 @@ def slices(targets: Sequence[Target]) -> list[Slice]:
 
 
 def _runs(machine: str, targets: Sequence[Target]) -> bool:
+    """Returns whether a machine runs one of the targets; "any" is portable C."""
     return any(target.machine in (machine, "any") for target in targets)

@@ -66,7 +66,10 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
         raise MegccError(f"tir is True or False, not {tir!r:.40}")
     cpu = our_target(target)
     attributes = {TARGET: cpu.name, **to_attributes(chosen)}
-    mod = outlined(with_whole_regions(prepare(mod, params, loops=tir), cpu, attributes, loops=tir))
+    mod = prepare(mod, params, loops=tir)
+    # TVM's passes below do not support an If. A function with an If becomes the call of a region if one can compute
+    # all of it; otherwise its dataflow blocks become functions of their own.
+    mod = outlined(with_whole_regions(mod, cpu, attributes, loops=tir))
     patterns = relax_patterns.registered() + (relax_patterns.loops_table(mod) if tir else [])
     with relax_patterns.checking_for(cpu, mod):
         mod = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)

@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from ...dispatch import Dispatcher, Intervals, buckets_of
+from ...dispatch import Dispatcher, Intervals, axis_name, buckets_of
 from ...errors import MegccError
 from ...ir.shapes import Bucket
 from ..tvm_common.dispatch import (
@@ -171,6 +171,7 @@ class _DispatchBuilder:
             self.targets[bucket] = add_function(self.builder, self._clone(bucket),
                                                 f"{self.name}{clone_suffix(bucket)}")
         for symbol in self.symbols:
+            # `inside`: the buckets that contain a segment of the symbol's values.
             if not all(inside for _, inside in segments(self.buckets, symbol)):
                 self.targets[symbol] = self._add_failing_function(symbol)
         tree = self._add_function(
@@ -182,9 +183,10 @@ class _DispatchBuilder:
 
     def _require_unique(self, symbol: str) -> None:
         """Raises MegccError unless exactly one variable has this name, and some input axis is that variable. Attributes
-        and messages refer to symbols by name."""
-        name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
-                          if symbol in (dim, f"{name}_{axis}"))
+        and messages refer to symbols by name. An axis that is no variable, for which `buckets_of` makes the name
+        <input>_<axis>, cannot have ranges."""
+        name, axis = next((name, axis) for name, shape in self.inputs.items() for axis in range(len(shape))
+                          if axis_name(self.inputs, name, axis) == symbol)
         if not isinstance(self.inputs[name][axis], str):
             dim = type_of(_parameter(self.function, self.name, name)).shape.values[axis]
             raise MegccError(f"Dispatch: axis {axis} of input '{name}' of {self.name} is {_dim_text(dim)}, so it has "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports CIRCULAR_BUFFER, the custom operator of streaming models that keeps the last steps of its operand. With a
-cycle of K, what follows it takes effect in every K-th run only."""
+"""Imports CIRCULAR_BUFFER, the custom operator of streaming models that keeps the last steps of its operand.
+Operators after it may take effect in every K-th run only."""
 
 from __future__ import annotations
 

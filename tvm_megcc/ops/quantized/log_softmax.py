@@ -22,9 +22,11 @@ from ..rules import axis_of
 from . import softmax_int8
 from .softmax_int8 import MAX_LENGTH, SUM_BITS, doubling_high, reciprocal, rounding_shift, saturating_shift_left
 
-#: The length of the operand `tables`, and the indices in it: of the least difference that counts, and of significand
-#: and shift of the multiplier from Q5.26 to differences.
-TABLES_LENGTH, LEAST_INDEX, MULTIPLIER_INDEX = 2 * 256 + 3, 512, 513
+#: The length of the operand `tables`.
+TABLES_LENGTH = 2 * 256 + 3
+#: Indices in it: of the lowest difference that counts, in steps (units of x); and of the significand of the multiplier
+#: from Q5.26 to steps, which its shift follows.
+LEAST_INDEX, MULTIPLIER_INDEX = 512, 513
 #: log(2), and the fourth and the square root of 1/2, in Q0.31.
 LOG_2, FOURTH_ROOT, ROOT = 1488522236, 1805811301, 1518500250
 #: The coefficients of the rational function in `logarithm`, in Q0.31: that of the numerator's cubic term; of the
@@ -50,7 +52,8 @@ def logarithm(total: np.ndarray) -> np.ndarray:
     From softmax_int8: `doubling_high` is the product of numbers in Q0.31, `reciprocal(x)` is 1 / (1 + x), and SUM_BITS
     are the 12 integer bits of the numbers.
     """
-    # The number as m * 2^e in both ways, with e plus 1/4 and minus 1/4. In the wrong one m saturates and e is too low.
+    # m and e with 1/4 added and with 1/4 subtracted. One of both is wrong: its m would be 1 or more, and saturates. It
+    # has the greater m and, since both stand for the same number, the lower e.
     zeros = _leading_zeros(total)
     m_plus = saturating_shift_left(doubling_high(saturating_shift_left(total, zeros - 1), np.int64(ROOT)), 1)
     e_plus = saturating_shift_left(SUM_BITS - zeros, 31 - INTEGER_BITS) + QUARTER
@@ -73,8 +76,8 @@ class LogSoftmaxFixed(Operator):
     its largest integer stands for 0.
 
     Operand tables, int32 [515], the result of `tables`: 256 exponentials in Q0.31 and 256 scaled differences in Q5.26,
-    both indexed by how far a number is below the maximum; the least difference that counts; significand and shift from
-    Q5.26 to differences.
+    both indexed by how many steps (units of x) a number is below the maximum; the lowest difference that counts, in
+    steps; significand and shift of the multiplier from Q5.26 to steps.
     """
 
     kind = "log_softmax_fixed"
@@ -95,7 +98,8 @@ class LogSoftmaxFixed(Operator):
         powers, differences = (tables[start:start + 256].astype(np.int64)[below] for start in (0, 256))
         total = np.maximum(rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True), 1)
         logs = logarithm(total)
-        # A difference up to `least` gives the lowest integer: it, or it minus the logarithm, does not fit Q5.26.
+        # A number gives the lowest integer if -below <= least, because its scaled difference, or that minus the
+        # logarithm, does not fit in Q5.26.
         factor = tables[MULTIPLIER_INDEX:].astype(np.int64)
         least = FUNCTIONS["rescale_fixed"].numpy((logs - 2**31).astype(np.int32), *factor)
         least = np.maximum(least, np.int64(tables[LEAST_INDEX]) - 1)
@@ -113,7 +117,7 @@ def tables(scale: float) -> np.ndarray:
     significand, shift = _multiplier(min(scale * 2.0**26, 2**31 - 1.0))
     wide = np.clip(-np.arange(256, dtype=np.int64) << shift, -2**31, 0)
     differences = doubling_high(wide, np.int64(significand))
-    least = -floor(31 * 2**26 / 2**shift)  # the lowest difference whose product is at least -31 in Q5.26
+    least = -floor(31 * 2**26 / 2**shift)  # the lowest difference that is at least -31 in Q5.26 after the shift
     inverse = _multiplier(2.0**(31 - shift) / significand)
     return np.array([*powers, *differences, least, *inverse], np.int64).astype(np.int32)
 

@@ -86,7 +86,7 @@ class Recurrent(Operator):
 
     @staticmethod
     def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
-        return {2: (0, inputs[0].shape[0])}
+        return {2: (0, inputs[0].shape[0])}  # lengths: up to T
 
     @classmethod
     def shapes(cls, directions: Dim, batch: Dim, units: Dim) -> tuple[tuple[Dim, ...], ...]:

@@ -65,7 +65,7 @@ class Detections(Operator):
             for box in chosen:
                 order = np.argsort(-np.where(np.isnan(class_scores[box]), -np.inf, class_scores[box]), kind="stable")
                 detections += [(class_scores[box, order[rank]], box, int(order[rank])) if rank < len(order)
-                               else (0.0, -1, 0) for rank in range(attrs.classes)]
+                               else (0.0, -1, 0) for rank in range(attrs.classes)]  # box -1: there are fewer classes
         rows = attrs.count * attrs.classes
         results = np.zeros((1, rows, 4), np.float32), np.zeros((1, rows), np.float32), np.zeros((1, rows), np.float32)
         for row, (score, box, column) in enumerate(detections):

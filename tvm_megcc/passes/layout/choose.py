@@ -71,7 +71,7 @@ def choose_layouts(graph: Graph, context: Context) -> Placed:
     peak = peak_bytes(graph)
     limit = max(_MEMORY * peak, peak + _MEMORY_BYTES)
     unwanted: set[str] = set()
-    best, fastest, least_bytes = None, (0.0, 0), 0
+    best, fastest, least_bytes = None, (0.0, 0), 0  # fastest: its cost and bytes
     for _ in range(_ATTEMPTS):
         chosen = _Chooser(graph, [accepted for accepted, _ in options_of_ops], context, unwanted).run()
         result, owners = _apply(graph, chosen)

@@ -3,7 +3,10 @@
 
 An operand of a matrix product is often computed from another tensor: by transposes, by a multiplication with a number,
 as one index of packed queries, keys and values, as the first keys of a KV cache, or as heads that are repeated. The
-fused operator reads that tensor directly. Letters of axes are those of the package's docstring.
+fused operator reads that tensor directly.
+
+Letters of axes: b batch, n heads, s queries, t keys, h elements of a query or key, v elements of a value, c operands
+that are packed into one tensor.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ _X = wildcard()
 _SLICE = is_op("slice", _X)
 _RESHAPED_SLICE = is_op("reshape", _SLICE)
 _RESHAPE = is_op("reshape", _X)
+#: If the second result has the type of the first operand, the two reshapes cancel.
 _RESHAPED_TWICE = is_op("reshape", _RESHAPE)
 _EXPANDED = is_op("expand", _RESHAPE)
 #: Repeated heads: a reshape adds an axis of extent 1 after the heads, expand lengthens it, a reshape merges both axes.
@@ -53,11 +57,14 @@ class Operand:
 
 def trace_operands(edit: Editor, q: tuple[str, str], k: tuple[str, str], v: tuple[str, str]) \
         -> tuple[Operand, Operand, Operand] | None:
-    """Traces queries, keys and values, each given by its name and axes, to their source tensors. If the sources of keys
-    and values differ in their extents, the operands of the products are used as they are; None if those differ too."""
-    for keeps_views in (True, False):
-        traced_q, traced_k = _trace(edit, *q), _trace(edit, *k, keeps_views=keeps_views)
-        traced_v = _trace(edit, *v, keeps_views=keeps_views)
+    """Traces queries, keys and values, each given by its name and axes, to their source tensors.
+
+    Attention reads the first keys of a KV cache, and repeated heads, from the whole tensor. If the whole tensors do not
+    fit each other, the slice and the repetition stay outside attention; None if the operands do not fit even then.
+    """
+    for reads_whole in (True, False):
+        traced_q, traced_k = _trace(edit, *q), _trace(edit, *k, reads_whole=reads_whole)
+        traced_v = _trace(edit, *v, reads_whole=reads_whole)
         if traced_q and traced_k and traced_v and _have_equal_extents(edit, traced_q, traced_k, traced_v):
             return traced_q, traced_k, traced_v
     return None
@@ -75,12 +82,12 @@ def scalar_factor(edit: Editor, op: Op) -> tuple[str, float] | None:
     return None
 
 
-def _trace(edit: Editor, name: str, axes: str, keeps_views: bool = False) -> Operand | None:
+def _trace(edit: Editor, name: str, axes: str, reads_whole: bool = False) -> Operand | None:
     """Traces an operand to its source tensor; None if there is none that attention can read.
 
     Args:
         name, axes: the operand and the letters of its axes.
-        keeps_views: the source may have more keys than are used, or fewer heads (for keys and values).
+        reads_whole: also trace past a slice of the first keys, and past the repetition of heads, to the whole tensor.
     """
     operand, found = Operand(name, axes), None
     for _ in range(_MAX_DEPTH):
@@ -89,7 +96,7 @@ def _trace(edit: Editor, name: str, axes: str, keeps_views: bool = False) -> Ope
             found = operand
         op = edit.producer(operand.value)
         further = _source(edit, op, operand) if op is not None else None
-        if further is None and op is not None and keeps_views:
+        if further is None and op is not None and reads_whole:
             further = _whole_source(edit, op, operand)
         if further is None:
             break

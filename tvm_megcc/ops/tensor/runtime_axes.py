@@ -242,7 +242,7 @@ def _compact_extents(node: OnnxNode, extents: str, is_kept: str, rank: int) -> s
 
 def _sum_of_matching(node: OnnxNode, index: str, wanted: str, extents: str) -> str:
     """Emits for each row the sum of the extents whose index equals the wanted one: int64 [rows]. index and wanted
-    broadcast to [rows, number of extents]. At most one is equal, so this picks an extent, or 0."""
+    broadcast to [rows, number of extents]. This picks an extent, or 0: if several are equal, all but one are 0."""
     (hits,) = node.emit("cast", node.emit("equal", (index, wanted)), dtype="int64")
     (taken,) = emit_broadcast(node, "mul", (hits, extents))
     return node.emit("reduce_sum", (taken,), axes=(1,), keepdims=False)[0]

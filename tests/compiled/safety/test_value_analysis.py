@@ -28,7 +28,7 @@ C = TARGETS["c"]
 
 def frama_c() -> None:
     try:
-        value_analysis.find_frama_c()
+        value_analysis.frama_c_version()
     except MissingTool as missing:
         pytest.skip(str(missing))
 
@@ -79,9 +79,9 @@ WRONG = {
 
 @pytest.fixture
 def one_kernel(tmp_path):
-    """A folder of the profile whose only kernel is replaced by a body."""
+    """A folder of the profile whose only kernel is replaced by a body. Shells and Frama-C would split its name."""
     frama_c()
-    sources = sources_of(compiled(integers, "c", tmp_path / "net", profile="safety"))
+    sources = sources_of(compiled(integers, "c", tmp_path / "a net, $(touch b); 'c'", profile="safety"))
     folder = sources.folder
 
     def run(body: str, *, size: int = 8, seconds: float = 60, declared: str = "wrong") -> dict:
@@ -191,6 +191,6 @@ def test_what_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert main(["evidence", str(folder), "--value-analysis", "-o", str(tmp_path / "found")]) == REFUSED
     assert "apt-get install frama-c-base" in capsys.readouterr().err
-    monkeypatch.setattr(value_analysis, "find_frama_c", lambda: "25")
+    monkeypatch.setattr(value_analysis, "frama_c_version", lambda: "25")
     assert main(["evidence", str(folder), "--value-analysis", "-o", str(tmp_path / "found")]) == REFUSED
     assert "--target c" in capsys.readouterr().err

@@ -34,7 +34,8 @@ _API = re.compile(r"\b(megcc_\w+)\(")
 
 
 def evidence(folder: Path, target: str | None = None, cc: str | None = None, model: str | None = None,
-             runs: int = 3, analysis_seconds: float = 0, progress: Callable[[str], None] = print) -> dict[str, Any]:
+             runs: int = 3, analysis_seconds: float = 0,
+             progress: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Returns the evidence about a folder of the safety profile as values of JSON.
 
     Args:
@@ -95,7 +96,7 @@ def complete(facts: Mapping[str, Any]) -> bool:
 
 
 def _require_portable(target: Target) -> None:
-    value_analysis.find_frama_c()
+    value_analysis.frama_c_version()
     if target.name != "c":
         raise MegccError(f"--value-analysis reads portable C, and {target} has instructions in assembler: compile the "
                          "model for --target c")

@@ -110,7 +110,7 @@ class Kernel:
                        outputs=self.outputs, shared=self.shared, scratch=self.scratch, tasks=self.tasks)
 
 
-def find_frama_c() -> str:
+def frama_c_version() -> str:
     """Returns the version of Frama-C.
 
     Raises:
@@ -140,7 +140,7 @@ def analyse(sources: Sources, kernels: Sequence[Kernel], seconds: float, model: 
     Raises:
         MissingTool: if Frama-C is not installed.
     """
-    version = find_frama_c()
+    version = frama_c_version()
 
     def run(job: _Job) -> dict[str, Any]:
         row = _analyse(sources.folder, job, seconds)
@@ -170,12 +170,14 @@ class _Job:
 
 
 def _analyse(folder: Path, job: _Job, seconds: float) -> dict[str, Any]:
-    folder = folder.resolve()  # Frama-C follows relative paths from $PWD, which is not always the current folder
     with tempfile.TemporaryDirectory() as temporary:
-        driver = Path(temporary, "driver.c")
+        driver, link = Path(temporary, "driver.c"), Path(temporary, "folder")
         driver.write_text(job.driver)
-        include = f"-cpp-extra-args=-U__GNUC__ -I{folder} -I{folder / 'runtime' / 'include'}"
-        command = ["frama-c", *OPTIONS, *job.options, include, str(driver), *(str(folder / name) for name in job.files)]
+        # Frama-C gives paths to a shell, splits them at commas, and follows relative ones from $PWD. Paths through a
+        # link have no character that means something there.
+        link.symlink_to(folder.resolve())
+        include = f"-cpp-extra-args=-U__GNUC__ -I{link} -I{link / 'runtime' / 'include'}"
+        command = ["frama-c", *OPTIONS, *job.options, include, str(driver), *(str(link / name) for name in job.files)]
         begin = time.monotonic()
         row: dict[str, Any] = {"name": job.name, "calls": list(job.calls), "alarms": [], "reached": 0,
                                "statements": 0, "reason": ""}
@@ -183,7 +185,7 @@ def _analyse(folder: Path, job: _Job, seconds: float) -> dict[str, Any]:
             printed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds).stdout
         except subprocess.TimeoutExpired:
             return row | {"reason": f"the analysis took more than {seconds:g} s", "seconds": seconds}
-    return row | _results(printed, folder, temporary) | {"seconds": time.monotonic() - begin}
+    return row | _results(printed, link, temporary) | {"seconds": time.monotonic() - begin}
 
 
 def _kernel_job(folder: Path, kernel: Kernel) -> _Job:

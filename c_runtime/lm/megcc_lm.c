@@ -33,6 +33,8 @@ void megcc_lm_reset(megcc_lm *lm)
 {
     megcc_session_reset(lm->session);
     lm->length = 0;
+    lm->phase = MEGCC_LM_ENDED;
+    lm->pending = lm->given = 0;
     memset(lm->memory.seen, 0, (lm->model->tokenizer->tokens + 31u) / 32u * sizeof *lm->memory.seen);
 }
 
@@ -61,7 +63,8 @@ static int32_t shape(megcc_lm *lm, uint32_t count, megcc_error *error)
     return MEGCC_OK;
 }
 
-int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error)
+/* Reads tokens after everything read so far; arguments and errors are those of megcc_lm_step. */
+static int32_t run(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error)
 {
     const uint32_t capacity = lm->model->context - lm->length;
     if (!count) {
@@ -105,6 +108,15 @@ int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, floa
     }
     *logits = (float *)(uintptr_t)found; /* in the arena, and written by every run */
     return MEGCC_OK;
+}
+
+int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error)
+{
+    lm->phase = MEGCC_LM_ENDED; /* its logits are overwritten */
+    if (!tokens || !logits) {
+        return refused(error, MEGCC_E_ARGUMENT, tokens ? "logits" : "tokens", 0);
+    }
+    return run(lm, tokens, count, logits, error);
 }
 
 /* --- text ------------------------------------------------------------------------------------------------------ */
@@ -154,59 +166,97 @@ static size_t longest_stop(const megcc_lm_options *options)
     return most;
 }
 
-/* Reads `count` tokens at memory.tokens, and generates a text after them. */
-static int32_t generate(megcc_lm *lm, uint32_t count, const megcc_lm_options *options, megcc_lm_piece piece,
-                        void *user, megcc_error *error)
+/* Whether stop strings, and memory for log-probabilities, are there where the options say so. */
+static int32_t has_pointers(const megcc_lm_options *options)
 {
-    const megcc_tokenizer *tokenizer = lm->model->tokenizer;
-    megcc_sampler sampler = options->sampler;
-    megcc_decoder decoder = { { 0 }, 0, 0 };
-    char *text = lm->memory.text;
-    size_t pending = 0; /* bytes at `text` that the caller has not got yet */
-    float *logits;
-    sampler.draws = 0;
-    int32_t status = megcc_lm_step(lm, lm->memory.tokens, count, &logits, error);
-    for (uint32_t generated = 0; !status && (!options->max_tokens || generated < options->max_tokens); generated++) {
-        if (options->token) { /* the sampler overwrites the logits */
-            memcpy(options->logits, logits, tokenizer->tokens * sizeof *logits);
+    for (uint32_t k = 0; k < options->stops; k++) {
+        if (!options->stop || !options->stop[k]) {
+            return 0;
         }
-        const uint32_t token = megcc_sampler_choose(&sampler, logits, tokenizer->tokens, lm->memory.seen);
-        if (is_end(lm->model, token)) {
-            break;
-        }
-        if (options->token) {
-            options->token(user, token, megcc_sampler_log_probability(options->logits, tokenizer->tokens, token));
-        }
-        pending += megcc_decoder_add(tokenizer, &decoder, token, text + pending, lm->memory.text_bytes - pending);
-        size_t begun;
-        const size_t stop = stop_in(text, pending, options, &begun);
-        const int32_t stopped = stop < pending;
-        const size_t sure = stopped ? stop : pending - begun; /* bytes before any stop string */
-        if ((sure && piece(user, text, sure)) || stopped) {
-            return MEGCC_OK;
-        }
-        pending -= sure;
-        memmove(text, text + sure, pending);
-        if (lm->length == lm->model->context) {
-            break;
-        }
-        status = megcc_lm_step(lm, &token, 1, &logits, error);
     }
-    pending += megcc_decoder_end(&decoder, text + pending, lm->memory.text_bytes - pending);
-    if (!status && pending) {
-        piece(user, text, pending);
-    }
-    return status;
+    return !options->token || options->logits;
 }
 
-int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options,
-                          megcc_lm_piece piece, void *user, megcc_error *error)
+/* Chooses the next token. Returns 0 if that ends the text. */
+static int32_t choose(megcc_lm *lm)
+{
+    const megcc_tokenizer *tokenizer = lm->model->tokenizer;
+    const megcc_lm_options *options = &lm->options;
+    if (options->max_tokens && lm->generated == options->max_tokens) {
+        return 0;
+    }
+    if (options->token) { /* the sampler overwrites the logits */
+        memcpy(options->logits, lm->logits, tokenizer->tokens * sizeof *lm->logits);
+    }
+    lm->token = megcc_sampler_choose(&lm->options.sampler, lm->logits, tokenizer->tokens, lm->memory.seen);
+    if (is_end(lm->model, lm->token)) {
+        return 0;
+    }
+    if (options->token) {
+        options->token(lm->user, lm->token,
+                       megcc_sampler_log_probability(options->logits, tokenizer->tokens, lm->token));
+    }
+    lm->generated++;
+    return 1;
+}
+
+/* Appends the text of the chosen token to memory.text, and sets the bytes that the caller gets of it. */
+static void append_token(megcc_lm *lm)
+{
+    char *text = lm->memory.text;
+    lm->pending += megcc_decoder_add(lm->model->tokenizer, &lm->decoder, lm->token, text + lm->pending,
+                                     lm->memory.text_bytes - lm->pending);
+    size_t begun;
+    const size_t stop = stop_in(text, lm->pending, &lm->options, &begun);
+    lm->phase = stop < lm->pending ? MEGCC_LM_ENDED : MEGCC_LM_READS;
+    lm->given = stop < lm->pending ? stop : lm->pending - begun; /* bytes before any stop string */
+}
+
+int32_t megcc_lm_next(megcc_lm *lm, const char **piece, size_t *size, megcc_error *error)
+{
+    char *text = lm->memory.text;
+    lm->pending -= lm->given;
+    memmove(text, text + lm->given, lm->pending);
+    lm->given = 0;
+    *piece = text;
+    *size = 0;
+    while (lm->phase != MEGCC_LM_ENDED && !lm->given) {
+        int32_t goes_on = lm->phase == MEGCC_LM_CHOOSES || lm->length < lm->model->context;
+        if (goes_on && lm->phase == MEGCC_LM_READS) {
+            const int32_t status = run(lm, &lm->token, 1, &lm->logits, error);
+            if (status) {
+                lm->phase = MEGCC_LM_ENDED;
+                return status;
+            }
+        }
+        goes_on = goes_on && choose(lm);
+        if (goes_on) {
+            append_token(lm);
+        } else {
+            lm->pending += megcc_decoder_end(&lm->decoder, text + lm->pending, lm->memory.text_bytes - lm->pending);
+            lm->given = lm->pending;
+            lm->phase = MEGCC_LM_ENDED;
+        }
+    }
+    *size = lm->given;
+    return MEGCC_OK;
+}
+
+int32_t megcc_lm_start(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options, void *user,
+                       megcc_error *error)
 {
     static const megcc_lm_options greedy;
     const megcc_lm_model *model = lm->model;
     const uint32_t capacity = model->context - lm->length, begin = lm->length ? MEGCC_NO_TOKEN : model->begin;
     uint32_t *tokens = lm->memory.tokens;
     options = options ? options : &greedy;
+    lm->phase = MEGCC_LM_ENDED;
+    if (!text) {
+        return refused(error, MEGCC_E_ARGUMENT, "text", 0);
+    }
+    if (!megcc_sampler_is_valid(&options->sampler) || !has_pointers(options)) {
+        return refused(error, MEGCC_E_ARGUMENT, "options", 0);
+    }
     const size_t needed = MEGCC_DECODER_ROOM(model->tokenizer->longest) + longest_stop(options);
     if (needed > lm->memory.text_bytes) {
         return refused(error, MEGCC_E_ARGUMENT, "text", needed);
@@ -227,7 +277,37 @@ int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const meg
     } else {
         memmove(tokens, tokens + 1, count * sizeof *tokens);
     }
-    return generate(lm, count, options, piece, user, error);
+    lm->options = *options;
+    lm->options.sampler.draws = 0;
+    lm->user = user;
+    lm->generated = 0;
+    lm->pending = lm->given = 0;
+    memset(&lm->decoder, 0, sizeof lm->decoder);
+    const int32_t status = run(lm, tokens, count, &lm->logits, error);
+    lm->phase = status ? MEGCC_LM_ENDED : MEGCC_LM_CHOOSES;
+    return status;
+}
+
+/* Gives the pieces of the text that was started to a function. */
+static int32_t give(megcc_lm *lm, megcc_lm_piece piece, void *user, megcc_error *error)
+{
+    const char *text;
+    size_t size;
+    int32_t status;
+    do {
+        status = megcc_lm_next(lm, &text, &size, error);
+    } while (!status && size && !piece(user, text, size));
+    return status;
+}
+
+int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options,
+                          megcc_lm_piece piece, void *user, megcc_error *error)
+{
+    if (!piece) {
+        return refused(error, MEGCC_E_ARGUMENT, "piece", 0);
+    }
+    const int32_t status = megcc_lm_start(lm, text, size, options, user, error);
+    return status ? status : give(lm, piece, user, error);
 }
 
 /* --- conversations --------------------------------------------------------------------------------------------- */
@@ -241,13 +321,16 @@ static void append(megcc_lm *lm, size_t *at, const char *text, size_t size)
     *at += size;
 }
 
-int32_t megcc_lm_ask(megcc_lm *lm, const char *question, size_t size, const megcc_lm_options *options,
-                     megcc_lm_piece piece, void *user, megcc_error *error)
+int32_t megcc_lm_start_answer(megcc_lm *lm, const char *question, size_t size, const megcc_lm_options *options,
+                              void *user, megcc_error *error)
 {
     const megcc_lm_chat *chat = lm->model->chat;
     const char *system = options && !lm->length ? options->system : NULL;
     if (!chat || (system && !chat->system) || (lm->length && !chat->next)) {
         return refused(error, MEGCC_E_UNSUPPORTED, "chat", 0);
+    }
+    if (!question) {
+        return refused(error, MEGCC_E_ARGUMENT, "text", 0);
     }
     size_t at = 0;
     if (system) {
@@ -261,5 +344,15 @@ int32_t megcc_lm_ask(megcc_lm *lm, const char *question, size_t size, const megc
     if (at > lm->memory.text_bytes) {
         return refused(error, MEGCC_E_ARGUMENT, "text", at);
     }
-    return megcc_lm_generate(lm, lm->memory.text, at, options, piece, user, error);
+    return megcc_lm_start(lm, lm->memory.text, at, options, user, error);
+}
+
+int32_t megcc_lm_ask(megcc_lm *lm, const char *question, size_t size, const megcc_lm_options *options,
+                     megcc_lm_piece piece, void *user, megcc_error *error)
+{
+    if (!piece) {
+        return refused(error, MEGCC_E_ARGUMENT, "piece", 0);
+    }
+    const int32_t status = megcc_lm_start_answer(lm, question, size, options, user, error);
+    return status ? status : give(lm, piece, user, error);
 }

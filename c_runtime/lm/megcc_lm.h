@@ -48,16 +48,6 @@ typedef struct megcc_lm_memory {
     size_t text_bytes;
 } megcc_lm_memory;
 
-/* A text that is read and generated. Read `length`, and write nothing. */
-typedef struct megcc_lm {
-    const megcc_lm_model *model;
-    const megcc_model *network;
-    megcc_session *session;
-    megcc_lm_memory memory;
-    uint32_t length;            /* tokens so far: of the prompts and of what was generated */
-    uint32_t shaped;            /* tokens of the last run */
-} megcc_lm;
-
 /* Takes a piece of text, which is valid UTF-8 and has no '\0' at its end. Non-zero ends the text. */
 typedef int32_t (*megcc_lm_piece)(void *user, const char *text, size_t size);
 
@@ -76,6 +66,32 @@ typedef struct megcc_lm_options {
     float *logits;              /* memory for the logits of the vocabulary, if there is `token` */
 } megcc_lm_options;
 
+/* The first step of megcc_lm_next(). */
+enum {
+    MEGCC_LM_ENDED,             /* nothing: there is no text, or it is complete */
+    MEGCC_LM_CHOOSES,           /* chooses a token */
+    MEGCC_LM_READS              /* reads the token that it chose, then chooses another */
+};
+
+/* A text that is read and generated. Read `length`, and write nothing. */
+typedef struct megcc_lm {
+    const megcc_lm_model *model;
+    const megcc_model *network;
+    megcc_session *session;
+    megcc_lm_memory memory;
+    uint32_t length;            /* tokens so far: of the prompts and of what was generated */
+    uint32_t shaped;            /* tokens of the last run */
+    megcc_lm_options options;   /* of the text that is generated, and its sampler */
+    void *user;
+    megcc_decoder decoder;
+    float *logits;              /* of the next token */
+    uint32_t phase;             /* MEGCC_LM_ENDED and so on */
+    uint32_t token;             /* the last one that was chosen */
+    uint32_t generated;         /* tokens that were chosen */
+    size_t pending;             /* bytes in memory.text: first those that the caller has, then those that it has not yet */
+    size_t given;               /* bytes that the caller has */
+} megcc_lm;
+
 void megcc_lm_open(megcc_lm *lm, const megcc_lm_model *model, const megcc_model *network, megcc_session *session,
                    const megcc_lm_memory *memory);
 
@@ -87,7 +103,8 @@ void megcc_lm_reset(megcc_lm *lm);
 int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error);
 
 /* Reads a text after everything read so far, and goes on with it. MEGCC_E_ARGUMENT: it does not fit in the context (`where`
- * "context", `needed` tokens) or in the memory (`where` "text" or "work"); nothing was read then. */
+ * "context", `needed` tokens) or in the memory (`where` "text" or "work"), or an argument is NULL or out of its range;
+ * nothing was read then. */
 int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options,
                           megcc_lm_piece piece, void *user, megcc_error *error);
 
@@ -95,6 +112,15 @@ int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const meg
  * system message or a second question. */
 int32_t megcc_lm_ask(megcc_lm *lm, const char *question, size_t size, const megcc_lm_options *options,
                      megcc_lm_piece piece, void *user, megcc_error *error);
+
+/* The same without a function that takes pieces: start reads the text, and each call of next gives a piece. It is valid until
+ * the next call; of `size` 0, the text is complete. The strings and memory of `options` are used until then; `user` goes to
+ * options->token. */
+int32_t megcc_lm_start(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options, void *user,
+                       megcc_error *error);
+int32_t megcc_lm_start_answer(megcc_lm *lm, const char *question, size_t size, const megcc_lm_options *options,
+                              void *user, megcc_error *error);
+int32_t megcc_lm_next(megcc_lm *lm, const char **piece, size_t *size, megcc_error *error);
 
 #ifdef __cplusplus
 }

@@ -211,13 +211,26 @@ static void penalise(float *logits, uint32_t count, const uint32_t *seen, float 
     }
 }
 
+/* Whether a number is above 0 and finite. */
+static int32_t is_used(float number)
+{
+    return number > 0.0f && number <= FLT_MAX;
+}
+
+int32_t megcc_sampler_is_valid(const megcc_sampler *s)
+{
+    return s->temperature >= 0.0f && s->temperature <= FLT_MAX && s->repetition_penalty >= 0.0f &&
+           s->repetition_penalty <= FLT_MAX && s->top_p >= 0.0f && s->top_p <= 1.0f && s->min_p >= 0.0f &&
+           s->min_p <= 1.0f;
+}
+
 uint32_t megcc_sampler_choose(megcc_sampler *sampler, float *logits, uint32_t count, const uint32_t *seen)
 {
     const megcc_sampler *s = sampler;
-    if (seen && s->repetition_penalty > 0.0f) {
+    if (seen && is_used(s->repetition_penalty)) {
         penalise(logits, count, seen, s->repetition_penalty);
     }
-    if (!(s->temperature > 0.0f)) {
+    if (!is_used(s->temperature)) {
         return highest_of(logits, count);
     }
     const uint64_t sum = to_weights(logits, count, s->temperature);

@@ -17,14 +17,17 @@ extern "C" {
 
 /* How a token is chosen. All zero: the most likely one. A number that is not in its range is not used, as if it were 0. */
 typedef struct megcc_sampler {
-    float temperature;          /* above 0: logits are divided by it; 0: the most likely token */
+    float temperature;          /* above 0, finite: logits are divided by it; 0: the most likely token */
     float top_p;                /* between 0 and 1: the most likely tokens with this total probability */
     float min_p;                /* above 0, at most 1: tokens with at least this fraction of the highest probability */
-    float repetition_penalty;   /* above 0: divides positive logits of earlier tokens, multiplies negative ones */
+    float repetition_penalty;   /* above 0, finite: divides positive logits of earlier tokens, multiplies negative ones */
     uint32_t top_k;             /* so many of the most likely tokens */
     uint64_t seed;
     uint64_t draws;             /* random numbers so far: the next one depends on `seed` and this only */
 } megcc_sampler;
+
+/* Returns whether all numbers are in their ranges or 0. */
+int32_t megcc_sampler_is_valid(const megcc_sampler *sampler);
 
 /* Returns the next token. logits: of `count` tokens, at most 2^20; they are overwritten if there is a temperature or a
  * repetition penalty. seen: bit k of seen[i] says whether token 32 * i + k is an earlier one; NULL: none. */

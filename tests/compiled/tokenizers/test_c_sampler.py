@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.compiled.runtime.test_runtime import CC, FLAGS, ROOT, SANITIZE, call, has_flags
+from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm.sampling import Sampling, choose, log_probability
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CC is None, reason="there is no C compiler")]
@@ -30,6 +31,7 @@ def c(tmp_path_factory):
     functions = ctypes.CDLL(str(library))
     functions.megcc_sampler_choose.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p]
     functions.megcc_sampler_choose.restype = ctypes.c_uint32
+    functions.megcc_sampler_is_valid.argtypes = [ctypes.c_void_p]
     functions.megcc_sampler_log_probability.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]
     functions.megcc_sampler_log_probability.restype = ctypes.c_float
     return functions
@@ -46,7 +48,7 @@ def drawn(draw: np.random.Generator) -> tuple[np.ndarray, Sampling]:
         logits[draw.integers(0, count, 3)] = draw.choice(strange, 3)
     maybe = draw.random(5) < 0.5
     return logits, Sampling(
-        float(draw.choice([0, 1e-30, 1e-3, 0.3, 0.7, 1, 1.5, 1e6, 1e300])) if maybe[0] else 0.8,
+        float(draw.choice([0, 1e-30, 1e-3, 0.3, 0.7, 1, 1.5, 1e6, 1e38])) if maybe[0] else 0.8,
         int(draw.integers(0, count + 2)) if maybe[1] else 0,
         float(draw.choice([1e-9, 0.1, 0.5, 0.9, 0.95, 0.9999999])) if maybe[2] else 1.0,
         float(draw.choice([1e-12, 0.02, 0.1, 0.9, 1])) if maybe[3] else 0.0,
@@ -91,17 +93,22 @@ def test_log_probabilities(c, seed):
             assert abs(found - wanted) <= 2.0 ** -21 + len(logits) * 2.0 ** -31 + abs(wanted) * 2.0 ** -24
 
 
-@pytest.mark.parametrize("name", ["top_p", "min_p"])
-@pytest.mark.parametrize("value", [-1, 1.5, float("nan")])
+@pytest.mark.parametrize("name, value", [
+    *((name, value) for name in ("top_p", "min_p") for value in (-1, 1.5, float("nan"))),
+    *((name, value) for name in ("temperature", "repetition_penalty") for value in (-1, float("inf"), float("nan")))])
 def test_numbers_out_of_range_are_not_used(c, name, value):
+    """Python refuses them, and so does a text in C, by megcc_sampler_is_valid."""
     logits = np.random.default_rng(1).normal(0, 1, 1000).astype(np.float32)
-    tokens = []
+    seen, tokens = np.full(32, 0xffffffff, np.uint32), []
     for number in (0, value):
-        sampler = _Sampler(temperature=1, seed=1, **{name: number})
+        sampler = _Sampler(**{"temperature": 1, "seed": 1, name: number})
+        assert c.megcc_sampler_is_valid(ctypes.byref(sampler)) == (number == 0)
         copies = np.tile(logits, (20, 1))
-        tokens.append([c.megcc_sampler_choose(ctypes.byref(sampler), given.ctypes.data, len(given), None)
+        tokens.append([c.megcc_sampler_choose(ctypes.byref(sampler), given.ctypes.data, len(given), seen.ctypes.data)
                        for given in copies])
     assert tokens[0] == tokens[1]
+    with pytest.raises(MegccError, match=name):
+        Sampling(**{name: value})
 
 
 PROGRAM = """

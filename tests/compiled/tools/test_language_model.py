@@ -251,6 +251,8 @@ def test_a_program_in_c(program):
         assert run("-n", "10", "-g", prompt) == expected(prompt, min(10, 25 - len(prompt))) + "\n"
     assert "wrong argument: context (0), needed 25" in run("-g", "c" * 25, status=1)
     assert "wrong argument: tokens" in run("-g", "", status=1)
+    for option in ("-tinf", "-tnan", "-t-1", "-p1.5", "-rinf", "-r-1"):
+        assert "wrong argument: options" in run(option[:2], option[2:], "-g", "c", status=1)
     assert "[-m FILE]" in run("-x", status=2) and "file" in run("-m", "no.megcc", "a", status=1)
 
 

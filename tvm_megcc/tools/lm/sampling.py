@@ -37,9 +37,11 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        highest = float(np.finfo(np.float32).max)
         wrong = [name for name, right in (
-            ("temperature", 0 <= self.temperature < np.inf), ("top_k", self.top_k >= 0), ("top_p", 0 < self.top_p <= 1),
-            ("min_p", 0 <= self.min_p <= 1), ("repetition_penalty", 0 < self.repetition_penalty < np.inf),
+            ("temperature", 0 <= self.temperature <= highest), ("top_k", self.top_k >= 0),
+            ("top_p", 0 < self.top_p <= 1), ("min_p", 0 <= self.min_p <= 1),
+            ("repetition_penalty", 0 < self.repetition_penalty <= highest),
             ("seed", 0 <= self.seed < 1 << 64)) if not right]
         if wrong:
             raise MegccError(f"{wrong[0]} is {getattr(self, wrong[0])}, which is out of its range")

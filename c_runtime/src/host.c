@@ -6,6 +6,7 @@
 
 #if defined(__unix__) || defined(__APPLE__)
 #define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE 1 /* madvise() */
 #define HAVE_MMAP 1
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -80,6 +81,10 @@ static bool map(megcc_file *file, const char *path)
     if (data == MAP_FAILED) {
         return false;
     }
+#ifdef MADV_HUGEPAGE
+    /* A run reads all weights once: with small pages it would wait as long for page tables. A kernel may refuse. */
+    (void)madvise(data, (size_t)facts.st_size, MADV_HUGEPAGE);
+#endif
     file->data = data;
     file->size = (size_t)facts.st_size;
     file->mapped = 1;

@@ -30,6 +30,7 @@ from ..ir.limits import MAX_RANK
 from ..ir.types import DTYPES, ORDINARY
 from ..target import TARGETS
 from .build import Build
+from .mapped_file import map_file
 from .session import Array, Arrays, Given, Port, Session
 
 #: The longest error text in bytes; longer ones are cut.
@@ -173,7 +174,7 @@ class NativeSession(Session):
         """Returns the container as an array of uint8: the mapped file or, if it is embedded, the array in the
         library."""
         if path.exists():
-            return np.memmap(path, np.uint8, "r")
+            return map_file(path)
         size = ctypes.c_uint64()
         address = self._c_embedded(ctypes.byref(size))
         if not address:

@@ -16,6 +16,7 @@ from ..codegen.manifest import BUILD, read_manifest
 from ..errors import MegccError, ShapeError, ToolError
 from ..target import Target
 from .build import CFLAGS, building_in, c_sources, target_of
+from .mapped_file import map_file
 from .objects import Objects, link
 from .session import Array, Arrays, Port, Session
 from .toolchain import find_compiler, runs_here
@@ -76,7 +77,7 @@ class ProgramSession(Session):
         try:
             with folders.locked(folder):
                 loaded = ctypes.CDLL(str(library.resolve()))
-                self._container = np.memmap(folder / f"{self.name}.megcc", np.uint8, "r")
+                self._container = map_file(folder / f"{self.name}.megcc")
         except (OSError, ValueError) as error:
             raise ToolError(f"{library} cannot be loaded: {error}") from None
 

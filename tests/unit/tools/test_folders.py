@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replacing a folder, stopped at every line: there is a whole one at any moment, and the next time tidies up."""
+"""Replaces a folder, stopped at every line: there is a whole one at any moment, and the next time tidies up. Maps files."""
 
 import errno
 import os
@@ -8,9 +8,11 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tvm_megcc import folders
+from tvm_megcc.runtime.mapped_file import map_file
 
 KEEP = "build"
 FIRST = {"a.c": b"first", "kernels/k.c": b"1"}
@@ -241,3 +243,13 @@ def test_what_killed_processes_left_is_swept(tmp_path):
         folders.sweep(tmp_path)
         assert list(tmp_path.iterdir()) == [ours]
     assert not list(tmp_path.iterdir())
+
+
+def test_mapped_file_has_the_bytes_that_were_written(tmp_path):
+    data = np.random.default_rng(0).integers(0, 256, 5 << 20, np.uint8).tobytes()
+    folders.write_new(tmp_path / "out", {"weights": data}, force=False)
+    mapped = map_file(tmp_path / "out" / "weights")
+    assert mapped.dtype == np.uint8 and mapped.tobytes() == data and not mapped.flags.writeable
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(ValueError, match="empty"):
+        map_file(tmp_path / "empty")

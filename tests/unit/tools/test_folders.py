@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces a folder, stopped at every line: there is a whole one at any moment, and the next time tidies up. Maps files."""
+"""Folders that are replaced, stopped at every line: there is a whole one at any moment. Files that are mapped."""
 
 import errno
 import os

@@ -112,6 +112,18 @@ static int32_t fill(const megcc_embedding_model *model, megcc_session *session, 
     return MEGCC_OK;
 }
 
+/* Removes all tokens equal to `unknown`, and returns how many are left. */
+static uint32_t without(uint32_t *tokens, uint32_t count, uint32_t unknown)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (tokens[i] != unknown) {
+            tokens[kept++] = tokens[i];
+        }
+    }
+    return kept;
+}
+
 int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_model *network, megcc_session *session,
                             megcc_shape *shapes, uint32_t *tokens, uint32_t count, float *vector, megcc_error *error)
 {
@@ -123,6 +135,13 @@ int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_mode
     }
     if (model->last != UINT32_MAX) {
         tokens[count++] = model->last;
+    }
+    if (model->is_static) {
+        count = without(tokens, count, model->unknown);
+        if (!count) {
+            memset(vector, 0, model->width * sizeof *vector);
+            return MEGCC_OK;
+        }
     }
     if (!count) {
         return refused(error, MEGCC_E_ARGUMENT, "tokens", 0, 1);

@@ -26,6 +26,9 @@ typedef struct megcc_embedding_model {
     const uint8_t *input;       /* [inputs]: MEGCC_INPUT_IDS and so on */
     uint8_t pooling;            /* MEGCC_POOL_MEAN and so on, of float32 [1, tokens, width]; another rank is not pooled */
     uint8_t normalize;          /* whether the embedding gets length 1 */
+    uint8_t is_static;          /* whether the network only reads a row for each token: the unknown ones are left out, and a
+                                 * text without tokens has the embedding 0 */
+    uint32_t unknown;           /* is_static: the token of unknown words; or UINT32_MAX */
 } megcc_embedding_model;
 
 /* Writes the embedding of a text: vector[width]. tokens[context]: those of the text begin at index 1 if there is a first one,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embeddings of strings: a tokenizer, a network like BERT, pooling and normalization."""
+"""Embeddings of strings: a tokenizer, a network like BERT or a table of rows, pooling and normalization."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -17,7 +17,13 @@ from ... import api, folders
 from ...codegen.artifact import Artifact
 from ...errors import MegccError, ModelError, quoted, refused_by_system
 from ...options import CompileOptions
+from . import static_embedding
 from .tokenizer import tokenizers_package
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from ...runtime.session import Session
 
 #: The network's file in the folder.
 MODELS = ("model.onnx", "onnx/model.onnx")
@@ -32,7 +38,9 @@ _KEYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "p
 class Description:
     """An embedding model as its folder describes it.
 
-    path: the network, an ONNX file.
+    path: the network, an ONNX file, or the file of `table`.
+    tokenizer: the folder of tokenizer.json.
+    table: a row for each token, of which the network is made; None: the network is that of `path`.
     inputs: input of the network -> its dtype.
     dims: dimension of the network -> its size: 1 for the batch, 1 to `context` for the tokens of a string.
     pooling: one of `POOLINGS`.
@@ -41,6 +49,8 @@ class Description:
     """
 
     path: Path
+    tokenizer: Path
+    table: static_embedding.Table | None
     inputs: Mapping[str, type]
     dims: Mapping[str, int | str]
     pooling: str
@@ -63,25 +73,38 @@ class Description:
         pooling = pooling or _pooling(folder)
         if pooling not in POOLINGS:
             raise MegccError(f"{quoted(pooling)} is no pooling: {', '.join(POOLINGS)}")
+        context, table = _context(folder), static_embedding.read(folder)
         if normalize is None:
-            modules = _json(folder / "modules.json", list)
-            kinds = [str(module.get("type")) for module in modules or () if isinstance(module, dict)]
-            normalize = not kinds or any(kind.endswith("Normalize") for kind in kinds)
-        context = _context(folder)
-        path = next((folder / name for name in MODELS if (folder / name).is_file()), None)
-        if path is None:
-            raise MegccError(f"{folder} has no network: {' or '.join(MODELS)}")
+            normalize = _normalizes(folder, default=table is None)
+        if table is not None:
+            return cls(table.path, table.tokenizer, table, {"input_ids": np.int64}, {"tokens": f"1..{context}"},
+                       pooling, normalize, context)
+        path = network_of_folder(folder)
         inputs, dims = _inputs(path, context)
-        return cls(path, inputs, dims, pooling, normalize, context)
+        return cls(path, folder, None, inputs, dims, pooling, normalize, context)
 
     def compile(self, target: str, options: CompileOptions, name: str = "") -> Artifact:
         """Compiles the network. name: prefix of everything that is generated; default is the file's name."""
-        return api.compile(self.path, target, options, name=name, dims=self.dims)
+        model = self.path if self.table is None else self.table.network()
+        return api.compile(model, target, options, name=name, dims=self.dims)
+
+    def unknown_token(self, tokenizer: Tokenizer) -> int:
+        """Returns the token of unknown words, which is left out of a text for a table, as model2vec does; -1: there is
+        none, or the network wants all tokens."""
+        model = self.table and (_json(self.tokenizer / "tokenizer.json", dict) or {}).get("model")
+        if not isinstance(model, dict):
+            return -1
+        unknown, token = model.get("unk_id"), model.get("unk_token")
+        if isinstance(token, str):
+            unknown = tokenizer.token_to_id(token)
+        return unknown if type(unknown) is int else -1
 
 
 class EmbeddingModel:
     """An embedding model in a folder as Hugging Face has it: tokenizer.json, model.onnx (or onnx/model.onnx), and, if
     they are there, the configuration of sentence-transformers (1_Pooling/config.json, modules.json) and config.json.
+    Or a static one, as model2vec writes it: tokenizer.json, config.json, and model.safetensors with a row for each
+    token.
 
     >>> model = EmbeddingModel("all-MiniLM-L6-v2")
     >>> model.embed(["It is late.", "The hour is advanced."]).shape
@@ -96,7 +119,8 @@ class EmbeddingModel:
                  normalize: bool | None = None):
         """pooling, normalize: as `Description.of` takes them."""
         self.description = Description.of(folder, pooling, normalize)
-        self.tokenizer = tokenizer_of_folder(Path(folder), self.description.context)
+        self.tokenizer = tokenizer_of_folder(self.description.tokenizer, self.description.context)
+        self.unknown = self.description.unknown_token(self.tokenizer)
         self.session = api.load(self.description.compile(target, CompileOptions(threads=threads)))
 
     def embed(self, strings: Sequence[str]) -> np.ndarray:
@@ -104,18 +128,49 @@ class EmbeddingModel:
         return np.stack([self._embedding(text) for text in strings]) if strings else np.zeros((0, 0), np.float32)
 
     def _embedding(self, text: str) -> np.ndarray:
-        encoding = self.tokenizer.encode(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
-        if not encoding.ids:
-            raise MegccError("a string has no tokens, and the tokenizer adds none")
+        table = self.description.table
+        encoding = self.tokenizer.encode(without_surrogates(text), add_special_tokens=table is None)
         given = {"input_ids": encoding.ids, "attention_mask": encoding.attention_mask,
                  "token_type_ids": encoding.type_ids}
-        results = self.session.run({name: np.array([given[name]], dtype)
-                                    for name, dtype in self.description.inputs.items()})
-        found = np.asarray(next(iter(results.values())), np.float64)
+        if table is not None:
+            given = {"input_ids": [token for token in encoding.ids if token != self.unknown]}
+            if not given["input_ids"]:
+                return np.zeros(table.rows.shape[1], np.float32)
+        if not given["input_ids"]:
+            raise MegccError("a string has no tokens, and the tokenizer adds none")
+        found = run(self.session, self.description.inputs, given)
         if found.ndim == 3:  # [1, tokens, width]
             found = _pooled(found[0], self.description.pooling)
         found = found.reshape(-1).astype(np.float32)
         return _of_length_1(found) if self.description.normalize else found
+
+
+def without_surrogates(text: str) -> str:
+    """Returns a string whose lone surrogates, which Python has for bytes that are no UTF-8, have become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def run(session: Session, inputs: Mapping[str, type], given: Mapping[str, Sequence[int]]) -> np.ndarray:
+    """Runs a network on the tokens of one text, and returns its first output as float64.
+
+    Args:
+        inputs: input of the network -> its dtype.
+        given: the values of all inputs that a network may have, one for each token.
+    """
+    results = session.run({name: np.array([given[name]], dtype) for name, dtype in inputs.items()})
+    return np.asarray(next(iter(results.values())), np.float64)
+
+
+def network_of_folder(folder: Path) -> Path:
+    """Returns the ONNX file of a folder.
+
+    Raises:
+        MegccError: if there is none.
+    """
+    path = next((folder / name for name in MODELS if (folder / name).is_file()), None)
+    if path is None:
+        raise MegccError(f"{folder} has no network: {' or '.join(MODELS)}")
+    return path
 
 
 def _pooled(rows: np.ndarray, pooling: str) -> np.ndarray:
@@ -161,10 +216,21 @@ def _pooling(folder: Path) -> str:
     return _KEYS[modes[0]]
 
 
+def _normalizes(folder: Path, default: bool) -> bool:
+    """Returns whether the configuration of a folder scales embeddings to length 1; `default` if it does not say."""
+    given = (_json(folder / "config.json", dict) or {}).get("normalize")
+    if isinstance(given, bool):
+        return given
+    modules = _json(folder / "modules.json", list)
+    kinds = [str(module.get("type")) for module in modules or () if isinstance(module, dict)]
+    return any(kind.endswith("Normalize") for kind in kinds) if kinds else default
+
+
 def _context(folder: Path) -> int:
     """Returns the most tokens of a string: the least that `CONTEXT` and the configuration allow."""
     found = [CONTEXT]
-    for name, key in (("config.json", "max_position_embeddings"), ("sentence_bert_config.json", "max_seq_length")):
+    for name, key in (("config.json", "max_position_embeddings"), ("config.json", "max_length"),
+                      ("sentence_bert_config.json", "max_seq_length")):
         value = (_json(folder / name, dict) or {}).get(key)
         if type(value) is int and value > 2:    # more than the two special tokens around a string
             found.append(value)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -44,6 +45,8 @@ class EmbeddingVariables(TypedDict):
     inputs: for each input of the network its value of the enum with MEGCC_INPUT_IDS in megcc_embedding.h.
     pooling: how the vectors of the tokens become one, the value of the enum in megcc_embedding.h.
     normalize: 1 if the embedding is scaled to length 1, else 0.
+    is_static: 1 if the network is a table with a row for each token, else 0.
+    unknown: the token that such a network does not get, as C; "UINT32_MAX": none.
     """
 
     version: str
@@ -61,6 +64,8 @@ class EmbeddingVariables(TypedDict):
     inputs: Sequence[int]
     pooling: int
     normalize: int
+    is_static: int
+    unknown: str
 
 
 def write(path: str | Path, output: str | Path, target: str = "native", options: CompileOptions | None = None,
@@ -80,13 +85,7 @@ def write(path: str | Path, output: str | Path, target: str = "native", options:
     path = Path(path)
     description = Description.of(path, pooling, normalize)
     folders.refuse_precious(Path(output), [path, description.path])
-    tokenizer = tokenizer_file.read(path / "tokenizer.json")
-    if not isinstance(tokenizer, WordPieces | Unigram):
-        raise MegccError(f"{path}: the tokenizer uses byte pairs; for embeddings in C, WordPiece and Unigram are "
-                         "supported")
-    # The C code writes zeros into the input token_type_ids (megcc_embedding.c).
-    if any(tokenizer_of_folder(path, description.context).encode("a").type_ids):
-        raise MegccError(f"{path}: the tokenizer gives tokens another type than 0, which is not supported in C")
+    tokenizer, unknown = _tokenizer(path, description)
     name = identifier(Path(output).resolve().name)
     artifact = description.compile(target, options or CompileOptions(), name)
     width = _width_of(artifact.manifest["outputs"][0], path)
@@ -99,6 +98,7 @@ def write(path: str | Path, output: str | Path, target: str = "native", options:
         "version": VERSION, "name": name, "macro": macro, "width": width, "context": description.context,
         "kind": kind, "unit": unit, "work": work, "text": _TEXT_BYTES_PER_TOKEN * description.context,
         "begin": int(tokenizer.first >= 0), "first": _token(tokenizer.first), "last": _token(tokenizer.last),
+        "is_static": int(description.table is not None), "unknown": _token(unknown),
         "inputs": [_INPUTS.index(row["name"]) for row in artifact.manifest["inputs"]],
         "pooling": POOLINGS.index(description.pooling), "normalize": int(description.normalize)}
     sources = {file: environment().get_template(f"language_model/{template}.j2").render(context)
@@ -111,6 +111,26 @@ def write(path: str | Path, output: str | Path, target: str = "native", options:
     files = {file: text.encode() for file, text in sources.items()} | {
         f"runtime/{'include' if each.suffix == '.h' else 'src'}/{each.name}": each.read_bytes() for each in runtime}
     return bundle.write([artifact], output, force=force, program=bundle.Program(f"{name}_embed", files))
+
+
+def _tokenizer(path: Path, description: Description) -> tuple[WordPieces | Unigram, int]:
+    """Returns the tokenizer of an embedding model, and the token that its network does not get, -1 for none.
+
+    Raises:
+        MegccError: as `write`.
+    """
+    is_static = description.table is not None
+    found = tokenizer_file.read(description.tokenizer / "tokenizer.json", has_padding=not is_static)
+    if not isinstance(found, WordPieces | Unigram):
+        raise MegccError(f"{path}: the tokenizer uses byte pairs; for embeddings in C, WordPiece and Unigram are "
+                         "supported")
+    package = tokenizer_of_folder(description.tokenizer, description.context)
+    # The C code writes zeros into the input token_type_ids (megcc_embedding.c).
+    if any(package.encode("a").type_ids):
+        raise MegccError(f"{path}: the tokenizer gives tokens another type than 0, which is not supported in C")
+    if is_static:
+        found = replace(found, first=-1, last=-1)
+    return found, description.unknown_token(package)
 
 
 def _width_of(output: Mapping[str, Any], path: Path) -> int:

@@ -28,8 +28,12 @@ NAMES = ("tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece
 _MOST_GAPS = 1 << 16
 
 
-def read(path: str | Path) -> Vocabulary | WordPieces | SentencePiece | Unigram:
+def read(path: str | Path, has_padding: bool = True) -> Vocabulary | WordPieces | SentencePiece | Unigram:
     """Reads a tokenizer from a file, or from the one in a folder.
+
+    Args:
+        has_padding: whether the string of the padding token in a text is that token. Otherwise it is ordinary text, and
+            any flags of the token do not matter. For tokenizer.json.
 
     Raises:
         MegccError: if there is none, it is damaged, or does what is not supported.
@@ -46,7 +50,7 @@ def read(path: str | Path) -> Vocabulary | WordPieces | SentencePiece | Unigram:
             return _of_gguf(path)
         data = folders.read(path)
         # A tokenizer.model begins with its field 1 of bytes, whose key in Protocol Buffers is 0x0A.
-        return sentencepiece.of(data) if data[:1] == b"\n" and path.suffix != ".json" else _of_json(data)
+        return sentencepiece.of(data) if data[:1] == b"\n" and path.suffix != ".json" else _of_json(data, has_padding)
     except OSError as error:
         raise refused_by_system(error, f"{path} cannot be read") from None
     except MegccError as error:
@@ -64,7 +68,7 @@ def _of_gguf(path: Path) -> Vocabulary | WordPieces | SentencePiece:
     return sentencepiece.of_gguf(metadata, tokens, types, metadata_list(metadata, "scores", float))
 
 
-def _of_json(data: bytes) -> Vocabulary | WordPieces | Unigram:
+def _of_json(data: bytes, has_padding: bool) -> Vocabulary | WordPieces | Unigram:
     try:
         given = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -77,6 +81,10 @@ def _of_json(data: bytes) -> Vocabulary | WordPieces | Unigram:
         raise MegccError(f"the tokenizer is {quoted(kind)}; BPE, WordPiece and Unigram are supported in a "
                          "tokenizer.json")
     vocabulary, added = model.get("vocab"), given.get("added_tokens") or []
+    padding = given.get("padding")
+    if not has_padding and isinstance(padding, dict) and isinstance(added, list):
+        added = [entry for entry in added
+                 if not isinstance(entry, dict) or entry.get("content") != padding.get("pad_token")]
     if kind == "Unigram":
         scores = unigram.scores_of(model)
         vocabulary = {token: index for index, token in enumerate(scores)}

@@ -14,7 +14,7 @@ import numpy as np
 from ..dispatch import Shape, buckets_of, parse_dispatch, parse_shape_sets, possibly_empty
 from ..errors import MegccError, ModelError, ShapeError
 from ..ir.graph import Graph
-from ..ir.shapes import Bucket
+from ..ir.shapes import Bucket, hull
 from ..named_dims import with_dims
 from ..option_values import Shapes
 from ..options import CompileOptions
@@ -116,7 +116,7 @@ def _import_gguf_file(model, options: CompileOptions, params: Mapping[str, objec
     shapes, buckets = _shapes_of(input_dims(model), options)
     if possibly_empty(buckets):
         raise MegccError("a run of a language model has at least one token: begin the range at 1")
-    return import_gguf(model, shapes, options.bounds), buckets
+    return import_gguf(model, shapes, options.bounds, hull(buckets)), buckets
 
 
 def _import_tvm_module(module, options: CompileOptions, params: Mapping[str, object] | None, name: str

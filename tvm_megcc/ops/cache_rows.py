@@ -4,6 +4,9 @@
 A row holds the key or the value of one token in one head. A row of int8 is n int8 numbers followed by their scale, a
 float32 in four more bytes; llama.cpp's Q8_0 likewise stores a scale with each block. So a cache of any format is one
 tensor, which is appended to, copied and saved as such.
+
+A cache has the rows of all tokens, or is a ring buffer: with R rows, row t % R is that of token t, until a later token
+overwrites it. So a layer whose tokens attend to a window of keys needs no rows for all keys.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from .quantized.nbits import quantize_activation_blocks
 
 #: The dtypes that a cache may have.
 CACHE_DTYPES = ("float32", "float16", "int8")
+#: The rows of a ring buffer are a multiple of this number: that of the keys whose scores kernels of attention have in
+#: workspace at a time. So these are neighbours, and sums are split as for a cache with the rows of all tokens.
+RING_BLOCK = 256
 #: The number of int8 elements that hold the float32 scale at the end of a row.
 SCALE_ELEMENTS = 4
 
@@ -29,6 +35,12 @@ def stored_shape(shape: Sequence[Dim], dtype: str) -> tuple[Dim, ...]:
 def numbers_shape(shape: Sequence[Dim], dtype: str) -> tuple[Dim, ...]:
     """Returns the shape of the rows, [..., n], of a stored cache; the inverse of `stored_shape`."""
     return (*shape[:-1], shape[-1] - SCALE_ELEMENTS) if dtype == "int8" else tuple(shape)
+
+
+def ring_rows(window: int, new: int) -> int:
+    """Returns the rows of a ring buffer for a window of this many keys, if a run appends at most `new` rows: when it
+    has appended them, the window of its first token must still be there."""
+    return -(-(window + new - 1) // RING_BLOCK) * RING_BLOCK
 
 
 def stored_rows(rows: np.ndarray, dtype: str) -> np.ndarray:

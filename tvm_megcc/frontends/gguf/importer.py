@@ -10,12 +10,14 @@ from ...dispatch import Shape
 from ...errors import MegccError
 from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
+from ...ir.shapes import EVERYTHING, Bucket
+from ...ops.cache_rows import ring_rows
 from ...passes.streaming.kv_cache import grow_states
 from ...passes.streaming.states import keep_states
 from ..decoder_names import LENGTH, PAST, TOKENS
-from .architectures import decoder
+from .architectures import Decoder, decoder
 from .file import read
-from .transformer import state_names, transformer
+from .transformer import layer_states, state_names, transformer
 
 #: The default capacity of the KV cache in tokens; the model's trained context, if that is smaller.
 DEFAULT_CONTEXT = 2048
@@ -32,12 +34,14 @@ def input_dims(path: str | Path) -> dict[str, Shape]:
 
 
 def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
-                bounds: Mapping[str, int] | None = None) -> Graph:
-    """Returns the file as a graph whose KV cache is a state.
+                bounds: Mapping[str, int] | None = None, shapes: Bucket = EVERYTHING) -> Graph:
+    """Returns the file as a graph whose KV cache is a state. Layers with a sliding window have ring buffers, if these
+    are smaller than the whole context.
 
     Args:
         input_shapes: the shape of `input_ids`, [1, new tokens of a run]: a number or the name of a symbol; default 1.
         bounds: the capacity of the KV cache in tokens, as `past_sequence_length`.
+        shapes: a bucket with all values that the symbol has.
 
     Raises:
         ModelError: listing everything in the file that is damaged, contradictory or not supported.
@@ -52,9 +56,22 @@ def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = 
     context = (bounds or {}).get(PAST, min(DEFAULT_CONTEXT, config.context))
     if context > config.context:
         raise MegccError(f"--bound {PAST}={context}: the model was trained for {config.context} tokens")
-    graph = transformer(file, _length((input_shapes or {}).get(TOKENS)), context)
+    length = _length((input_shapes or {}).get(TOKENS))
+    graph = transformer(file, length, context)
     states = state_names(config.layers)
-    return keep_states(grow_states(graph, states, {PAST: context}), states)
+    return keep_states(grow_states(graph, states, {PAST: context}, _rings(config, shapes.largest(length), context)),
+                       states)
+
+
+def _rings(config: Decoder, longest: int | None, context: int) -> dict[str, int]:
+    """Returns the states of layers with a sliding window that are ring buffers, with their rows. longest: the largest
+    number of new tokens in a run; None for no limit."""
+    if longest is None or not config.window:
+        return {}
+    rows = ring_rows(config.window, longest)
+    return {} if rows >= context else {
+        state: rows for layer in range(config.layers) if not config.attends_to_all(layer)
+        for state in layer_states(layer).values()}
 
 
 def _length(shape: Sequence | None) -> Dim:

@@ -42,8 +42,12 @@ from .file import File
 
 def state_names(layers: int) -> dict[str, str]:
     """Returns output -> input for the keys and values of each layer."""
-    return {f"present.{layer}.{part}": f"past_key_values.{layer}.{part}"
-            for layer in range(layers) for part in ("key", "value")}
+    return {output: state for layer in range(layers) for output, state in layer_states(layer).items()}
+
+
+def layer_states(layer: int) -> dict[str, str]:
+    """Returns output -> input for the keys and values of a layer."""
+    return {f"present.{layer}.{part}": f"past_key_values.{layer}.{part}" for part in ("key", "value")}
 
 
 def transformer(file: File, length: Dim, context: int) -> Graph:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...foreign import digest
 from ...ir.dims import Dim, ceildiv, dim_min, likely, product
 from ...ir.expr import c_float
-from ...ops.cache_rows import CACHE_DTYPES, SCALE_ELEMENTS
+from ...ops.cache_rows import CACHE_DTYPES, RING_BLOCK, SCALE_ELEMENTS
 from ...ops.nn.fused_attention import extents_of
 from ..base import FLOAT32, LARGE_CALL, Kernel, Lowered, Operand, extent_symbols, present
 from ..parameters import Parameters, Scope
@@ -19,7 +19,7 @@ from .tiles import AttentionTiles, ColumnsTiles, FewQueriesTiles
 #: The most queries whose scores are summed across lanes, in rows, rather than with a query in each lane.
 FEW = 4
 #: The most keys whose scores are in workspace at a time, on all CPUs: it decides how sums are split.
-MAX_KEYS = 256
+MAX_KEYS = RING_BLOCK
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class AttentionParameters(Parameters):
     mask_size: C: elements of one matrix of the mask, all its rows by T keys.
     causal: whether query s sees only the keys up to s + (keys - queries).
     shared: the number of query heads that share a head of keys and values.
-    has_spare_rows: whether buffers of keys and values have more rows than are in use.
+    has_spare_rows: whether buffers of keys and values have other numbers of rows than there are keys.
+    wraps: whether they are ring buffers.
     blind: whether a query may see no key; its result is then zeros.
     cache: the dtype of keys and values if it is not float32, else "".
     keys: the largest number of keys whose scores are in workspace at a time.
@@ -59,6 +60,7 @@ class AttentionParameters(Parameters):
     causal: bool
     shared: int
     has_spare_rows: bool
+    wraps: bool
     blind: bool
     cache: str
     keys: int
@@ -76,7 +78,8 @@ class AttentionParameters(Parameters):
         axes = "_".join(axes + (str(index) if "c" in axes else "") for axes, index in operands)
         mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
         kinds = f"_shared{self.shared}" if self.shared > 1 else ""
-        kinds += "_spare" * self.has_spare_rows + "_blind" * self.blind + (f"_{self.cache}" if self.cache else "")
+        kinds += "_ring" if self.wraps else "_spare" * self.has_spare_rows
+        kinds += "_blind" * self.blind + (f"_{self.cache}" if self.cache else "")
         return f"attention_{axes}{mask}{'_causal' * self.causal}{kinds}_x{digest(self.scale, 4)}"
 
 
@@ -166,7 +169,7 @@ class AttentionColumns(Kernel):
             q_index=attrs.q_at, k_index=attrs.k_at, v_index=attrs.v_at, scale=c_float(attrs.scale),
             mask=mask_rows, mask_b=bool(mask) and mask[0] != 1, mask_n=bool(mask) and mask[1] != 1,
             mask_size={"rows": "S * T", "repeated": "P * T"}.get(mask_rows, "T"), causal=attrs.causal,
-            shared=attrs.shared, has_spare_rows=attrs.seen is not None, blind=attrs.blind,
+            shared=attrs.shared, has_spare_rows=attrs.seen is not None, wraps=attrs.wraps, blind=attrs.blind,
             cache="" if key_dtype == "float32" else key_dtype, keys=MAX_KEYS, rows=rows, columns=columns)
 
     @staticmethod

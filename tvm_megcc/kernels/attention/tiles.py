@@ -42,7 +42,7 @@ class AttentionTiles:
     `mask`: the row of the mask that query i has; "" without a mask. `mask_b`, `mask_n`, `mask_size`: its strides.
     `causal`: query s sees no later key. `blind`: a query may see no key.
     `shared`: the query heads for each head of keys and values.
-    `has_spare_rows`: buffers of keys and values have R rows, of which T are in use.
+    `has_spare_rows`: buffers of keys and values have R rows for T keys. `wraps`: they are ring buffers.
     `cache`: the dtype of keys and values if it is not float32.
     `keys`: the most keys of a part. `rows`, `columns`: the queries, and the vectors of values, of a tile.
     """
@@ -64,6 +64,8 @@ class AttentionTiles:
             open_keys or scope.known.T >= MIN_KEYS)
         #: C, the first key of a task.
         self.first_key = "first_key" if self.skips_keys and self.has_parts else "0"
+        #: C, the row in which the first key of a part is; those after it are neighbours.
+        self.first_row = "first_row" if params.wraps else "key"
         #: C type of keys and values.
         self.unit = DTYPES[params.cache or "float32"].c_type
         #: C: the factor of the results of query r, 1 / sum, which replaces its `sum` after the last keys. Without keys,
@@ -111,7 +113,7 @@ class AttentionTiles:
         """Prints the multiplication of scores by the scales of the values of their keys."""
         c = Printer()
         with c.block("for (int32_t row = 0; row < part; row++)"):
-            c("const float scale = scale_of(v_head + (key + row) * v_row, V);")
+            c(f"const float scale = scale_of(v_head + ({self.first_row} + row) * v_row, V);")
             with c.block("for (int32_t i = 0; i < n; i++)"):
                 c(f"s[i * {self.query_stride} + row * {self.key_stride}] *= scale;")
         return c.text
@@ -179,11 +181,12 @@ class AttentionTiles:
             rows_of_mask = {"shared": "0, 1, 1", "rows": "first, n, S", "repeated": "first, n, P"}[self.p.mask]
             result = "const int32_t first_key =" if self.has_parts else "(void)"
             seen = f"int32_t seen;\n{result} visible_keys(mask_head, {rows_of_mask}, T, &seen);\n"
+        row = "\nconst int32_t first_row = key % R;" * self.p.wraps
         if not self.has_parts:
-            return seen + "{\nconst int32_t key = 0, part = seen;"
+            return seen + "{\nconst int32_t key = 0, part = seen;" + row
         keys, first = self.p.keys, self.first_key
         return f"""{seen}for (int32_t key = {first}; key < seen || key == {first}; key += {keys}) {{
-const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
+const int32_t part = seen - key < {keys} ? seen - key : {keys};{row}"""
 
     def results(self, begin: str) -> str:
         """Prints the calls that add the products of a part's scores and values to the results, which they multiply by
@@ -198,8 +201,9 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
                 c(f"const int32_t count = {count};", begin)
                 for Q in self.query_sizes:
                     with c.block(f"for (; r + {Q} <= n; r += {Q})"):
-                        c(f"{self.prefix}values_{Q}_{W}(s + r * {self.query_stride}, v_head + key * v_row + column, "
-                          f"v_row, part, count{more}, sum + r, y_head + r * y_row + column, y_row);")
+                        c(f"{self.prefix}values_{Q}_{W}(s + r * {self.query_stride}, "
+                          f"v_head + {self.first_row} * v_row + column, v_row, part, count{more}, sum + r, "
+                          "y_head + r * y_row + column, y_row);")
         return c.text
 
     @property

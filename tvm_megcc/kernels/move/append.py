@@ -23,6 +23,16 @@ class CacheParameters(UnitParameters):
     cache: str
 
 
+@dataclass(frozen=True)
+class AppendParameters(CacheParameters):
+    """Parameters of `append.c.j2`.
+
+    wraps: the cache is a ring buffer.
+    """
+
+    wraps: bool
+
+
 class AppendRows(Kernel):
     """Writes the new rows, after copying the cache unless it is updated in place. Rows of float32 are rounded to the
     cache's float16, or quantised to its int8."""
@@ -48,11 +58,12 @@ class AppendRows(Kernel):
         if converted_to == "int8":
             groups, run = row
             stored_row = groups * (run + SCALE_ELEMENTS)  # each group of a row has its scale after it
+        name = "append" + "_ring" * site.attrs.wraps + f"_{converted_to}" * bool(converted_to)
         operands = (Operand("x", 0, outer * capacity * stored_row), Operand("rows", 1, outer * count * product(row)),
                     Operand("start", 2, 1))
-        return Lowered("move/append", CacheParameters(x.c_type, converted_to), extents, operands,
-                       (Operand("y", 0, outer * capacity * stored_row),), outer,
-                       "append" + f"_{converted_to}" * bool(converted_to), self.name, in_place=((0, 0),))
+        return Lowered("move/append", AppendParameters(x.c_type, converted_to, site.attrs.wraps), extents, operands,
+                       (Operand("y", 0, outer * capacity * stored_row),), outer, name, self.name,
+                       in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.inputs[1], per_element=1.0)

@@ -15,7 +15,7 @@ from ...ir.dims import Dim
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, f32, register
-from ..cache_rows import CACHE_DTYPES, numbers_shape, stored_rows, widened_rows
+from ..cache_rows import CACHE_DTYPES, RING_BLOCK, numbers_shape, stored_rows, widened_rows
 
 #: The axes of queries, keys, values and the result, a letter each: b batch, n head, s query, t key, h element of a
 #: query or key, v element of a value.
@@ -39,8 +39,9 @@ class Attention(Operator):
     letter each, such as "bsnh" for the result of a matrix product; b and n may be missing. `q_at`, `k_at`, `v_at`: the
     index along a further axis "c" of an operand, such as one that holds queries, keys and values together. `causal`:
     query s attends to keys up to s + (keys - queries). `groups`: as of mask. `shared`: the number of query heads that
-    share keys and values. `seen`: the number of valid keys, from the first; None for all. `blind`: a query whose mask
-    is -inf for all keys gives zeros, not NaN.
+    share keys and values. `seen`: the number of valid keys, from the first; None for all. `wraps`: keys and values are
+    ring buffers of a multiple of RING_BLOCK rows (ops/cache_rows.py), so there may be more keys than rows; the mask
+    hides those that later ones have overwritten. `blind`: a query whose mask is -inf for all keys gives zeros, not NaN.
     """
 
     kind = "attention"
@@ -72,7 +73,8 @@ class Attention(Operator):
         k, v = (array if array.dtype == np.float32 else widened_rows(array) for array in (k, v))
         q, k, v = (_transpose_operand(array, attrs[f"{name}_axes"], axes, attrs[f"{name}_at"]).astype(np.float64)
                    for name, array, axes in (("q", q, Q), ("k", k, K), ("v", v, V)))
-        k, v = (np.repeat(array[:, :, :attrs.seen], attrs.shared, 1) for array in (k, v))
+        rows = np.arange(attrs.seen) % k.shape[2] if attrs.wraps else slice(attrs.seen)
+        k, v = (np.repeat(array[:, :, rows], attrs.shared, 1) for array in (k, v))
         queries, keys = q.shape[2], k.shape[2]
         with np.errstate(all="ignore"):
             scores = (q * attrs.scale) @ k.swapaxes(2, 3)
@@ -124,8 +126,11 @@ def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
     extents = {"b": 1, "n": 1, "m": 1, **extents}
     require_equal(extents["m"] * attrs.shared, extents["n"], f"{attrs.shared} heads of {extents['n']} for one of keys")
     extents["t"] = extents["r"]
-    if attrs.seen is not None:
+    if attrs.wraps and (attrs.seen is None or not isinstance(extents["r"], int) or extents["r"] % RING_BLOCK):
+        raise ShapeError(f"a ring buffer of {extents['r']} rows")
+    if attrs.seen is not None and not attrs.wraps:
         require_at_most(attrs.seen, extents["r"], f"{attrs.seen} keys of {extents['r']}")
+    if attrs.seen is not None:
         extents["t"] = attrs.seen
     return extents
 
@@ -142,11 +147,11 @@ def _transpose_operand(array: np.ndarray, axes: str, wanted: str, at: int) -> np
 def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mask: tuple[int, ...] = (), b: int = 1,
           n: int = 2, scale: float = 0.25, causal: bool = False, at: tuple[int, int, int] = (0, 0, 0),
           groups: int = 1, value: np.ndarray | None = None, shared: int = 1, capacity: int = 0,
-          blind: bool = False, cache: str = "") -> Case:
+          blind: bool = False, cache: str = "", wraps: bool = False) -> Case:
     sizes = {"b": b, "n": n, "s": s, "t": capacity or t, "h": h, "v": v, "c": 3}
     *operands, y_axes = axes.split()
     attrs = {"scale": scale, "causal": causal, "groups": groups, "y_axes": y_axes, "shared": shared,
-             "seen": t if capacity else None, "blind": blind}
+             "seen": t if capacity else None, "blind": blind, "wraps": wraps}
     for name, operand, index in zip("qkv", operands, at, strict=True):
         attrs |= {f"{name}_axes": operand, f"{name}_at": index}
     shapes = [tuple(sizes[axis] // (shared if axis == "n" and index else 1) for axis in operand)
@@ -158,6 +163,19 @@ def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mas
         k, v = (stored_rows(draw.normal(size=shape).astype(np.float32), cache) for shape in shapes[1:])
         inputs, values = (inputs[0], (k.shape, cache), (v.shape, cache), inputs[3]), {**values, 1: k, 2: v}
     return Case(inputs, attrs, values=values)
+
+
+def _window_mask(s: int, t: int, window: int) -> np.ndarray:
+    """Returns a mask [1, 1, s, t] for the last s of t tokens: each attends to itself and `window` - 1 tokens before
+    it."""
+    distance = np.arange(t - s, t)[:, None] - np.arange(t)
+    return np.where((distance >= 0) & (distance < window), 0, np.finfo(np.float32).min)[None, None]
+
+
+def _window_case(s: int, t: int, window: int, capacity: int = RING_BLOCK, cache: str = "") -> Case:
+    """Returns a case with keys and values in ring buffers of `capacity` rows."""
+    return _case(s, t, 16, 20, n=4, shared=2, mask=(1, 1, s, t), value=_window_mask(s, t, window), capacity=capacity,
+                 cache=cache, wraps=True)
 
 
 def _blocking_mask(*shape: int, last: float = float(np.finfo(np.float32).min)) -> np.ndarray:
@@ -193,4 +211,6 @@ Attention.cases = (
       for cache in ("float16", "int8")),
     *(_case(3, 20, 8, 5, "bsnh btnh btnv bsnv", causal=True, capacity=22, cache=cache)
       for cache in ("float16", "int8")),
+    _window_case(1, 100, 5), _window_case(1, 700, 1), _window_case(3, 513, 250), _window_case(37, 530, 200),
+    _window_case(1, 1030, 256, cache="float16"), _window_case(40, 1100, 400, capacity=512, cache="int8"),
 )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on KV caches, which passes/streaming/kv_cache.py emits: writing rows after the valid ones of a tensor with
-spare capacity, and reading a stored cache as float32."""
+spare capacity, or into a ring buffer, and reading a stored cache as float32."""
 
 from __future__ import annotations
 
@@ -17,26 +17,29 @@ from ..base import Case, Operator, Types, f32, register
 from ..cache_rows import CACHE_DTYPES, numbers_shape, stored_rows, widened_rows
 
 
-def _case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str = "float32") -> Case:
+def _case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str = "float32",
+          wraps: bool = False) -> Case:
     """Returns a case with `count` rows for a tensor of this shape and dtype."""
     rows = tuple(count if i == axis else extent for i, extent in enumerate(shape))
-    return Case(((shape, dtype), (rows, dtype), ((1,), "int64")), {"axis": axis}, values={2: np.array([at])})
+    return Case(((shape, dtype), (rows, dtype), ((1,), "int64")), {"axis": axis, "wraps": wraps},
+                values={2: np.array([at])})
 
 
-def _stored_case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str) -> Case:
+def _stored_case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str, wraps: bool = False) -> Case:
     """Returns a case with `count` rows of float32 for a cache of another dtype. The numbers at index 0 of the last axis
     but one are zero or, if `count` is 1, large."""
     draw = np.random.default_rng(len(shape) + axis)
     rows = draw.normal(size=[count if i == axis else extent for i, extent in enumerate(shape)]).astype(np.float32)
     rows[..., 0, :] *= 0 if count > 1 else 1000
     x = stored_rows(draw.normal(size=shape).astype(np.float32), dtype)
-    return Case(((x.shape, dtype), f32(*rows.shape), ((1,), "int64")), {"axis": axis},
+    return Case(((x.shape, dtype), f32(*rows.shape), ((1,), "int64")), {"axis": axis, "wraps": wraps},
                 values={0: x, 1: rows, 2: np.array([at])})
 
 
 @register
 class Append(Operator):
-    """y = x with y[…, at + i, …] = rows[…, i, …] along attribute `axis`. A run whose rows do not fit fails.
+    """y = x with y[…, at + i, …] = rows[…, i, …] along attribute `axis`. A run whose rows do not fit fails. With
+    attribute `wraps`, x is a ring buffer: indices are modulo its extent, and a run fails only for a negative `at`.
 
     Operands: x; rows, of x's shape except along the axis; at int64 [1], the first index. The result has x's type. rows
     have x's dtype or, for a cache of float16 or int8 (ops/cache_rows.py), float32; then they are converted. The axis of
@@ -45,10 +48,13 @@ class Append(Operator):
 
     kind = "append"
     operands = ("x", "rows", "at")
-    cases = (Case((f32(2, 3, 8, 4), f32(2, 3, 2, 4), ((1,), "int64")), {"axis": 2}, values={2: np.array([6])}),
-             _case((1, 5, 7, 3), 1, 2, 0), _case((2, 9), 4, 1, 3, "float16"), _case((6, 5), 6, 0, 0, "int8"),
+    cases = (_case((2, 3, 8, 4), 2, 2, 6), _case((1, 5, 7, 3), 1, 2, 0), _case((2, 9), 4, 1, 3, "float16"),
+             _case((6, 5), 6, 0, 0, "int8"),
              _stored_case((2, 3, 8, 19), 2, 2, 5, "float16"), _stored_case((4, 9), 2, 1, 0, "float16"),
-             _stored_case((1, 3, 6, 64), 3, 2, 3, "int8"), _stored_case((2, 5, 7), 1, 1, 2, "int8"))
+             _stored_case((1, 3, 6, 64), 3, 2, 3, "int8"), _stored_case((2, 5, 7), 1, 1, 2, "int8"),
+             *(_case((2, 5, 3), 3, 1, at, wraps=True) for at in (0, 3, 4, 12, 1 << 40)),
+             _stored_case((2, 3, 8, 19), 8, 2, 21, "float16", wraps=True),
+             _stored_case((2, 3, 8, 19), 5, 2, 7, "int8", wraps=True))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, rows: TensorType, at: TensorType) -> tuple[TensorType, ...]:
@@ -68,17 +74,18 @@ class Append(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, ...]:
-        first, result = int(at.reshape(())), x.copy()
-        if not 0 <= first <= x.shape[attrs.axis] - rows.shape[attrs.axis]:
-            raise ShapeError(f"{rows.shape[attrs.axis]} rows do not fit from {first} on into {x.shape[attrs.axis]}")
-        result[(slice(None),) * attrs.axis + (slice(first, first + rows.shape[attrs.axis]),)] = \
+        first, result, (capacity, count) = int(at.reshape(())), x.copy(), (
+            array.shape[attrs.axis] for array in (x, rows))
+        if not 0 <= first <= (first if attrs.wraps else capacity - count):
+            raise ShapeError(f"{count} rows do not fit from {first} on into {capacity}")
+        result[(slice(None),) * attrs.axis + ((first + np.arange(count)) % capacity,)] = \
             rows if rows.dtype == x.dtype else stored_rows(rows, x.dtype.name)
         return (result,)
 
     @staticmethod
     def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
         x, rows = inputs[:2]
-        return {2: (0, x.shape[attrs.axis] - rows.shape[attrs.axis])}  # type: ignore[union-attr]
+        return {} if attrs.wraps else {2: (0, x.shape[attrs.axis] - rows.shape[attrs.axis])}  # type: ignore[union-attr]
 
     @staticmethod
     def overwrites(attrs: Attrs) -> bool:

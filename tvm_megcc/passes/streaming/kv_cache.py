@@ -3,14 +3,18 @@
 
 The model has inputs with an extent p (past) and outputs with p + n, which are Concat(past, new). This rewrite gives
 such a state the capacity that the user states. A run writes the new rows into it in place, and readers of the concat
-read its first p + n rows. p is an unbacked symbol. Its value is another state, which is 0 at first and p + n after a
-run. So the runtime has no states that grow: it checks p like any data-dependent extent.
+read its first p + n rows. A state whose readers attend to a window of rows becomes a ring buffer of fewer rows, with
+token t in row t modulo their number; readers gather the rows in the order of the tokens. p is an unbacked symbol. Its
+value is another state, which is 0 at first and p + n after a run. So the runtime has no states that grow: it checks p
+like any data-dependent extent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from ...errors import ModelError
 from ...ir.conditions import Condition, recording, require_at_most
@@ -46,13 +50,16 @@ def capacities_of(inputs: Mapping[str, tuple[int | str, ...]], states: Mapping[s
     return {name: rows for name, rows in bounds.items() if name in extents}
 
 
-def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str, int]) -> Graph:
+def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str, int],
+                rings: Mapping[str, int] | None = None) -> Graph:
     """Turns states that grow into KV caches with a fixed capacity, and adds a state with the number of rows in use for
     each symbol that grows, with the symbol's name.
 
     Args:
         states: output -> input.
         capacities: name of the symbol of an extent that grows -> the largest number of rows.
+        rings: states that become ring buffers -> their rows. Readers must ignore the rows of tokens that later ones
+            have overwritten.
 
     Raises:
         ModelError: listing the states that cannot grow, and why.
@@ -75,7 +82,7 @@ def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str
         raise ModelError(graph.name, problems, "A state grows by Concat(past, new) along one axis; its other extents "
                                                "have one size each: give it with --dim NAME=SIZE.")
     graph = with_symbols(_with_totals(graph, steps), {name: Symbol(name, least=0) for name in capacities})
-    return _Growth(graph, caches, steps, capacities).run()
+    return _Growth(graph, caches, steps, capacities, rings or {}).run()
 
 
 def _symbols(type_: TensorType) -> frozenset[str]:
@@ -124,14 +131,16 @@ class _Growth:
     caches: the Concats whose result is a state, which become `append`.
     steps: symbol -> the rows that a run appends.
     capacities: name of the symbol -> the largest number of rows.
+    rings: states that become ring buffers -> their rows.
     count_states: symbol -> (output, input) of the state that holds the number of rows in use.
     count_values: symbol -> the value of that state in a run, once `Extent` has defined the symbol by it.
+    ring_indices: (number of tokens, rows of a ring buffer) -> the value with the tokens' rows.
     cache_inputs: other inputs that have the rows of a cache, such as attention masks.
     """
 
     def __init__(self, graph: Graph, caches: list[_KVCache], steps: Mapping[Symbol, Dim],
-                 capacities: Mapping[str, int]):
-        self.caches, self.steps, self.capacities = caches, steps, capacities
+                 capacities: Mapping[str, int], rings: Mapping[str, int]):
+        self.caches, self.steps, self.capacities, self.rings = caches, steps, capacities, rings
         types = dict(graph.types)
         self.count_states: dict[Symbol, tuple[str, str]] = {}
         for past in steps:
@@ -146,6 +155,7 @@ class _Growth:
                                                    for past, (_, state) in self.count_states.items()})
         self.edit = Editor(self.graph)
         self.count_values: dict[Symbol, str] = {}
+        self.ring_indices: dict[tuple[Dim, int], str] = {}
         self.cache_inputs: dict[str, CacheInput] = {}
 
     def run(self) -> Graph:
@@ -172,28 +182,53 @@ class _Growth:
     def _append(self, cache: _KVCache) -> None:
         """Replaces the Concat of a cache by an operator that appends to it in place."""
         edit, type_ = self.edit, self.graph.types[cache.input]
-        full_type = type_.with_shape(self.capacities[cache.past.name] if axis == cache.axis else dim
-                                 for axis, dim in enumerate(type_.shape))
+        rows = self.rings.get(cache.input, self.capacities[cache.past.name])
+        full_type = type_.with_shape(rows if axis == cache.axis else dim for axis, dim in enumerate(type_.shape))
         type_before = edit.types[cache.output]
         edit.types[cache.input] = edit.types[cache.output] = full_type
         inputs = (*cache.concat.inputs, self.count_values[cache.past])
-        edit.replace(cache.concat, Op("append", Attrs(axis=cache.axis), inputs, (cache.output,),
-                                      origin=cache.concat.origin))
-        self._first_rows(cache.output, cache.axis, type_before)
+        edit.replace(cache.concat, Op("append", Attrs(axis=cache.axis, wraps=cache.input in self.rings), inputs,
+                                      (cache.output,), origin=cache.concat.origin))
+        ring = self.rings.get(cache.input, 0)
+        self._valid_rows(cache.output, cache.axis, type_before, ring=ring)
         if any(op is not cache.concat and cache.input in op.inputs for op in self.graph.ops):
-            self._first_rows(cache.input, cache.axis, type_, cache.output)
+            self._valid_rows(cache.input, cache.axis, type_, cache.output, ring)
 
-    def _first_rows(self, name: str, axis: int, type_: TensorType, appended: str = "") -> None:
-        """Lets the readers of a value read its first rows. type_: the type of these rows. appended: the output of the
-        cache, whose `append` goes on reading the whole value."""
+    def _valid_rows(self, name: str, axis: int, type_: TensorType, appended: str = "", ring: int = 0) -> None:
+        """Lets the readers of a value read its first rows or, of a ring buffer, its rows in the order of the tokens.
+
+        Args:
+            type_: the type of what they read.
+            appended: the output of the cache, whose `append` goes on reading the whole value.
+            ring: the rows of the ring buffer; 0 if it is none.
+        """
         part = self.edit.value(f"{name}.rows", type_)
-        attrs = Attrs(axes=(axis,), starts=(0,), ends=(type_.shape[axis],), steps=(1,))
         self.edit.redirect({name: part})
         if appended:
             op = self.edit.producer(appended)
             assert op is not None
             self.edit.replace(op, op.with_(inputs=(name, *op.inputs[1:])))
-        self.edit.add_after(name, Op("slice", attrs, (name,), (part,)))
+        if ring:
+            indices = self._ring_indices(type_.shape[axis], ring)
+            self.edit.add_after(name, Op("gather", Attrs(axis=axis), (name, indices), (part,)))
+        else:
+            attrs = Attrs(axes=(axis,), starts=(0,), ends=(type_.shape[axis],), steps=(1,))
+            self.edit.add_after(name, Op("slice", attrs, (name,), (part,)))
+
+    def _ring_indices(self, tokens: Dim, ring: int) -> str:
+        """Returns the rows of the first tokens in a ring buffer of `ring` rows, int32 [tokens]."""
+        if (tokens, ring) not in self.ring_indices:
+            edit = self.edit
+            value = edit.constant("one", np.ones(1, np.int32))
+            modulus = edit.constant("ring", np.array([ring], np.int32))
+            for kind, attrs, operands in (("expand", Attrs(shape=(tokens,)), ()),
+                                          ("cumsum", Attrs(axis=0, exclusive=True, reverse=False), ()),
+                                          ("mod", Attrs(), (modulus,))):
+                result = edit.result(f"ring.{kind}", kind, attrs, (value, *operands))
+                edit.add_after("", Op(kind, attrs, (value, *operands), (result,), origin="ring"))
+                value = result
+            self.ring_indices[tokens, ring] = value
+        return self.ring_indices[tokens, ring]
 
     def _inputs_with_cache_rows(self) -> Iterator[tuple[str, int, Symbol]]:
         """Yields inputs that grow with the states but are not states: (name, axis, extent)."""
@@ -212,6 +247,6 @@ class _Growth:
             raise ModelError(self.graph.name, [f"input '{name}' is {type_}, and only one axis may grow with "
                                                f"{past}, by {new}"])
         self.edit.types[name] = type_.with_shape(capacity if i == axis else dim for i, dim in enumerate(type_.shape))
-        self._first_rows(name, axis, type_)
+        self._valid_rows(name, axis, type_)
         self.cache_inputs[name] = CacheInput(axis, self.count_states[past][1], new
                                                  if isinstance(new, int) else str(new))

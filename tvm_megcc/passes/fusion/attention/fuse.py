@@ -104,7 +104,8 @@ def _attention(edit: Editor, readers: Readers, softmax: Op) -> _Found | None:
     if mask is None or not np.isfinite(scale):
         return None
     attrs = Attrs(scale=scale, causal=causal, groups=groups, y_axes=y_axes, q_axes=q.axes, k_axes=k.axes,
-                  v_axes=v.axes, q_at=q.index, k_at=k.index, v_at=v.index, shared=k.shared, seen=k.keys, blind=blind)
+                  v_axes=v.axes, q_at=q.index, k_at=k.index, v_at=v.index, shared=k.shared, seen=k.keys, wraps=k.wraps,
+                  blind=blind)
     return _Found(attrs, (q.value, k.value, v.value), last, (*scores.ops, *following, *q.ops, *k.ops, *v.ops), masks,
                   TensorType("float32", mask) if masks else None)
 

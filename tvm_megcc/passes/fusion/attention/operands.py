@@ -2,8 +2,8 @@
 """Traces the queries, keys and values of attention to the tensors of which they are parts.
 
 An operand of a matrix product is often computed from another tensor: by transposes, by a multiplication with a number,
-as one index of packed queries, keys and values, as the first keys of a KV cache, or as heads that are repeated. The
-fused operator reads that tensor directly.
+as one index of packed queries, keys and values, as the first keys of a KV cache, as the keys of a ring buffer, or as
+heads that are repeated. The fused operator reads that tensor directly.
 
 Letters of axes: b batch, n heads, s queries, t keys, h elements of a query or key, v elements of a value, c operands
 that are packed into one tensor.
@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from ....ir.dims import Dim
 from ....ir.graph import Op
-from ....ops.cache_rows import CACHE_DTYPES, numbers_shape
+from ....ops.cache_rows import CACHE_DTYPES, RING_BLOCK, numbers_shape
 from ....ops.rules import slice_axes
 from ...edit import Editor
-from ...match import is_op, wildcard
+from ...match import is_const, is_op, wildcard
 
 #: The largest number of operators that are followed before a product.
 _MAX_DEPTH = 8
@@ -30,6 +30,11 @@ _RESHAPE = is_op("reshape", _X)
 #: If the second result has the type of the first operand, the two reshapes cancel.
 _RESHAPED_TWICE = is_op("reshape", _RESHAPE)
 _EXPANDED = is_op("expand", _RESHAPE)
+_ONE, _ROWS = is_const(1), is_const(1)
+_COUNTED = is_op("expand", _ONE)
+_TOKENS = is_op("cumsum", _COUNTED)
+#: The rows of a ring buffer in the order of their tokens: of 0, 1, …, modulo the number of rows.
+_RING = is_op("gather", _X, is_op("mod", _TOKENS, _ROWS))
 #: Repeated heads: a reshape adds an axis of extent 1 after the heads, expand lengthens it, a reshape merges both axes.
 _REPEATED = is_op("reshape", _EXPANDED)
 
@@ -44,6 +49,7 @@ class Operand:
     ops: the operators between the source and the product, which attention replaces.
     keys: the number of keys that are used along the axis t; None for all.
     shared: the number of heads of queries that share a head of this operand.
+    wraps: the source is a ring buffer for these keys.
     """
 
     value: str
@@ -53,6 +59,7 @@ class Operand:
     ops: tuple[Op, ...] = ()
     keys: Dim | None = None
     shared: int = 1
+    wraps: bool = False
 
 
 def trace_operands(edit: Editor, q: tuple[str, str], k: tuple[str, str], v: tuple[str, str]) \
@@ -147,8 +154,8 @@ def _indexed(operand: Operand, value: str, axis: int, index: Dim) -> Operand | N
 
 
 def _whole_source(edit: Editor, op: Op, operand: Operand) -> Operand | None:
-    """Returns an operand as a part of the tensor whose first keys its producer `op` takes, or whose heads are repeated;
-    None for others."""
+    """Returns an operand as a part of the tensor whose first keys its producer `op` takes, whose keys it gathers from a
+    ring buffer, or whose heads are repeated; None for others."""
     if op.kind == "slice" and operand.keys is None:
         cut = _only_cut(edit, op)
         if cut is None:
@@ -156,6 +163,8 @@ def _whole_source(edit: Editor, op: Op, operand: Operand) -> Operand | None:
         axis, first, count, step = cut
         is_begin = first == 0 and step == 1 and operand.axes[axis] == "t"
         return replace(operand, value=op.inputs[0], keys=count) if is_begin else None
+    if op.kind == "gather":
+        return _ring_source(edit, op, operand)
     found = _REPEATED.match(edit, operand.value) if "n" in operand.axes and operand.shared == 1 else None
     if found is None:
         return None
@@ -170,12 +179,24 @@ def _whole_source(edit: Editor, op: Op, operand: Operand) -> Operand | None:
     return replace(operand, value=found[_X], shared=shared)
 
 
+def _ring_source(edit: Editor, op: Op, operand: Operand) -> Operand | None:
+    """Returns an operand as the keys of a ring buffer, from which its producer `op` takes them; None for others."""
+    found = _RING.match(edit, operand.value) if operand.keys is None else None
+    if found is None or operand.axes[op.attrs.axis] != "t" or edit.constants[found[_ONE]].item() != 1 \
+            or not found.op(_TOKENS).attrs.exclusive or found.op(_TOKENS).attrs.reverse:
+        return None
+    rows, keys = edit.types[found[_X]].shape[op.attrs.axis], edit.types[op.inputs[1]].shape
+    if rows != edit.constants[found[_ROWS]].item() or rows % RING_BLOCK or len(keys) != 1:
+        return None
+    return replace(operand, value=found[_X], keys=keys[0], wraps=True)
+
+
 def _have_equal_extents(edit: Editor, q: Operand, k: Operand, v: Operand) -> bool:
     """Returns whether each axis has the same extent in all operands, so that no operand is broadcast, and the dtypes
     fit the fused operator."""
     types = [edit.types[operand.value] for operand in (q, k, v)]
     dtypes = [type_.dtype for type_ in types]
-    if (k.keys, k.shared) != (v.keys, v.shared) \
+    if (k.keys, k.shared, k.wraps) != (v.keys, v.shared, v.wraps) \
             or dtypes[0] != "float32" or dtypes[1] != dtypes[2] or dtypes[1] not in CACHE_DTYPES:
         return False
     extents: dict[str, Dim] = {}

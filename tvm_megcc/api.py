@@ -58,6 +58,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
     from .compiler import compile_graph
     from .frontends.contents import is_tflite
     from .frontends.models import import_model
+    from .frontends.onnx.load import LoadedModel
     from .frontends.torch_models import to_onnx_if_torch
     from .options import CompileOptions
     from .passes.canonicalize.preprocess import convert_inputs
@@ -68,7 +69,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
     if is_tflite(model):
         _note_restarts(model, graph, options.signature)
     graph = convert_inputs(graph, options.inputs)
-    path = Path(model) if isinstance(model, (str, Path)) else None
+    path = model.file if isinstance(model, LoadedModel) else Path(model) if isinstance(model, (str, Path)) else None
     targets = _targets((target,) if isinstance(target, (str, Target)) else tuple(target))
     if options.half and not any(item.isa.float16_isa for item in targets):
         warnings.warn(f"--half changes nothing: {', '.join(item.name for item in targets)} has no vectors of half "
@@ -111,6 +112,8 @@ def _model_facts(path: Path) -> dict:
 def load(path: str | Path | Artifact, target: str | None = None, model: str | None = None,
          threads: int | None = None) -> Session:
     """Returns a session on a generated folder, or on a .megcc file in it. The folder is built first if it is not yet.
+    For the folder of a language model (`megcc lm compile`) it is a `LanguageModel` (tools/lm/model.py), a session that
+    generates text as well; with `model`, or for the .megcc file in that folder, it is a session of the network alone.
 
     Args:
         path: the folder that `Artifact.save` or `megcc compile` wrote, or the .megcc file in it; or the artifact, which
@@ -123,9 +126,14 @@ def load(path: str | Path | Artifact, target: str | None = None, model: str | No
         MegccError: for a path that is no such folder, and for another target, model or more threads than it has;
             ToolError: if a compiler or emulator is missing.
     """
+    from .frontends.decoder_names import SETTINGS
     from .runtime.load import load as load_session
 
     folder = path if isinstance(path, (str, Path)) else path.save_in_cache()
+    if model is None and (Path(folder) / SETTINGS).is_file():
+        from .tools.lm.model import LanguageModel
+
+        return LanguageModel(folder, target, threads)
     return load_session(folder, target, model=model, threads=threads)
 
 

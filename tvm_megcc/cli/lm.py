@@ -15,7 +15,7 @@ from ..errors import MegccError
 
 
 def compile_(args: argparse.Namespace) -> int:
-    """Compiles a GGUF file to a folder of C, and describes the folder on stdout."""
+    """Compiles a GGUF file, or the folder of an ONNX file, to a folder of C, and describes the folder on stdout."""
     from ..options import CompileOptions
     from ..tools.lm.compile import compile_model
     from ..tools.report import describe

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 def language_models(verbs: Verbs) -> None:
     """Adds `megcc lm` and its verbs."""
-    steps = verbs.add_parser("lm", help="language models: compile a GGUF file to C with its tokenizer, and generate "
-                                        "text").add_subparsers(required=True, metavar="VERB", parser_class=Verb)
+    steps = verbs.add_parser("lm", help="language models: compile a GGUF file or the folder of an ONNX file to C with "
+                                        "its tokenizer, and generate text"
+                             ).add_subparsers(required=True, metavar="VERB", parser_class=Verb)
     _building_verbs(steps)
     _running_verbs(steps)
 
@@ -27,7 +28,8 @@ def _building_verbs(steps: Verbs) -> None:
 
     verb = add_verb(steps, "compile", lm.compile_,
                     "compile a language model into a folder of C, its tokenizer beside it")
-    verb.add_argument("model", metavar="GGUF", help="a GGUF file")
+    verb.add_argument("model", metavar="MODEL", help="a GGUF file, or a folder with an ONNX file and a tokenizer, "
+                                                     "of Hugging Face, optimum or ONNX Runtime GenAI")
     add_output(verb, "NAME_megcc")
     verb.add_argument("--context", type=count, default=0, metavar="N",
                       help="context length in tokens (default: the trained length, 2048 at most)")
@@ -35,7 +37,7 @@ def _building_verbs(steps: Verbs) -> None:
                       help="most tokens of a prompt that a run reads (default: 64, the context at most)")
     verb.add_argument("--activations", choices=ACTIVATIONS, default="model",
                       help="dtype of activations that are multiplied by quantised weights: int8, float32, or model, "
-                           "which is that of the file format, int8 for GGUF (default: model)")
+                           "which is int8 for GGUF files and for MatMulNBits with accuracy_level 4 (default: model)")
     verb.add_argument("--cache", choices=CACHES, default="float32",
                       help="dtype of the KV cache: float32, float16, or int8 with a scale for each head and token "
                            "(default: float32)")

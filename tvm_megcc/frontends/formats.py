@@ -16,6 +16,7 @@ import onnx
 from ..errors import MegccError, ModelError, shortened
 from ..folders import require_exists
 from .contents import MAGIC_SIZE, is_onnx, kind_by_magic, kind_of, leading_bytes
+from .onnx.load import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,11 @@ LIGHTNING = Format("a checkpoint of PyTorch",
                    'With Lightning: YourModule.load_from_checkpoint({file}).to_onnx("model.onnx", example)\n  else '
                    + _export_with_weights("torch.load({file})['state_dict']"))
 WEIGHTS = Format("a file of weights, without the network",
-                 "A model of Hugging Face: 'pip install optimum[onnx]', then\n"
+                 "A model of Hugging Face: pip install 'optimum[onnxruntime]', then\n"
                  "      optimum-cli export onnx --model {folder} onnx\n"
                  "  Another: " + _export_with_weights("safetensors.torch.load_file({file})"))
 TRANSFORMER = Format("a model of Hugging Face",
-                     "'pip install optimum[onnx]', then\n      optimum-cli export onnx --model {path} onnx")
+                     "pip install 'optimum[onnxruntime]', then\n      optimum-cli export onnx --model {path} onnx")
 KERAS = Format("a Keras model",
                _TENSORFLOW + "      import keras\n"
                '      keras.models.load_model({file}).export("saved")  # in Python\n'
@@ -144,7 +145,7 @@ def refuse_unreadable(model) -> None:
         if found is not None:
             raise ModelError("the bytes", [f"are {found.name}"], found.conversion.format(
                 path="MODEL", folder=".", stem="model", file="'MODEL'"))
-    elif not isinstance(model, onnx.ModelProto):
+    elif not isinstance(model, (onnx.ModelProto, LoadedModel)):
         raise _not_a_model(model)
 
 

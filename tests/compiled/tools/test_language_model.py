@@ -18,9 +18,10 @@ from tests.compiled.runtime.test_runtime import SANITIZE, call, has_flags, need
 from tests.unit.gguf.files import SHAPES, logits, weights, write
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError
+from tvm_megcc.frontends.decoder_names import SETTINGS
 from tvm_megcc.tools.lm.compile import compile_model
 from tvm_megcc.tools.lm.grammar import Grammar
-from tvm_megcc.tools.lm.model import SETTINGS, TOKENIZER, LanguageModel
+from tvm_megcc.tools.lm.model import TOKENIZER, LanguageModel
 from tvm_megcc.tools.lm.sampling import Sampling
 
 gguf = pytest.importorskip("gguf")
@@ -200,10 +201,10 @@ def test_what_is_no_language_model(folder, tmp_path, capsys):
     model = folder.parent / "small.gguf"
     assert main(["lm", "generate", str(model), "a"]) == 1
     assert f"{model} is not compiled yet: 'megcc lm compile {model} -o small_megcc' makes" in capsys.readouterr().err
-    other = tmp_path / "model.onnx"
-    other.write_bytes(b"ONNX")
-    assert main(["lm", "compile", str(other)]) == 1
-    assert "model.onnx is no GGUF file" in capsys.readouterr().err
+    for name, message in (("model.onnx", "has no tokenizer: tokenizer.json"), ("model.txt", "is no GGUF file (.gguf)")):
+        (tmp_path / name).write_bytes(b"ONNX")
+        assert main(["lm", "compile", str(tmp_path / name)]) == 1
+        assert message in capsys.readouterr().err
     copy = shutil.copytree(folder, tmp_path / "copy")
     for name, text in ((SETTINGS, "{}"), (SETTINGS, "["), (TOKENIZER, "{}"),
                        (SETTINGS, json.dumps({"context": 0, "prompt": 1, "bos": 0, "ends": [], "chat_template": ""}))):

@@ -41,7 +41,7 @@ MAX_LISTED_INPUTS = 5
 _STRING = onnx.TensorProto.STRING
 
 
-def import_onnx(model: str | Path | bytes | onnx.ModelProto,
+def import_onnx(model: str | Path | bytes | onnx.ModelProto | LoadedModel,
                 input_shapes: Mapping[str, Sequence[int | str | None]] | None = None,
                 output_names: Sequence[str] | None = None, constants: Mapping[str, object] | None = None,
                 extern: Externs | None = None, bounds: Mapping[str, int] | None = None,

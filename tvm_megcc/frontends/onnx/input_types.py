@@ -14,10 +14,11 @@ from ...ir.dim_text import parse_dim
 from ...ir.dims import Dim, Symbol, SymbolicDim, substitute
 from ...ir.limits import MAX_BYTES
 from ...ir.types import TensorType
-from .load import DTYPES, load, type_name
+from .load import DTYPES, LoadedModel, load, type_name
 
 
-def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | SymbolicDim | None, ...]]:
+def input_dims(model: str | Path | bytes | onnx.ModelProto | LoadedModel
+               ) -> dict[str, tuple[int | str | SymbolicDim | None, ...]]:
     """Returns the declared shapes of the model's inputs. An entry is an extent, the name of a symbol, an expression
     over symbols, or None if nothing is known."""
     graph = load(model).proto.graph

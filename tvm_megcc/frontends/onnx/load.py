@@ -51,21 +51,25 @@ class LoadedModel:
     name: the name of the model, for the graph and messages.
     folder: where external data lies, None for a model in memory.
     opsets: domain, "ai.onnx" for ONNX's own -> version of its operator set.
+    file: the file of the model, None for a model in memory.
     """
 
     proto: onnx.ModelProto
     name: str
     folder: Path | None
     opsets: dict[str, int]
+    file: Path | None = None
 
 
-def load(model: str | Path | bytes | onnx.ModelProto) -> LoadedModel:
-    """Reads and parses a model.
+def load(model: str | Path | bytes | onnx.ModelProto | LoadedModel) -> LoadedModel:
+    """Reads and parses a model; returns one that is loaded already.
 
     Raises:
         ModelError: if the file cannot be read, or is not an ONNX model that this version can import.
     """
-    folder = None
+    if isinstance(model, LoadedModel):
+        return model
+    folder, path = None, None
     if isinstance(model, onnx.ModelProto):
         proto, subject = model, model.graph.name or "model"
     else:
@@ -87,7 +91,7 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> LoadedModel:
         name = folder.resolve().name
     opsets = {entry.domain or "ai.onnx": entry.version for entry in proto.opset_import}
     _check_model(proto, subject, opsets)
-    return LoadedModel(proto, name, folder, opsets)
+    return LoadedModel(proto, name, folder, opsets, path)
 
 
 def _parse(data: bytes, subject: str) -> onnx.ModelProto:

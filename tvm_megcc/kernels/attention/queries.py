@@ -126,12 +126,9 @@ class AttentionColumns(Kernel):
         Scores are tiles of `rows` keys by `vectors` vectors of queries, results of `rows` queries by `columns` vectors
         of values, so both have as many accumulators.
         """
-        vectors = columns = 2 if site.isa.lanes >= 8 or site.isa.helium else 4
-        queries = extents_of(site.attrs, site.inputs[:3])["s"]
-        if site.isa.lanes == 1 and isinstance(queries, int):  # such as the heads that share keys, for one token
-            vectors = max(1, min(vectors, queries))
+        vectors = 2 if site.isa.lanes >= 8 or site.isa.helium else 4
         rows = 4 if site.isa.lane_fma else min(Tiling.of(site.isa).max_pixels(vectors), 8)
-        return rows, vectors, columns
+        return rows, vectors, vectors
 
     def lower(self, site: Site) -> Lowered:
         rows, vectors, columns = self.tile(site)

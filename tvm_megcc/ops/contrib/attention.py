@@ -199,15 +199,19 @@ def group_query_attention(node: OnnxNode) -> tuple[str, ...]:
         positions = given(node, 9) or row_indices
         cos_sin = [gather_angles(node, node.inputs[index], positions) for index in (7, 8)]
         q, k = (apply_rotary(node, value, *cos_sin, bool(node.attr("rotary_interleaved", 0))) for value in (q, k))
-    k, v = (_append_to_past(node, given(node, index), value, past_length) for index, value in ((3, k), (4, v)))
-    total = node.type_of(k).shape[2]
+    if is_full := _is_full(node, length):
+        k, v = (concat_past(node, node.inputs[index], value) for index, value in ((3, k), (4, v)))
+    else:
+        k, v = (_append_to_past(node, given(node, index), value, past_length) for index, value in ((3, k), (4, v)))
+    total, window = node.type_of(k).shape[2], max(node.attr("local_window_size", -1), 0)
     masks = [given(node, 10)]
     if node.attr("causal", 1):
         (ends,) = node.emit("reshape", (row_indices,), shape=(batch, 1, length, 1))
     else:
         (ends,) = node.emit("reshape", (last,), shape=(batch, 1, 1, 1))
-    allowed = keys_up_to(node, ends, total, max(node.attr("local_window_size", -1), 0))
-    masks.append(additive_mask(node, allowed, MASKED_SCORE, "float32"))
+    if window or not is_full or length != 1:  # else the one query attends to all keys
+        allowed = keys_up_to(node, ends, total, window)
+        masks.append(additive_mask(node, allowed, MASKED_SCORE, "float32"))
     sink = ""
     if node.has(11):
         (sink,) = node.emit("reshape", (node.inputs[11],), shape=(1, count, 1, 1))
@@ -225,6 +229,14 @@ def _split_query_key_value(node: OnnxNode, count: int, groups: int) -> list[str]
     if count < 1 or groups < 1 or hidden % (count + 2 * groups):
         raise ShapeError(f"{hidden} numbers do not make {count} heads and {groups} of keys and values")
     return split_axis(node, split_heads(node, node.inputs[0], count + 2 * groups), 1, (count, groups, groups))
+
+
+def _is_full(node: OnnxNode, length: Dim) -> bool:
+    """Returns whether all rows of the past of a GroupQueryAttention are known to be valid. length: of the new rows."""
+    if not (node.has(3) and node.has(4) and node.is_known(5)):
+        return False
+    capacity, last = node.type(3).shape[2], node.dims(5)
+    return last is not None and all(index == capacity + length - 1 for index in last)
 
 
 def _append_to_past(node: OnnxNode, past: str, new: str, before: str) -> str:

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles a GGUF file into a generated folder, with its tokenizer."""
+"""Compiles a GGUF file, or the folder of an ONNX file, into a generated folder, with its tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ... import api, folders
 from ...codegen import bundle
 from ...errors import MegccError
 from ...frontends.contents import is_gguf
-from ...frontends.decoder_names import LENGTH, PAST
+from ...frontends.decoder_names import LENGTH, LOGITS, PAST, SETTINGS
 from ...frontends.formats import refuse_misnamed
 from ...frontends.gguf.architectures import trained_context
 from ...frontends.gguf.file import read
 from ...frontends.gguf.importer import DEFAULT_CONTEXT
+from ...frontends.onnx.load import LoadedModel
+from ...frontends.onnx_decoders import decoder
 from ...options import CompileOptions
-from .model import SETTINGS, TOKENIZER, Settings
+from . import hugging_face
+from .model import TOKENIZER, Settings
 from .program import sources
 from .tokenizer import Vocabulary, metadata_value, tokenizer_of
 
@@ -32,9 +36,11 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     """Compiles a language model, and returns the folder.
 
     Args:
-        path: a GGUF file.
+        path: a GGUF file; or a folder with an ONNX file and a tokenizer, as Hugging Face's exporters and the model
+            builder of ONNX Runtime GenAI write it, or the ONNX file in it.
         output: the folder; default is the file's name with `_megcc`.
-        options: options of compilation, except dimensions and bounds.
+        target: names of CPUs.
+        options: options of compilation, except dimensions, bounds and states.
         context: capacity of the KV cache in tokens; default is the model's trained context, at most 2048.
         prompt: the most new tokens in a run, in which a prompt is read; default is 64, at most the context.
         force: replace an existing folder whatever it contains.
@@ -42,27 +48,68 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     Raises:
         MegccError: for another file, a tokenizer that is not supported, and as `tvm_megcc.compile`.
     """
-    folders.require_exists(Path(path))
+    path = Path(path)
+    folders.require_exists(path)
     refuse_misnamed(path)
-    if not is_gguf(path):
-        raise MegccError(f"{path} is no GGUF file (.gguf); other decoders compile with 'megcc compile' "
-                         "(docs/streaming.md)")
-    file = read(path)
-    context = context or min(DEFAULT_CONTEXT, trained_context(file.metadata) or DEFAULT_CONTEXT)
+    if not path.is_dir() and not is_gguf(path) and path.suffix != ".onnx":
+        raise MegccError(f"{path} is no GGUF file (.gguf), and no ONNX file (.onnx) or folder of one")
+    source = _gguf(path) if is_gguf(path) else _onnx(path)
+    context = context or min(DEFAULT_CONTEXT, source.context or DEFAULT_CONTEXT)
+    if source.context and context > source.context:
+        raise MegccError(f"--context {context}: the model was trained for {source.context} tokens")
     prompt = prompt or min(PROMPT, context)
     if not 1 <= prompt <= context:
         raise MegccError(f"--prompt {prompt} is no number of tokens from 1 to {context}, the context")
-    vocabulary = Vocabulary.of(file.metadata)
-    tokenizer = tokenizer_of(vocabulary)
-    settings = _settings(file.metadata, context, prompt)
+    settings = replace(source.settings, context=context, prompt=prompt)
     lengths = f"{LENGTH}=1" + f",2..{prompt}" * (prompt > 1)
-    artifact = api.compile(path, target, options, name=Path(path).stem, dims=lengths, bounds={PAST: context})
+    options = replace(options or CompileOptions(), states=source.states)
+    artifact = api.compile(source.model, target, options, name=source.name, dims=lengths, bounds={PAST: context})
+    vocabulary = source.vocabulary
+    if not is_gguf(path):
+        size = next(row["shape"][-1] for row in artifact.manifest["outputs"] if row["name"] == LOGITS)
+        vocabulary = hugging_face.padded(vocabulary, size, path)
     return bundle.write([artifact], output or f"{artifact.name}_megcc", force=force,
-                        others={TOKENIZER: tokenizer.to_str().encode(), SETTINGS: settings.text().encode()},
+                        others={TOKENIZER: tokenizer_of(vocabulary).to_str().encode(),
+                                SETTINGS: settings.text().encode()},
                         program=bundle.Program(f"{artifact.name}_chat", sources(artifact, vocabulary, settings)))
 
 
-def _settings(metadata: Mapping[str, object], context: int, prompt: int) -> Settings:
+@dataclass(frozen=True)
+class _Source:
+    """The parts that a language model is compiled from.
+
+    model: for `tvm_megcc.compile`. states: its states, those of GGUF files excepted.
+    name: the prefix of the generated C.
+    context: the number of tokens that the model was trained for, 0 if the files do not have it.
+    settings: without the contexts.
+    """
+
+    model: Path | LoadedModel
+    states: Mapping[str, str]
+    name: str
+    vocabulary: Vocabulary
+    context: int
+    settings: Settings
+
+
+def _gguf(path: Path) -> _Source:
+    """Reads a GGUF file."""
+    metadata = read(path).metadata
+    vocabulary = Vocabulary.of(metadata)
+    return _Source(path, {}, path.stem, vocabulary, trained_context(metadata), _settings(metadata))
+
+
+def _onnx(path: Path) -> _Source:
+    """Reads the folder of an ONNX file."""
+    folder = hugging_face.read(path)
+    hugging_face.check_template(folder.settings, folder.template)
+    found = decoder(folder.model, folder.ports)
+    if folder.vocabulary_size:  # a wrong tokenizer is told before the network is compiled
+        hugging_face.padded(folder.vocabulary, folder.vocabulary_size, path)
+    return _Source(found.model, found.states, folder.name, folder.vocabulary, folder.context, folder.settings)
+
+
+def _settings(metadata: Mapping[str, object]) -> Settings:
     tokens, template = metadata.get("tokenizer.ggml.tokens", []), metadata.get("tokenizer.chat_template", "")
     assert isinstance(tokens, list)
     number = {name: value for name in ("bos", "eos", "eot") if isinstance(
@@ -71,6 +118,6 @@ def _settings(metadata: Mapping[str, object], context: int, prompt: int) -> Sett
         tokens.index(token) for token in _ENDS if token in tokens}
     adds = metadata_value(metadata, "add_bos_token", metadata.get("tokenizer.ggml.model") == "llama")
     text = {name: str(tokens[index]) for name, index in number.items()}
-    return Settings(context, prompt, number.get("bos", -1) if adds else -1, tuple(sorted(ends)),
+    return Settings(0, 0, number.get("bos", -1) if adds else -1, tuple(sorted(ends)),
                     template if isinstance(template, str) else "", "" if adds else text.get("bos", ""),
                     text.get("eos", ""))

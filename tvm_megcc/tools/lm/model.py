@@ -5,32 +5,40 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import folders
-from ...api import load
 from ...errors import MegccError, MissingTool, quoted
 from ...frontends.contents import is_gguf
-from ...frontends.decoder_names import LOGITS, TOKENS
-from ...runtime.session import Port
+from ...frontends.decoder_names import LOGITS, SETTINGS, TOKENS
+from ...runtime.load import load
+from ...runtime.session import Array, Arrays, Given, Port, Session
 from .grammar import Grammar, Matcher, token_trie
 from .sampling import Draws, Sampling, choose, log_probability
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from llguidance import LLTokenizer
     from tokenizers import Tokenizer
 
-#: The additional files in the generated folder of a language model.
-TOKENIZER, SETTINGS = "language_model/tokenizer.json", "language_model/settings.json"
+    from ...runtime.native import Bound
+
+#: The tokenizer in the generated folder of a language model.
+TOKENIZER = "language_model/tokenizer.json"
 #: The character that the decoder shows if some bytes of a character are still missing.
 _INCOMPLETE = "\ufffd"
+#: The most seconds that a chat template may take, and the limit of numbers that it multiplies.
+_TEMPLATE_SECONDS, _LARGEST = 3.0, 1_000_000
 #: The name of the array of tokens that were read, among the arrays of `LanguageModel.save`.
 _SAVED_TOKENS = "read tokens"
 
@@ -75,10 +83,11 @@ class Settings:
         return json.dumps(asdict(self), indent=1, ensure_ascii=True) + "\n"
 
 
-class LanguageModel:
-    """A language model in a folder that `megcc lm compile` wrote.
+class LanguageModel(Session):
+    """A language model in a folder that `megcc lm compile` wrote. `tvm_megcc.load` returns it. As a session it runs the
+    network alone.
 
-    >>> model = LanguageModel("smollm2")
+    >>> model = tvm_megcc.load("smollm2")
     >>> for piece in model.generate("Once upon a time", max_tokens=100):
     ...     print(piece, end="")
 
@@ -90,6 +99,7 @@ class LanguageModel:
         """threads: workers of a run, as of `tvm_megcc.load`."""
         self.settings, self._folder = _read(Path(folder)), Path(folder)
         self.session = load(folder, target, threads=threads)
+        vars(self).update(vars(self.session))  # the description of the model: its manifest is not read twice
         self.tokens: list[int] = []
         self.figures = Figures()
         self._grammar_trie: LLTokenizer | None = None
@@ -104,10 +114,36 @@ class LanguageModel:
         """
         return _read_tokenizer(self._folder)
 
-    def reset(self) -> None:
-        """Resets the KV cache, so that the next text has nothing before it."""
-        self.session.reset()
+    def reset(self, states: Arrays | None = None) -> None:
+        """Resets the KV cache, so that the next text has nothing before it. states: as of `Session.reset`."""
+        self.session.reset(states)
         self.tokens = []
+
+    def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
+        """Runs the network alone, as `Session.run`. `tokens` does not change, so `reset` comes before the next text."""
+        return self.session.run(inputs) if feeds is None else self.session.run(inputs, feeds, run_options)
+
+    @property
+    def states(self) -> dict[str, Array]:
+        return self.session.states
+
+    def bind(self, inputs: Given | None = None) -> Bound:
+        return self.session.bind(inputs)
+
+    def profile(self, inputs: Given) -> list[dict[str, Any]]:
+        return self.session.profile(inputs)
+
+    def trace(self, inputs: Given) -> list[bytes | None]:
+        return self.session.trace(inputs)
+
+    def close(self) -> None:
+        self.session.close()
+
+    def __enter__(self) -> LanguageModel:
+        return self
+
+    def __repr__(self) -> str:
+        return f"LanguageModel({str(self.folder)!r})"
 
     def save(self) -> bytes:
         """Returns everything read so far as bytes: the tokens, and their keys and values. With `load`, prompts with a
@@ -132,7 +168,7 @@ class LanguageModel:
             raise MegccError(f"the saved state is damaged: {error}") from None
         tokens, states = given.pop(_SAVED_TOKENS, None), {}
         if tokens is None or tokens.dtype != np.int64 or tokens.ndim != 1 or len(tokens) > self.settings.context \
-                or not ((tokens >= 0) & (tokens < self.tokenizer.get_vocab_size())).all():
+                or not ((tokens >= 0) & (tokens < self._vocabulary_size())).all():
             raise MegccError("the saved state has no tokens, or tokens that this model does not have")
         for port in self.session.state_ports:
             padded, index = np.zeros(port.shape, np.dtype(port.dtype)), self._filled_part(port, len(tokens))
@@ -146,6 +182,10 @@ class LanguageModel:
             states[port.name] = padded
         self.session.reset(states)
         self.tokens = tokens.tolist()
+
+    def _vocabulary_size(self) -> int:
+        """Returns the number of logits."""
+        return int(next(port.shape[-1] for port in self.outputs if port.name == LOGITS))
 
     def _filled_part(self, port: Port, count: int) -> tuple[slice, ...]:
         """Returns the index of the part of a state that `count` tokens have filled: the first rows of keys and values,
@@ -272,7 +312,7 @@ def _read(folder: Path) -> Settings:
         MegccError: if it is missing or damaged, or there is no tokenizer.
     """
     if not (folder / SETTINGS).is_file():
-        if is_gguf(folder):
+        if is_gguf(folder) or any((folder / name).is_file() for name in ("config.json", "genai_config.json")):
             folder_name = Path(f"{folder.stem}_megcc")
             raise MegccError(f"{folder} is not compiled yet: 'megcc lm compile {folder} -o {folder_name}' makes the "
                              f"folder {folder_name}")
@@ -305,27 +345,60 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
         raise MegccError(f"{folder}: {TOKENIZER} is damaged: {error}") from None
 
 
+class DamagedTemplate(MegccError):
+    """Raised for a chat template that is no Jinja, fails, or does not end."""
+
+
 def rendered(settings: Settings, messages: Sequence[Mapping[str, str]]) -> str:
     """Renders the chat template of a model, in a sandbox, since it comes with the model.
 
     Raises:
-        MegccError: if there is no template, it is damaged, or it refuses the messages.
+        MegccError: if there is no template, or it refuses the messages.
+        DamagedTemplate: if it is no Jinja, fails, or takes longer than `_TEMPLATE_SECONDS`.
     """
-    import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     def refuse(message: str) -> None:
         raise MegccError(f"the chat template of the model refuses this: {message}")
 
+    class Environment(ImmutableSandboxedEnvironment):
+        """Products with strings, powers and formats could take all memory."""
+
+        intercepted_binops = frozenset(["*", "**", "%"])
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            if not all(isinstance(value, (int, float)) and abs(value) < _LARGEST for value in (left, right)):
+                raise OverflowError(f"an operand of {operator} is no number below {_LARGEST:,}")
+            return super().call_binop(context, operator, left, right)
+
     if not settings.chat_template:
         raise MegccError("the model has no chat template, so it cannot chat; 'megcc lm generate' continues a text")
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
     environment.globals["raise_exception"] = refuse
     try:
-        return environment.from_string(settings.chat_template).render(
-            messages=[dict(message) for message in messages], add_generation_prompt=True,
-            bos_token=settings.bos_token, eos_token=settings.eos_token)
-    except jinja2.TemplateError as error:
-        raise MegccError(f"the chat template of the model cannot be used: {error}") from None
+        template = environment.from_string(settings.chat_template)
+        with _deadline(_TEMPLATE_SECONDS):
+            return template.render(messages=[dict(message) for message in messages], add_generation_prompt=True,
+                                   bos_token=settings.bos_token, eos_token=settings.eos_token)
+    except MegccError:
+        raise
+    except Exception as error:  # a template may raise any, such as those of division
+        raise DamagedTemplate(f"the chat template of the model cannot be used: {error}") from None
 
 
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError in Python code that is called in the context, if it runs for longer: loops of Jinja have no
+    other limit."""
+    end, before = time.monotonic() + seconds, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        if time.monotonic() > end:
+            raise TimeoutError(f"it takes longer than {seconds:g} seconds")
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

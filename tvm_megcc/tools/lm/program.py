@@ -53,6 +53,7 @@ class LanguageModelVariables(TypedDict):
     context: the most tokens of a conversation, prompts and answers.
     prompt: the most tokens of a run of the network.
     pieces: whether the tokenizer merges a whole text as one word (SentencePiece); else it splits a text into words.
+    normalizes: whether the tokenizer normalizes a text before it splits it.
     word: capacity of the tokenizer's work memory, in bytes of a word.
     text: capacity of the text buffer, in bytes.
     ends: the tokens that end an answer.
@@ -71,6 +72,7 @@ class LanguageModelVariables(TypedDict):
     context: int
     prompt: int
     pieces: bool
+    normalizes: bool
     word: int
     text: int
     ends: Sequence[int]
@@ -131,7 +133,9 @@ def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> d
     context: LanguageModelVariables = {
         "version": VERSION, "name": name, "macro": c_name(name).upper(), "vocabulary": len(vocabulary.tokens),
         "context": settings.context, "prompt": settings.prompt, "pieces": vocabulary.pieces,
-        "word": text_bytes if vocabulary.pieces else _WORD_BYTES, "text": max(text_bytes, 4 * longest_token),
+        "normalizes": bool(vocabulary.form),
+        "word": text_bytes if vocabulary.pieces or vocabulary.form else _WORD_BYTES,
+        "text": max(text_bytes, 4 * longest_token),
         "ends": settings.ends,
         "begin": "MEGCC_NO_TOKEN" if settings.bos < 0 else settings.bos,
         "chat": chat and ["NULL" if part is None else _literal(part) for part in astuple(chat)],
@@ -140,15 +144,17 @@ def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> d
     written = {file: environment().get_template(f"language_model/{template}.j2").render(context) for file, template in (
         (f"{name}_lm.h", "lm.h"), (f"{name}_lm.c", "lm.c"), ("main.c", "main.c"))}
     written[f"{name}_tokenizer.c"] = tables(name, vocabulary)
-    return {file: text.encode() for file, text in written.items()} | _runtime()
+    return {file: text.encode() for file, text in written.items()} | _runtime(vocabulary)
 
 
-def _runtime() -> Mapping[str, bytes]:
-    """Returns the sources of c_runtime/lm that a model from GGUF needs: its tokenizer is `Vocabulary`, without a
-    normalizer."""
+def _runtime(vocabulary: Vocabulary) -> Mapping[str, bytes]:
+    """Returns the sources of c_runtime/lm that a model with this tokenizer needs."""
+    stems = {"megcc_lm", "megcc_sampler", "megcc_strings", "megcc_tokenizer"}
+    if vocabulary.form:
+        stems.add("megcc_normalizer")
     return {f"runtime/{'include' if path.suffix == '.h' else 'src'}/{path.name}": path.read_bytes()
             for path in sorted((paths.c_runtime() / "lm").glob("*.[ch]"))
-            if path.stem in ("megcc_lm", "megcc_sampler", "megcc_strings", "megcc_tokenizer")}
+            if path.stem in stems}
 
 
 def _literal(text: str) -> str:

@@ -149,7 +149,7 @@ def _plain(rules: object) -> object:
     for name in ("normalizers", "pretokenizers"):
         if rules.get("type") == "Sequence" and isinstance(rules.get(name), list):
             parts = [_plain(rule) for rule in rules[name]]
-            return parts[0] if len(parts) == 1 else parts
+            return (parts[0] if len(parts) == 1 else parts) if parts else None
     if rules.get("type") == "Split" and rules.get("pattern") == {"String": " "}:
         return None  # Gemma, whose normalizer has replaced all spaces
     defaults = {"use_regex": True} if rules.get("type") == "ByteLevel" else {}

@@ -34,6 +34,10 @@
 
 #include "megcc_integer.h"
 
+#if MGC_ENABLED && (defined(MGC_ISA_CORTEX_M4) || defined(MGC_ISA_CORTEX_M33))
+#include "simd/dsp_blocks.h"
+#endif
+
 #if MGC_ENABLED && MGC_LANES > 1
 
 static MGC_INLINE mgc_i mgc_bytes_at(const uint8_t *p)

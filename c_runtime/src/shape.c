@@ -227,6 +227,12 @@ int32_t megcc_session_verify(megcc_session *session, uint32_t instruction, megcc
     if (p->unbacked_symbols == 0u || (session->checked[0] <= instruction && instruction <= session->checked[1])) {
         return MEGCC_OK;
     }
+#ifdef MEGCC_TRUSTED_DATA
+    /* The compiler planned the memory for all values of symbols within their bounds, and read_symbol checks these. */
+    if (p->unbounded == 0u) {
+        return MEGCC_OK;
+    }
+#endif
     session->checked[0] = session->checked[1] = instruction;
     const int32_t status = megcc_verify_sizes(p, &session->bucket, session->extents, instruction, MEGCC_E_SHAPE, error);
     while (status == MEGCC_OK && session->checked[1] < p->rows[MEGCC_INSTRUCTIONS].count

@@ -62,7 +62,7 @@ def product(bits: int, block: int, offset: bool, rows: int, depth: int, columns:
 #: The portable level alone is quick.
 LEVELS = [pytest.param(name, marks=[] if name == "c" else slow(name).marks) for name in (
     "c", "x86-64", "x86-64-v3", "x86-64-v3-vnni", "x86-64-v4", "x86-64-v4-vnni", "arm64", "arm64-v82", "arm64-v86",
-    "riscv64-v", "wasm32-simd128")]
+    "cortex-m4", "cortex-m55", "riscv64", "riscv64-v", "wasm32-simd128")]
 
 
 def same_bits(jobs, folder: Path, name: str) -> None:

@@ -44,7 +44,7 @@ _SIMD = {
     **dict.fromkeys(("neon", "neon_v82", "neon_v86", "neon_armv7"), ("neon.h", _NEON)),
     **dict.fromkeys(("simd128", "relaxed_simd"), ("simd128.h", "simd128_integer.h")),
     **dict.fromkeys(("rvv", "rvv256", "rvv512"), ("rvv.h",)), "cortex_m55": ("helium.h", "lane.h", "helium_integer.h"),
-    **dict.fromkeys(("cortex_m4", "cortex_m33"), (*_SCALAR, "scalar_integer.h", "dsp_integer.h")),
+    **dict.fromkeys(("cortex_m4", "cortex_m33"), (*_SCALAR, "scalar_integer.h", "dsp_integer.h", "dsp_blocks.h")),
     **dict.fromkeys(("cortex_m0", "cortex_m3", "rv32", "rv64"), (*_SCALAR, "scalar_integer.h", "pairs_integer.h"))}
 _INCLUDED = re.compile(r'^\s*#\s*include "([^"]+)"', re.MULTILINE)
 _PARAMETERS = "const megcc_call *call, int32_t begin, int32_t end, void *scratch"

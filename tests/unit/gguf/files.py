@@ -25,6 +25,7 @@ class Shape:
     window: int = 0
     encoding: str = "F32"
     tied: bool = True
+    context: int = 64
 
     def with_(self, **changes) -> Shape:
         return replace(self, **changes)
@@ -82,7 +83,7 @@ def write(path: Path, shape: Shape, tensors: dict[str, np.ndarray], **metadata) 
     import gguf
 
     writer = gguf.GGUFWriter(path, shape.architecture)
-    numbers = {"block_count": shape.layers, "context_length": 64, "embedding_length": shape.width,
+    numbers = {"block_count": shape.layers, "context_length": shape.context, "embedding_length": shape.width,
                "feed_forward_length": shape.hidden, "attention.head_count": shape.heads,
                "attention.head_count_kv": shape.groups, "attention.key_length": shape.head,
                "attention.value_length": shape.head, "attention.sliding_window": shape.window}

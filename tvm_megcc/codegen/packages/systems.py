@@ -30,6 +30,7 @@ class System:
     text: a model file is compiled to C text, whatever its size.
     text_only: why the model must be C text, and not a file that the assembler includes, for messages; "": both work.
     weights_file: the weights are a file of their own in the package.
+    language_models: there are packages of folders that `megcc lm compile` wrote.
     reserved: names that a package cannot have, besides words of a language.
     """
 
@@ -43,6 +44,7 @@ class System:
     text: bool = False
     text_only: str = ""
     weights_file: bool = False
+    language_models: bool = False
     reserved: frozenset[str] = frozenset()
 
 
@@ -67,7 +69,9 @@ SYSTEMS = {
                          "arm64,arm64-v82,armv7,x86-64", reserved=_CMAKE),
     "swift": _language("a Swift package, with a script that makes an XCFramework",
                        "arm64,arm64-v82,x86-64,x86-64-v3", text_only="Swift's package manager does not find"),
-    "npm": System("an ES module with the network in WebAssembly", "wasm32-simd128", built=True, text=True),
-    "wheel": System("a Python package with the network compiled in", "", built=True, weights_file=True),
+    "npm": System("an ES module with the network in WebAssembly", "wasm32-simd128", built=True, text=True,
+                  language_models=True),
+    "wheel": System("a Python package with the network compiled in", "", built=True, weights_file=True,
+                    language_models=True),
     "tvm-ffi": System("a library of functions for TVM's FFI", "", built=True),
 }

@@ -126,9 +126,12 @@ class AttentionColumns(Kernel):
         Scores are tiles of `rows` keys by `vectors` vectors of queries, results of `rows` queries by `columns` vectors
         of values, so both have as many accumulators.
         """
-        vectors = 2 if site.isa.lanes >= 8 or site.isa.helium else 4
+        vectors = columns = 2 if site.isa.lanes >= 8 or site.isa.helium else 4
+        queries = extents_of(site.attrs, site.inputs[:3])["s"]
+        if site.isa.lanes == 1 and isinstance(queries, int):  # such as the heads that share keys, for one token
+            vectors = max(1, min(vectors, queries))
         rows = 4 if site.isa.lane_fma else min(Tiling.of(site.isa).max_pixels(vectors), 8)
-        return rows, vectors, vectors
+        return rows, vectors, columns
 
     def lower(self, site: Site) -> Lowered:
         rows, vectors, columns = self.tile(site)

@@ -199,12 +199,19 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};{row}"""
             count = columns if W > 1 else f"V - column < {columns} ? V - column : {columns}"
             with c.block(f"for (; column {f'+ {columns} <= V' if W > 1 else '< V'}; column += {columns})"):
                 c(f"const int32_t count = {count};", begin)
-                for Q in self.sizes:
+                for Q in self.query_sizes:
                     with c.block(f"for (; r + {Q} <= n; r += {Q})"):
                         c(f"{self.prefix}values_{Q}_{W}(s + r * {self.query_stride}, "
                           f"v_head + {self.first_row} * v_row + column, v_row, part, count{more}, sum + r, "
                           "y_head + r * y_row + column, y_row);")
         return c.text
+
+    @property
+    def query_sizes(self) -> list[int]:
+        """The numbers of queries in tiles: those of `sizes` that are no more than the queries, if their number is
+        known."""
+        queries = self.scope.known.S
+        return self.sizes if queries is None else [size for size in self.sizes if size <= max(queries, 1)]
 
     def values(self, Q: int, W: int) -> str:
         """Prints the function that computes W vectors of the results of Q queries."""

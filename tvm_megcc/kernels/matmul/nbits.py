@@ -189,10 +189,7 @@ class Stream:
     def of(site: Site, w: int) -> Stream:
         """Returns the stream of the operands w, w + 1 (scales) and w + 2 (offsets) of an operator."""
         isa, attrs, columns = site.isa, site.attrs, site.inputs[w].shape[0]
-        # A vector of weights has eight elements of each column for SMMLA, otherwise four (megcc_blocks.h). Without
-        # vectors, a byte holds one element of each half of a part.
-        part = min(attrs.block, BLOCK)
-        group = part // 2 if isa.lanes == 1 else 8 if isa.dot_product == "smmla" else 4
+        group, width = group_of(isa, attrs.bits, min(attrs.block, BLOCK)), _tile(isa)[0] * isa.lanes
         # Without vectors, uint8 zero points would misalign the floats after them, which some CPUs cannot load.
         offset = offset_kind(site, scale=w + 1, offset=w + 2)
         offset = "real" if offset and isa.lanes == 1 else offset
@@ -200,11 +197,13 @@ class Stream:
         return Stream(
             bits=attrs.bits, block=attrs.block, depth=attrs.depth,
             padded=round_up(attrs.depth, activation_multiple(attrs.block)),
-            width=min(_tile(isa)[0], -(-columns // isa.lanes)) * isa.lanes, group=group,
-            float16_scales=all(array is not None and _fits_float16(array) for array in stored_floats),
+            width=width if isa.dsp else min(width, -(-columns // isa.lanes) * isa.lanes), group=group,
+            # The DSP extension's conversion of float16 is for finite numbers.
+            float16_scales=all(array is not None and _fits_float16(array)
+                               and (not isa.dsp or bool(np.isfinite(array).all())) for array in stored_floats),
             offset=offset,
-            # mgc_dots_8 takes int8 weights, with VNNI uint8 (megcc_blocks.h); code without vectors takes uint8.
-            flipped=attrs.bits == 8 and isa.lanes > 1 and isa.dot_dtype != "uint8")
+            # mgc_dots_8 takes int8 weights, with VNNI uint8 (megcc_blocks.h); code in plain C takes uint8.
+            flipped=attrs.bits == 8 and (isa.lanes > 1 or isa.dsp) and isa.dot_dtype != "uint8")
 
     @property
     def block_bytes(self) -> int:
@@ -287,10 +286,19 @@ class NBitsInt8MatMul(Kernel):
         return LARGE_CALL + 0.3 * site.y.size * site.x.shape[-1] / site.isa.lanes
 
 
+def group_of(isa: Isa, bits: int, part: int) -> int:
+    """Returns how many elements of a column are neighbours in a panel. part: the elements whose sum is an integer."""
+    # The DSP extension takes words (simd/dsp_blocks.h). In plain C, a byte holds one 4-bit element of each half of a
+    # part. A vector of weights has eight elements of each column for SMMLA, otherwise four (megcc_blocks.h).
+    if isa.lanes == 1:
+        return 4 if isa.dsp else part // 2
+    return 8 if isa.dot_product == "smmla" else 4
+
+
 def _tile(isa: Isa) -> tuple[int, int]:
     """Returns (vectors of columns, rows) of a tile."""
-    if isa.lanes == 1:
-        return 1, 1
+    if isa.lanes == 1:  # columns share the loads of x, if registers hold their sums
+        return 4 if isa.dsp or isa.registers > 16 else 1, 1
     return (2, 4) if isa.registers > 16 else (2, 2)
 
 

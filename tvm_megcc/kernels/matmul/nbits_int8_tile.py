@@ -83,9 +83,21 @@ class NBitsInt8Tile(PanelTile):
         #: Whether the sums of parts of x are read.
         self.reads_sums = bool(params.weight_offset or params.offset)
 
+    def begin(self, P: int, statement: str) -> str:
+        # A constant lets the compiler leave out the conditions of stores.
+        columns = self.scope.known.N
+        if self.lanes > 1 or columns is None or columns % self.width:
+            return super().begin(P, statement)
+        return "\n".join([*(f"const int32_t n{v} = 1;" for v in self.vectors), self.for_each(P, statement), "(void)n;"])
+
     def scales_of_block(self) -> str:
         """Declares the scales s{v} and offsets o{v} of a block for each vector of columns."""
         c, params = Printer(), self.params
+        if self.scope.isa.dsp and params.float16_scales:
+            for index, name in enumerate("so" if params.offset else "s"):
+                c(f"float {name}[4];", f"mgc_dots_quad_scales({name}, {offset('w', 8 * index)});",
+                  f"const float {', '.join(f'{name}{v} = {name}[{v}]' for v in self.vectors)};")
+            return c.text
         for v in self.vectors:
             column = v * self.lanes
             values = [f"s{v} = {self.float_at(column)}"]
@@ -120,7 +132,10 @@ class NBitsInt8Tile(PanelTile):
         return f"sum{row} * {-self.params.weight_offset}" if self.params.weight_offset else "0"
 
     def sums_of_part(self, P: int) -> str:
-        """Prints the products of a part, sixteen elements at a time, and adds their sums to the float sums."""
+        """Prints the products of a part, sixteen elements at a time with vectors, and adds their sums to the float
+        sums."""
+        if self.lanes == 1:
+            return self.sums_of_columns()
         params, c = self.params, Printer()
         dots = Dots(2 if params.pairs and P % 2 == 0 else 1, params.bits)
         groups = range(0, P, dots.rows)
@@ -153,6 +168,31 @@ class NBitsInt8Tile(PanelTile):
                         c(f"{y} = {y} + mgc_to_float({total}) * {scale};")
                     if params.offset:
                         c(f"{y} = {y} + t * o{v};")
+        return c.text
+
+    def sums_of_columns(self) -> str:
+        """Prints the products of a part of one row for code without vectors, and adds their sums to the float sums."""
+        params, c, columns = self.params, Printer(), self.vectors
+        if self.scope.isa.dsp:
+            c(f"int32_t c[4] = {{ {', '.join([self.start(0)] * 4)} }};",
+              f"mgc_dots_quad_{params.bits}(c, x0, w, {params.part});")
+        else:
+            c(f"int32_t {', '.join(f'c{v} = {self.start(0)}' for v in columns)};")
+            half, stride = params.part // 2, params.part // 2 * self.width  # bytes from one half of a part to the other
+            with c.block(f"for (int32_t j = 0; j < {half}; j++)"):
+                c(f"const int32_t a = x0[j], b = x0[j + {half}];")
+                for v in columns:
+                    first = offset("j", v * half)
+                    products = (f"(w[{first}] & 15) * a + (w[{first}] >> 4) * b" if params.bits == 4
+                                else f"w[{first}] * a + w[{offset('j', v * half + stride)}] * b")
+                    c(f"c{v} += {products};")
+        c(f"w += {params.part * self.width * params.bits // 8};")
+        for v in columns:
+            total = f"c[{v}]" if self.scope.isa.dsp else f"c{v}"
+            scale = f"s{v}" if params.block_sums else f"(scale0 * s{v})"
+            c(f"t0_{v} += {total};" if self.has_totals else f"y0_{v} += (float){total} * {scale};")
+            if params.offset:
+                c(f"y0_{v} += (scale0 * (float)sum0) * o{v};")
         return c.text
 
     def steps(self, c: Printer, P: int, i: int) -> None:

@@ -29,12 +29,7 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
     with asking_for_inputs(session.inputs, inputs):
         session.run(feeds)
     total = sum(session.instructions)
-    rows = [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
-              "instructions": count, "share": count / max(total, 1),
-              "macs_per_instruction": call["macs"] / count if call["macs"] and count else None}
-             for call, count in zip(session.calls, session.instructions, strict=True)]
-    if session.cycles:
-        rows = [{**row, "cycles": count} for row, count in zip(rows, session.cycles, strict=True)]
+    rows = rows_of(session)
     static = stack_of(session)
     return {"model": session.name, "target": str(session.target), "board": firmware.BOARDS[session.target.name].name,
             "instructions": total,
@@ -45,6 +40,20 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
                 "stack_unbounded": list(static.unbounded)} if static else {}),
             "files": calls.memory_by_file(session.firmware.with_suffix(".map").read_text()),
             "firmware": {**firmware.sizes(session.firmware), "container": session.container_bytes}, "calls": rows}
+
+
+def rows_of(session: EmulatedSession) -> list[dict]:
+    """Returns the figures of each instruction of the program in the last counted run. Some are no kernel calls: they
+    read an extent, copy or jump."""
+    total, calls_at = sum(session.instructions), {call["instruction"]: call for call in session.calls}
+    runtime, rows = {"origin": "the runtime", "kind": "", "kernel": "", "macs": 0}, []
+    for index, count in enumerate(session.instructions):
+        call = calls_at.get(index, runtime)
+        rows.append({"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
+                     "instructions": count, "share": count / max(total, 1),
+                     "macs_per_instruction": call["macs"] / count if call["macs"] and count else None,
+                     **({"cycles": session.cycles[index]} if session.cycles else {})})
+    return rows
 
 
 def stack_of(session: EmulatedSession) -> calls.Deepest | None:

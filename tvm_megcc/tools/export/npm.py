@@ -14,6 +14,7 @@ from ...codegen.embedding import read_container
 from ...codegen.machines import static_profile
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import MIN_ALIGNMENT, known_strings, model_view, package_address, package_version
+from ...codegen.packages.language_model import FUNCTIONS, LanguageModel, templates
 from ...codegen.packages.languages import Port, ports, statuses
 from ...codegen.packages.variables import Model
 from ...errors import MegccError
@@ -37,7 +38,8 @@ _EXPORTS = ("bytes", "open", "input", "output", "run", "reset")
 
 
 class NpmVariables(TypedDict, total=False):
-    """The context of the templates in `templates/export/npm/` and of export/web.c.j2, which `package` renders.
+    """The context of export/web.c.j2 and of the templates in `templates/export/npm/` and
+    `templates/export/language_model/npm/`, which `package` renders.
 
     package: name of the npm package, such as "@scope/resnet".
     place: name of the folder that the package is in, for README.md.
@@ -45,6 +47,7 @@ class NpmVariables(TypedDict, total=False):
     generator: name and version of the compiler, such as "tvm_megcc 1.4.0".
     link: the address of the homepage; "" if there is none.
     model: the only model.
+    lm: the language model that it is; None: it is another network.
     inputs: the inputs of the model in their order, states included.
     outputs: the outputs of the model in their order, states included.
     strings: the strings of the model, each at its code; None: the model has no string inputs or outputs.
@@ -63,6 +66,7 @@ class NpmVariables(TypedDict, total=False):
     generator: str
     link: str
     model: Model
+    lm: LanguageModel | None
     inputs: Sequence[Port]
     outputs: Sequence[Port]
     strings: Sequence[str] | None
@@ -110,18 +114,20 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
         "statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": chosen,
         "place": printable(folder_name or chosen), "version": version, "link": url,
         "model": model_view(row), "inputs": inputs, "outputs": outputs, "strings": known_strings(row),
-        "kept": bool(row["states"]), "embedded": embedded, "align": max(row["alignment"], MIN_ALIGNMENT),
+        "kept": bool(row["states"]), "lm": LanguageModel.of(folder, manifest),
+        "embedded": embedded, "align": max(row["alignment"], MIN_ALIGNMENT),
         "target": cpu.name}
-    functions = (*_EXPORTS, *(["shape"] if any(port.dynamic for port in inputs) else []),
-                 *(["dim"] if any(port.dynamic for port in outputs) else []))
-    files = {f"{row['name']}.wasm": _module(folder, row, cpu, cc, _render("web.c", context), functions)}
+    functions = FUNCTIONS if context["lm"] else (
+        *_EXPORTS, *(["shape"] if any(port.dynamic for port in inputs) else []),
+        *(["dim"] if any(port.dynamic for port in outputs) else []))
+    shim = environment().get_template("export/web.c.j2").render(context)
+    files = {f"{row['name']}.wasm": _module(folder, row, cpu, cc, shim, functions)}
     if not embedded:
         files[f"{row['name']}.megcc"] = read_container(folder, row["name"], cpu)
     context |= {"wasm_bytes": len(files[f"{row['name']}.wasm"]),
                 "weight_bytes": len(files.get(f"{row['name']}.megcc", b""))}
-    for template in environment().list_templates(filter_func=lambda path: path.startswith("export/npm/")):
-        path = template.removeprefix("export/npm/").removesuffix(".j2")
-        files[path] = _render(f"npm/{path}", context).encode()
+    for path, template in templates("npm", bool(context["lm"])).items():
+        files[path] = environment().get_template(template).render(context).encode()
     return files
 
 
@@ -152,7 +158,3 @@ def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: 
         link(compiler, (*target.cflags, "-nostdlib", "-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,--strip-all",
                         *stack, "-Wl,--export=__heap_base", *exported), compiled, output)
         return output.read_bytes()
-
-
-def _render(name: str, context: NpmVariables) -> str:
-    return environment().get_template(f"export/{name}.j2").render(context)

@@ -9,6 +9,7 @@ from ... import folders
 from ...codegen.embedding import AUTO, TEXT
 from ...codegen.manifest import read_manifest
 from ...codegen.packages import base as sources
+from ...codegen.packages.language_model import LanguageModel
 from ...codegen.packages.systems import SYSTEMS
 from ...errors import MegccError
 from ...target import machine
@@ -57,6 +58,10 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
     if split:
         raise MegccError(f"{', '.join(split)}: examples of packages have one block of memory; compile without "
                          "--region, or take the folder as it is")
+    if not SYSTEMS[system].language_models and LanguageModel.of(folder, manifest):
+        having = ", ".join(name for name, row in SYSTEMS.items() if row.language_models)
+        raise MegccError(f"{folder} is a language model, which has no package for {system}: export it for {having}, or "
+                         "take the folder as it is, which make and CMake build")
     output = Path(output or "_".join([*(model["name"] for model in models), system.replace("-", "_")]))
     folders.refuse_precious(output)
     folder_name = output.resolve().name

@@ -20,6 +20,7 @@ from ...codegen.embedding import read_container
 from ...codegen.machines import static_profile
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import model_view, package_version, zipped
+from ...codegen.packages.language_model import LanguageModel, templates
 from ...codegen.packages.languages import Port, ports, statuses
 from ...codegen.packages.variables import Model
 from ...errors import MegccError
@@ -43,7 +44,8 @@ TARGETS_OF = {"x86_64": "x86-64,x86-64-v3,x86-64-v4", "aarch64": "arm64,arm64-v8
 
 
 class WheelVariables(TypedDict):
-    """The context of the templates in `templates/export/wheel/` and of export/wheel.c.j2, which `package` renders.
+    """The context of export/wheel.c.j2 and of the templates in `templates/export/wheel/` and
+    `templates/export/language_model/wheel/`, which `package` renders.
 
     package: name of the Python package and of its module.
     version: version of the package, three numbers such as "1.0.0".
@@ -51,6 +53,7 @@ class WheelVariables(TypedDict):
     generator: name and version of the compiler, such as "tvm_megcc 1.4.0".
     targets: the names of the CPUs that the package has kernels for, such as "x86-64-v3".
     model: the only model.
+    lm: the language model that it is; None: it is another network.
     inputs: the inputs of the model in their order, states included.
     outputs: the outputs of the model in their order, states included.
     embedded: false, since the weights are a file of their own in the package.
@@ -64,6 +67,7 @@ class WheelVariables(TypedDict):
     generator: str
     targets: Sequence[str]
     model: Model
+    lm: LanguageModel | None
     inputs: Sequence[Port]
     outputs: Sequence[Port]
     embedded: bool
@@ -84,7 +88,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
             an upper bound; if the name or the version is invalid.
         ToolError: if there is no compiler, or it fails.
     """
-    row = model_of(read_manifest(folder), None, folder)
+    manifest = read_manifest(folder)
+    row = model_of(manifest, None, folder)
     targets = [TARGETS[target] for target in row["targets"]]
     machines = {target.machine for target in targets if target.machine != "any"}
     if len(machines) != 1 or not machines <= set(_TAGS):
@@ -107,19 +112,23 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
     context: WheelVariables = {
         "statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": name, "version": version, "file": file,
         "model": model_view(row), "inputs": inputs, "outputs": outputs, "embedded": False,
-        "align": max(row["alignment"], CACHE_LINE), "targets": row["targets"]}
+        "align": max(row["alignment"], CACHE_LINE), "targets": row["targets"],
+        "lm": LanguageModel.of(folder, manifest)}
     chosen = next(target for target in targets if target.machine == machine)
     info = f"{name}-{version}.dist-info"
-    files = {f"{name}/__init__.py": _render("wheel/__init__.py", context).encode(), f"{name}/py.typed": b"",
+    written = {path: environment().get_template(template).render(context).encode()
+               for path, template in templates("wheel", bool(context["lm"])).items()}
+    shim = environment().get_template("export/wheel.c.j2").render(context)
+    files = {f"{name}/__init__.py": written["__init__.py"], f"{name}/py.typed": b"",
              f"{name}/network.megcc": read_container(folder, row["name"], chosen),
-             f"{name}/_network.so": _library(folder, row, chosen, cc, _render("wheel.c", context)),
+             f"{name}/_network.so": _library(folder, row, chosen, cc, shim),
              f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tvm_megcc {VERSION}\nRoot-Is-Purelib: false\n".encode()
              + b"".join(f"Tag: py3-none-{tag}\n".encode() for tag in _TAGS[machine].split(".")),
              f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: The network "
                                  f"{row['name']}, compiled\nRequires-Python: >=3.9\nRequires-Dist: numpy\n".encode()}
     rows = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in sorted(files.items())]
     files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
-    return {file: zipped(files), "README.md": _render("wheel/README.md", context).encode()}
+    return {file: zipped(files), "README.md": written["README.md"]}
 
 
 def _library(folder: Path, row: Mapping, target: Target, cc: str | None, source: str) -> bytes:
@@ -142,7 +151,3 @@ def _library(folder: Path, row: Mapping, target: Target, cc: str | None, source:
 
 def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-
-
-def _render(name: str, context: WheelVariables) -> str:
-    return environment().get_template(f"export/{name}.j2").render(context)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describes the language model of a folder of `megcc lm compile` for packages (`megcc export`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import MegccError
+from ..c_source.render import environment
+
+#: The templates of a system that packages of language models share with other packages; the rest is in
+#: `templates/export/language_model/`.
+_SHARED = {"npm": ("package.json",)}
+#: The functions of export/language_model/block.c.j2 without the prefix `<model>_block_`.
+FUNCTIONS = ("bytes", "open", "options", "stop", "start", "next", "piece", "piece_bytes", "reset", "step", "logits",
+             "length", "encode", "token", "token_bytes", "message")
+
+
+def templates(system: str, language_model: bool) -> dict[str, str]:
+    """Returns the templates of a system's packages: paths in the package -> names of templates."""
+    folders = [f"export/{system}/", f"export/language_model/{system}/"]
+    common, own = ({name.removeprefix(folder).removesuffix(".j2"): name for name in environment().list_templates()
+                    if name.startswith(folder)} for folder in folders)
+    return own | {path: common[path] for path in _SHARED.get(system, ())} if language_model else common
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A language model as the templates see it.
+
+    chats: whether it answers questions, so that there is `ask`.
+    vocabulary: the number of its tokens.
+    context: the most tokens of a conversation, prompts and answers.
+    """
+
+    chats: bool
+    vocabulary: int
+    context: int
+
+    @staticmethod
+    def of(folder: Path, manifest: Mapping[str, Any]) -> LanguageModel | None:
+        """Returns the language model of a folder; None if it has none.
+
+        Raises:
+            MegccError: if the folder is damaged.
+        """
+        name = manifest["models"][0]["name"]
+        if len(manifest["models"]) != 1 or not {f"{name}_lm.h", f"{name}_tokenizer.c"} <= set(manifest["files"]):
+            return None
+        try:
+            header = (folder / f"{name}_lm.h").read_text("utf-8", "replace")
+        except OSError as error:
+            raise MegccError(f"{folder} is damaged: {error}; compile the model again") from None
+        found = {word: re.search(rf"#define {name.upper()}_LM_{word} (\d+)", header)
+                 for word in ("VOCABULARY", "CONTEXT")}
+        numbers = {word: int(match[1]) for word, match in found.items() if match}
+        if len(numbers) < len(found):
+            raise MegccError(f"{folder} is damaged: {name}_lm.h does not say how large context and vocabulary are; "
+                             "compile the model again")
+        return LanguageModel(chats=f"{name}_ask(" in header, vocabulary=numbers["VOCABULARY"],
+                             context=numbers["CONTEXT"])

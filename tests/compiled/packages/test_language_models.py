@@ -23,7 +23,7 @@ from tvm_megcc.tools.lm.compile import compile_model
 from tvm_megcc.tools.lm.model import LanguageModel
 from tvm_megcc.tools.lm.sampling import Sampling
 
-from .test_languages import needs
+from .test_languages import needs, ran
 
 pytest.importorskip("gguf")
 pytest.importorskip("tokenizers")
@@ -258,6 +258,143 @@ def test_npm(npm, wanted):
     assert json.loads(done.stdout) == wanted
     shown = subprocess.run(["node", "test.mjs", "cdefgh"], cwd=npm, capture_output=True, text=True, check=True).stdout
     assert shown.startswith(wanted[0]) and shown.endswith("tokens a second\n")
+
+
+def exported(gguf: Path, system: str, folder: Path) -> Path:
+    """The package "some_lm" of a language."""
+    small = compiled(gguf, "native", folder / "small")
+    assert main(["export", str(small), "--for", system, "--name", "some_lm", "-q", "-o", str(folder / "out")]) == 0
+    return folder / "out"
+
+
+def numbers(options: dict[str, Any], form: str, separator: str = ", ") -> str:
+    """The options that are numbers, as statements or fields. form: with NAME and VALUE."""
+    return separator.join(form.replace("NAME", name).replace("VALUE", str(value))
+                          for name, value in options.items() if name != "stop")
+
+
+def quoted(strings: list[str]) -> str:
+    return ", ".join(map(json.dumps, strings))
+
+
+def test_a_crate(gguf, wanted, tmp_path, monkeypatch):
+    needs("cargo", "cc")
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "true")
+    made = exported(gguf, "rust", tmp_path)
+    texts = []
+    for asks, system, text, options in TEXTS:
+        fields = numbers(options, "NAME: VALUE") + f", stop: &[{quoted(options.get('stop', []))}]"
+        message = f"Some({json.dumps(system)})" if system else "None"
+        call = f"ask({json.dumps(text)}, {message}, &options)" if asks else f"generate({json.dumps(text)}, &options)"
+        texts += ["    model.reset();"] * (system is not None)
+        texts.append(f"    let options = Options {{ {fields}, ..Default::default() }};\n"
+                     f"    println!(\"{{}}\", model.{call}?.collect::<Result<String, _>>()?);")
+    (made / "examples/texts.rs").write_text("""use some_lm::{token, Error, Model, Options, CONTEXT, VOCABULARY};
+fn main() -> Result<(), Error> {
+    let mut model = Model::new()?;
+TEXTS
+    model.reset();
+    let stop = ["a"; 17];
+    for options in [
+        Options { temperature: f32::INFINITY, ..Default::default() },
+        Options { temperature: f32::NAN, ..Default::default() },
+        Options { temperature: -1.0, ..Default::default() }, Options { top_p: 1.5, ..Default::default() },
+        Options { repetition_penalty: f32::INFINITY, ..Default::default() },
+        Options { stop: &["a\\0b"], ..Default::default() }, Options { stop: &stop, ..Default::default() }] {
+        assert_eq!(model.generate("c", &options).err().unwrap().status, 0x10);
+        assert_eq!(model.length(), 0);
+    }
+    let options = Options { max_tokens: 3, ..Default::default() };
+    for text in ["", &"c".repeat(25), &"a".repeat(600)] {
+        assert_eq!(model.generate(text, &options).err().unwrap().status, 0x10);
+    }
+    let error = model.generate(&"c".repeat(25), &options).err().unwrap();
+    assert!(error.to_string().contains("does not fit in what is left"));
+    assert!(model.ask("k", Some("g\\0"), &options).is_err() && model.step(&[]).is_err() && model.step(&[40]).is_err());
+    model.generate("cdef", &options)?.next().unwrap()?;
+    model.reset();
+    let tokens = model.encode("ab<end>")?;
+    assert!(tokens == [39, 0] && token(39) == Some(b"ab") && token(40).is_none() && CONTEXT == 24);
+    assert_eq!(model.step(&tokens)?.len(), VOCABULARY);
+    let other = std::thread::spawn(move || model.length());
+    assert_eq!(other.join().unwrap(), 2);
+    Ok(())
+}
+""".replace("TEXTS", "\n".join(texts)))
+    assert ran("cargo", "run", "-q", "--example", "texts", cwd=made).splitlines() == wanted
+    assert "two_models_give_the_same ... ok" in ran("cargo", "test", cwd=made)
+
+
+def test_a_class(gguf, wanted, tmp_path, monkeypatch):
+    needs("cmake", "c++")
+    monkeypatch.setenv("CXXFLAGS", "-Wall -Wextra -Werror -fno-exceptions -fno-rtti")
+    made = exported(gguf, "cpp", tmp_path)
+    texts = []
+    for asks, system, text, options in TEXTS:
+        stops = options.get("stop", [])
+        texts += ["    model.reset();"] * (system is not None)
+        texts.append("    {\n        some_lm::Options options;\n        "
+                     + numbers(options, "options.NAME = VALUE;", " ")
+                     + (f"\n        const char *stop[] = {{{quoted(stops)}}};\n        options.stop = stop;\n"
+                        f"        options.stops = {len(stops)};" if stops else "")
+                     + (f"\n        options.system = {json.dumps(system)};" if system else "")
+                     + f"\n        show(model.{'ask' if asks else 'generate'}({json.dumps(text)}, options));\n    }}")
+    (made / "examples/generate.cpp").write_text("""
+#include "some_lm.hpp"
+#include <cmath>
+#include <cstdio>
+#include <string>
+static some_lm::Model model;
+static void show(some_lm::Model::Pieces pieces)
+{
+    for (std::string_view piece : pieces)
+        std::fwrite(piece.data(), 1, piece.size(), stdout);
+    std::puts(model.ok() ? "" : "failed");
+}
+static bool refused(std::string_view text, const some_lm::Options &options, std::string_view where)
+{
+    model.reset();
+    for (std::string_view piece : model.generate(text, options))
+        return piece.empty();
+    return model.status() == MEGCC_E_ARGUMENT && model.where() == where && model.length() == 0;
+}
+int main()
+{
+TEXTS
+    int wrong = 0;
+    for (float number : {INFINITY, NAN, -1.0f}) {
+        some_lm::Options options;
+        options.temperature = number;
+        wrong += !refused("c", options, "options");
+        options.temperature = 0;
+        options.repetition_penalty = number;
+        wrong += !refused("c", options, "options");
+    }
+    some_lm::Options options;
+    options.stops = 1;
+    wrong += !refused("c", options, "options");
+    options.stops = 0;
+    wrong += !refused("", options, "tokens") + !refused({}, options, "tokens");
+    wrong += !refused(std::string(25, 'c'), options, "context") + !refused(std::string(600, 'a'), options, "work");
+    std::string taken;
+    model.reset();
+    options.max_tokens = 9;
+    const bool ended = model.generate("cdef", options, [&](std::string_view piece) {
+        taken += piece;
+        return taken.size() < 3;
+    });
+    wrong += !ended + (taken.size() != 3);
+    std::uint32_t tokens[9];
+    model.reset();
+    wrong += model.encode("ab<end>", tokens, 9) != 2 || tokens[0] != 39 || some_lm::Model::token(39) != "ab";
+    wrong += !model.step(tokens, 2) || model.length() != 2 || some_lm::Model::token(40).data();
+    wrong += model.step(nullptr, 1) || model.step(tokens, 0) || model.ok();
+    return wrong;
+}
+""".replace("TEXTS", "\n".join(texts)))
+    ran("cmake", "-S", ".", "-B", "build", cwd=made)
+    ran("cmake", "--build", "build", "-j2", cwd=made)
+    assert ran("build/generate", cwd=made).splitlines() == wanted
 
 
 def test_systems_without_language_models(gguf, tmp_path, capsys):

@@ -28,10 +28,12 @@ from ...target import TARGETS, Target
 from ...version import VERSION
 from ..boards import boards_of
 from ..c_source.render import environment
+from ..embedding import read_container
 from ..headers import FIRST, with_settings
 from ..machines import static_profile
 from ..manifest import read_manifest
 from ..quantised import Quantisation
+from .language_model import LanguageModel, including, templates
 from .languages import (
     Memory,
     check_bounds,
@@ -86,18 +88,22 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     web = package_address(url)
     manifest = read_manifest(folder)
     targets = _targets(folder, manifest, system)
-    sources = _sources(folder, manifest, system)
+    lm = LanguageModel.of(folder, manifest)
+    sources = _sources(folder, manifest, system, lm)
     name = package_name(name or "_".join(model["name"] for model in manifest["models"]), system)
-    context = _context(folder, manifest["models"], targets, sources, system, name)
+    context = _context(folder, manifest["models"], targets, sources, system, name, lm)
     context |= {"version": version, "web": web, "url": bool(url), "place": printable(folder_name or name)}
     if system == "go":
         context["module"] = go_module(name, web[1].rstrip("/") if url else "")
     files = {**sources, _CONFIG: _render("config.h", context)}
-    for template in environment().list_templates(filter_func=lambda path: path.startswith(f"export/{system}/")):
-        path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
+    for path, template in templates(system, bool(lm)).items():
         # A template that the package does not need, such as a cross file for this machine, prints nothing.
         if text := _render(template.removeprefix("export/").removesuffix(".j2"), context):
-            files[path] = text
+            files[path.replace("NAME", name)] = text
+    if lm and SYSTEMS[system].text_only:  # the weights are a file that the language includes
+        model = manifest["models"][0]
+        files[f"{'Sources/' + name + '/' if system == 'swift' else ''}{model['name']}.megcc"] = read_container(
+            folder, model["name"], targets[0])
     if system == "go":
         return in_one_folder(files)
     if system == "cmsis-pack":
@@ -106,11 +112,11 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
 
 
 def _context(folder: Path, models: Sequence[dict], targets: Sequence[Target], sources: Mapping[str, bytes],
-             system: str, name: str) -> PackageVariables:
+             system: str, name: str, lm: LanguageModel | None) -> PackageVariables:
     """Returns the variables of the templates that follow from the folder."""
     context: PackageVariables = {
         "name": name, "macro": c_name(name).upper(), "generator": f"tvm_megcc {VERSION}",
-        "models": [model_view(row) for row in models], "model": model_view(models[0]),
+        "models": [model_view(row) for row in models], "model": model_view(models[0]), "lm": lm,
         "benchmark": _benchmark(folder, models) if system == "mlperf-tiny" else None,
         "targets": targets, "target": targets[0], "sources": sorted(sources),
         "profile": [flag[2:] for flag in static_profile(models, trusted_data=True, shared=SYSTEMS[system].shares)],
@@ -119,8 +125,9 @@ def _context(folder: Path, models: Sequence[dict], targets: Sequence[Target], so
     if SYSTEMS[system].language:
         context |= _language(folder, models, sources, system)
     if system == "android":
-        check_parameters(len(context["inputs"]) + len(context["outputs"])
-                         + sum(port.dynamic for port in context["inputs"]))
+        if not lm:
+            check_parameters(len(context["inputs"]) + len(context["outputs"])
+                             + sum(port.dynamic for port in context["inputs"]))
         context |= {"abis": abis(targets), "jni": name.replace("_", "_1")}
     elif system == "swift":
         context["slices"] = slices(targets)
@@ -201,10 +208,12 @@ def _benchmark(folder: Path, models: Sequence[dict]) -> Benchmark:
     return found
 
 
-def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
+def _sources(folder: Path, manifest: dict, system: str, lm: LanguageModel | None) -> dict[str, bytes]:
     """Returns the C files, headers and included data by their paths in the package."""
     found: dict[str, bytes] = {}
-    for model in manifest["models"]:
+    if lm and not SYSTEMS[system].text_only:
+        found |= {f"src/{name}": data for name, data in including(folder, manifest["models"][0]).items()}
+    for model in () if lm else manifest["models"]:
         if f"{model['name']}_data.c" not in manifest["files"]:
             raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, but a package of {system} "
                              "needs it in the code: compile it again with --weights text")

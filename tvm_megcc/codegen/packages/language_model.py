@@ -10,14 +10,32 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import MegccError
+from ...target import TARGETS
 from ..c_source.render import environment
+from ..embedding import including_source, part_files, read_container
 
 #: The templates of a system that packages of language models share with other packages; the rest is in
 #: `templates/export/language_model/`.
-_SHARED = {"npm": ("package.json",)}
+_SHARED = {
+    "npm": ("package.json",),
+    "rust": ("Cargo.toml", "build.rs"),
+    "cpp": ("CMakeLists.txt",),
+    "cmake": ("CMakeLists.txt", "CMakePresets.json", "toolchain.cmake"),
+    "go": ("go.mod", "nocgo.go"),
+    "android": ("CMakeLists.txt", "CMakePresets.json"),
+    "swift": ("xcframework/Info.plist", "xcframework/build.sh"),
+}
 #: The functions of export/language_model/block.c.j2 without the prefix `<model>_block_`.
 FUNCTIONS = ("bytes", "open", "options", "stop", "start", "next", "piece", "piece_bytes", "reset", "step", "logits",
              "length", "encode", "token", "token_bytes", "message")
+
+
+def including(folder: Path, row: Mapping[str, Any]) -> dict[str, bytes]:
+    """Returns the container of a model, and the C file that includes it by the assembler, by their names."""
+    name, targets = row["name"], [TARGETS[target] for target in row["targets"]]
+    data = read_container(folder, name, targets[0])
+    source = including_source(name, targets, [data])
+    return {f"{name}_data.c": source.encode(), part_files(name, 1)[0]: data}
 
 
 def templates(system: str, language_model: bool) -> dict[str, str]:

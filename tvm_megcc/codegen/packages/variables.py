@@ -11,6 +11,7 @@ from typing import TypedDict
 from ...target import Target
 from ..boards import Boards
 from ..quantised import Quantisation
+from .language_model import LanguageModel
 from .languages import Memory, Port
 from .mobile import Abi, Slice
 
@@ -94,6 +95,7 @@ class PackageVariables(TypedDict, total=False):
     generator: name and version of the compiler, such as "tvm_megcc 1.4.0".
     models: the models of the package.
     model: the first model; in a package for a language, the only one.
+    lm: the language model that it is; None: it is another network.
     targets: the CPUs that the package has kernels for; each prints as its name, such as "cortex-m4".
     target: the first target.
     sources: paths of all C files and headers in the package, sorted, such as "src/kernels/add.c".
@@ -128,6 +130,7 @@ class PackageVariables(TypedDict, total=False):
     generator: str
     models: Sequence[Model]
     model: Model
+    lm: LanguageModel | None
     targets: Sequence[Target]
     target: Target
     sources: Sequence[str]

@@ -42,7 +42,6 @@ class AttentionParameters(Parameters):
     cache: the dtype of keys and values if it is not float32, else "".
     keys: the largest number of keys whose scores are in workspace at a time.
     rows: the number of queries in a tile; in `columns`, of keys in a tile of scores too.
-    columns: the number of vectors of values in a tile.
     """
 
     q_axes: str
@@ -65,7 +64,6 @@ class AttentionParameters(Parameters):
     cache: str
     keys: int
     rows: int
-    columns: int
 
     def microkernel(self, scope: Scope) -> AttentionTiles:
         return FewQueriesTiles(self, scope)
@@ -90,11 +88,13 @@ class ColumnsParameters(AttentionParameters):
     vectors: vectors of queries in a task.
     by_lane: tiles load four elements of a key at once, and multiply by their lanes.
     few: the number of queries up to which a task computes them as `few_queries` does; 0: no task does.
+    columns: the number of vectors of values in a tile.
     """
 
     vectors: int
     by_lane: bool
     few: int
+    columns: int
 
     def microkernel(self, scope: Scope) -> AttentionTiles:
         return ColumnsTiles(self, scope)
@@ -135,9 +135,10 @@ class AttentionColumns(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         rows, vectors, columns = self.tile(site)
-        common = self.parameters(site, rows, columns)
-        params = ColumnsParameters(**vars(common), vectors=vectors,
-                                   by_lane=site.isa.lane_fma and common.k_axes.endswith("h"), few=self.few(site))
+        common = self.parameters(site, rows)
+        by_lane = site.isa.lane_fma and common.k_axes.endswith("h")
+        params = ColumnsParameters(**vars(common), vectors=vectors, columns=columns, by_lane=by_lane,
+                                   few=self.few(site))
         S, T, H = extent_symbols("S", "T", "H")
         widened = 4 * rows * H if params.cache else 0
         width, keys = vectors * site.isa.lanes, MAX_KEYS if site.compact else dim_min(T, MAX_KEYS)
@@ -160,7 +161,7 @@ class AttentionColumns(Kernel):
         return FEW if is_open and by_rows and site.isa.lanes > 1 else 0
 
     @staticmethod
-    def parameters(site: Site, rows: int, columns: int) -> AttentionParameters:
+    def parameters(site: Site, rows: int) -> AttentionParameters:
         attrs, mask = site.attrs, site.inputs[3].shape if site.has(3) else ()
         mask_rows = "" if not mask else "shared" if mask[2] == 1 else "rows" if attrs.groups == 1 else "repeated"
         key_dtype = site.inputs[1].dtype
@@ -170,7 +171,7 @@ class AttentionColumns(Kernel):
             mask=mask_rows, mask_b=bool(mask) and mask[0] != 1, mask_n=bool(mask) and mask[1] != 1,
             mask_size={"rows": "S * T", "repeated": "P * T"}.get(mask_rows, "T"), causal=attrs.causal,
             shared=attrs.shared, has_spare_rows=attrs.seen is not None, wraps=attrs.wraps, blind=attrs.blind,
-            cache="" if key_dtype == "float32" else key_dtype, keys=MAX_KEYS, rows=rows, columns=columns)
+            cache="" if key_dtype == "float32" else key_dtype, keys=MAX_KEYS, rows=rows)
 
     @staticmethod
     def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, template: str,
@@ -229,20 +230,12 @@ class AttentionFewQueries(AttentionColumns):
             return "the numbers of a key are not neighbours"
         return super().refuse(site)
 
-    def tile(self, site: Site) -> tuple[int, int, int]:
-        queries = extents_of(site.attrs, site.inputs[:3])["s"]
-        rows = min(queries, FEW) if isinstance(queries, int) else FEW
-        if rows > 1 or site.isa.helium:
-            columns = 2
-        else:  # one query: nothing else fills the registers
-            columns = 8 if site.isa.lanes > 4 else 4
-        return max(rows, 1), 1, columns
-
     def lower(self, site: Site) -> Lowered:
-        rows, _, columns = self.tile(site)
+        queries = extents_of(site.attrs, site.inputs[:3])["s"]
+        rows = max(min(queries, FEW), 1) if isinstance(queries, int) else FEW
         (S,) = extent_symbols("S")
         # Scratch: scores, float32 [rows][MAX_KEYS].
-        return self.call(site, self.parameters(site, rows, columns), ceildiv(S, rows), 4 * rows * MAX_KEYS, self.name,
+        return self.call(site, self.parameters(site, rows), ceildiv(S, rows), 4 * rows * MAX_KEYS, self.name,
                          f"_{rows}q")
 
     def cost(self, site: Site) -> float:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -44,7 +46,7 @@ class AttentionTiles:
     `shared`: the query heads for each head of keys and values.
     `has_spare_rows`: buffers of keys and values have R rows for T keys. `wraps`: they are ring buffers.
     `cache`: the dtype of keys and values if it is not float32.
-    `keys`: the most keys of a part. `rows`, `columns`: the queries, and the vectors of values, of a tile.
+    `keys`: the most keys of a part. `rows`: the queries of a tile.
     """
 
     sizes: list[int]
@@ -54,8 +56,6 @@ class AttentionTiles:
 
     def __init__(self, params: AttentionParameters, scope: Scope):
         self.p, self.scope, self.lanes = params, scope, scope.isa.lanes
-        #: Numbers of vectors of values in tiles.
-        self.widths = [params.columns, *[1] * (params.columns > 1)]
         open_keys = scope.known.T is None
         #: Whether keys are taken in parts, because workspace may not hold the scores of all.
         self.has_parts = open_keys or scope.known.T > params.keys
@@ -191,20 +191,21 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};{row}"""
     def results(self, begin: str) -> str:
         """Prints the calls that add the products of a part's scores and values to the results, which they multiply by
         `rescale` before; those of the first part set the results. begin: C that sets r to 0."""
-        c = Printer()
+        raise NotImplementedError
+
+    def add_values(self, Q: int, W: int) -> str:
+        """Returns the call for Q queries and W vectors of values, of which `count` columns are valid."""
         more = f", key == {self.first_key}, key + part >= seen, rescale + r" * self.has_parts
-        c("int32_t column = 0;")
-        for W in self.widths:
-            columns = W * self.lanes
-            count = columns if W > 1 else f"V - column < {columns} ? V - column : {columns}"
-            with c.block(f"for (; column {f'+ {columns} <= V' if W > 1 else '< V'}; column += {columns})"):
-                c(f"const int32_t count = {count};", begin)
-                for Q in self.query_sizes:
-                    with c.block(f"for (; r + {Q} <= n; r += {Q})"):
-                        c(f"{self.prefix}values_{Q}_{W}(s + r * {self.query_stride}, "
-                          f"v_head + {self.first_row} * v_row + column, v_row, part, count{more}, sum + r, "
-                          "y_head + r * y_row + column, y_row);")
-        return c.text
+        return (f"{self.prefix}values_{Q}_{W}(s + r * {self.query_stride}, v_head + {self.first_row} * v_row + column, "
+                f"v_row, part, count{more}, sum + r, y_head + r * y_row + column, y_row);")
+
+    @contextmanager
+    def for_columns(self, c: Printer, W: int) -> Iterator[None]:
+        """Puts the lines of the `with` statement in a loop over tiles of W vectors of values."""
+        columns = W * self.lanes
+        with c.block(f"for (; column {f'+ {columns} <= V' if W > 1 else '< V'}; column += {columns})"):
+            c(f"const int32_t count = {columns if W > 1 else f'V - column < {columns} ? V - column : {columns}'};")
+            yield
 
     @property
     def query_sizes(self) -> list[int]:
@@ -251,6 +252,7 @@ class ColumnsTiles(AttentionTiles):
     `vectors`: the vectors of queries in a task.
     `by_lane`: whether tiles load four elements of a key at once and multiply by their lanes.
     `few`: the queries up to which a task uses `FewQueriesTiles`.
+    `columns`: the vectors of values in a tile.
     """
 
     p: ColumnsParameters
@@ -262,12 +264,25 @@ class ColumnsTiles(AttentionTiles):
         self.width = params.vectors * self.lanes
         self.sizes = [params.rows, *(size for size in ((1,) if scope.compact else (4, 2, 1)) if size < params.rows)]
         self.query_stride, self.key_stride = 1, self.width
+        #: Numbers of vectors of values in tiles.
+        self.widths = [params.columns, *[1] * (params.columns > 1)]
         #: The tiles of tasks with at most `few` queries.
-        self.few = FewQueriesTiles(replace(params, rows=params.few, columns=2), scope, "few_") if params.few else None
+        self.few = FewQueriesTiles(replace(params, rows=params.few), scope, "few_") if params.few else None
 
     def for_each(self, statement: str) -> str:
         """Prints a statement for each vector v of queries; `{at}` in it stands for the first query of the vector."""
         return self.panel(self.vectors).for_each(1, statement)
+
+    def results(self, begin: str) -> str:
+        c = Printer()
+        c("int32_t column = 0;")
+        for W in self.widths:
+            with self.for_columns(c, W):
+                c(begin)
+                for Q in self.query_sizes:
+                    with c.block(f"for (; r + {Q} <= n; r += {Q})"):
+                        c(self.add_values(Q, W))
+        return c.text
 
     def transpose(self) -> str:
         """Prints a transpose in registers, by zips of the rows of one half with those of the other."""
@@ -316,6 +331,34 @@ class FewQueriesTiles(AttentionTiles):
         open_queries = scope.known.S is None and not scope.compact
         self.sizes = list(range(params.rows, 0, -1)) if open_queries else [params.rows, *[1] * (params.rows > 1)]
         self.query_stride, self.key_stride = params.keys, 1
+
+    def widths(self, Q: int) -> list[int]:
+        """Returns the numbers of vectors of values in tiles of Q queries, the largest first: as many as registers hold,
+        so that whole rows of values are read, and those for the rest of a row."""
+        # A tile keeps Q * W sums, a score and, if there are several queries, W vectors of values. Helium has no
+        # multiply-add that reads memory, and without vectors the sums of one query should leave some registers.
+        isa, V = self.scope.isa, self.scope.known.V
+        widest = next(W for W in (8, 4, 2, 1) if (Q + (Q > 1)) * W < isa.registers)
+        widest = min(widest, 2 if isa.helium else 8 if isa.lanes > 1 else 4)
+        if V is None:
+            return [widest, *[1] * (widest > 1)]
+        rest, widths = V // self.lanes, []
+        for W in (8, 4, 2):
+            if W <= widest and W <= rest:
+                widths.append(W)
+                rest %= W
+        return [*widths, *[1] * (rest > 0 or V % self.lanes > 0)]
+
+    def results(self, begin: str) -> str:
+        c = Printer()
+        c(begin)
+        for Q in self.query_sizes:
+            with c.block(f"for (; r + {Q} <= n; r += {Q})"):
+                c("int32_t column = 0;")
+                for W in self.widths(Q):
+                    with self.for_columns(c, W):
+                        c(self.add_values(Q, W))
+        return c.text
 
     @staticmethod
     def tile_keys(Q: int) -> tuple[int, int]:

@@ -89,7 +89,7 @@ class Context:
     ram: the largest number of bytes that a session may need; None: no limit.
     caller_inputs: inputs are in the caller's memory, not in the arena.
     regions: the memory regions that a session may use, instead of `ram`; None: a single one.
-    activations: dtype of activations in products with block-quantised weights of 4 or 8 bits: "int8", quantised at run
+    activations: dtype of activations in products with block-quantised weights of 4 to 8 bits: "int8", quantised at run
         time, "float32", or "model", as the model says.
     half: computes and stores floats as float16 if the CPU has float16 arithmetic.
     profile: "default", or `SAFETY`: kernels check their arguments and have constant extents only.

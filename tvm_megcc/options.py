@@ -116,7 +116,7 @@ class CompileOptions:
         regions: memory regions of a microcontroller, in order of preference, instead of `ram` and `flash`:
             "dtcm=64K,sram=256K,flash=1M" (docs/microcontrollers.md).
         reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
-        activations: dtype of activations in products with block-quantised weights of 4 or 8 bits: "int8", quantised in
+        activations: dtype of activations in products with block-quantised weights of 4 to 8 bits: "int8", quantised in
             blocks at run time; "float32"; or "model", the model's (docs/quantised.md).
         cache: dtype of KV caches, which are states that grow: "float32", "float16", or "int8" with a scale for each
             head and token (docs/language-models.md).
@@ -180,7 +180,7 @@ class CompileOptions:
         context=True, recorded=True, in_tvm=True))
     activations: str = field(default="model", metadata=_row(
         "--activations", ACTIVATIONS, "",
-        "dtype of activations in products with block-quantised weights of 4 or 8 bits: int8, quantised in blocks at "
+        "dtype of activations in products with block-quantised weights of 4 to 8 bits: int8, quantised in blocks at "
         "run time; float32; or model, int8 for GGUF files and MatMulNBits with accuracy_level 4 (default: model)",
         context=True, recorded=True, in_tvm=True))
     cache: str = field(default="float32", metadata=_row(

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dot products of blocks of quantized weights (MatMulNBits): 4 or 8-bit elements of MGC_LANES columns times int8 x, which all
+ * Dot products of blocks of quantized weights (MatMulNBits): elements of 4 to 8 bits of MGC_LANES columns times int8 x, which all
  * columns share. Kernels of kernels/matmul/nbits_int8_tile.py include this header. Integer sums are exact, so they are the
  * same on every CPU.
  *
@@ -9,17 +9,19 @@
  *                              do here and others in mgc_dots_sum. So both get it
  *   mgc_dots_4(c,w,p)          c + the products of the four x at p with 4-bit elements, which are bytes 0 to 15. A block has
  *                              at most 32 elements of each column, so int16 sums do not overflow
+ *   mgc_dots_6(c,w,p)          the same for elements of 5 and 6 bits, bytes 0 to 63
  *   mgc_dots_8(c,w,p)          the same for 8-bit elements: int8, with VNNI uint8
- *   mgc_dots_sum_4(c,start) mgc_dots_sum_8(c,start)    the sums as lanes of int32; `start` as in mgc_dots_from
+ *   mgc_dots_sum_4(c,start) mgc_dots_sum_6(c,start) mgc_dots_sum_8(c,start)    the sums as lanes of int32; `start` as in mgc_dots_from
  *   mgc_bytes_at(p)            loads 4 * MGC_LANES bytes
  *   mgc_low_int4(w) mgc_high_int4(w)     the low and the high 4 bits of each byte
+ *   mgc_upper_5(w,h,n) mgc_upper_6(w,h,n)    4-bit elements w with upper bits: bit n of each byte of h; bits 2n and 2n + 1
  *
  * w has four neighbouring elements of each column; x is from -127 to 127.
  *
  * Arm's instructions take four x from a vector of sixteen, so there a step is sixteen elements:
  *
  *   mgc_dots_x(p)              loads sixteen x
- *   mgc_dots_4(c,w0,w1,w2,w3,x) mgc_dots_8(c,w0,w1,w2,w3,x)    add their products; w0 has the first four elements of each of
+ *   mgc_dots_4(c,w0,w1,w2,w3,x) mgc_dots_6(...) mgc_dots_8(...)    add their products; w0 has the first four elements of each of
  *                              the four columns, w1 the next four, and so on
  *
  * With MGC_DOT_PAIRS (int8 matrix multiply) w0 has the first eight elements of each of columns 0 and 1, w1 the next eight, and
@@ -63,6 +65,11 @@ static MGC_INLINE mgc_i mgc_dots_x4(const int8_t *p)
     return mgc_iset1(four);
 }
 #endif
+
+/* Shifts all bytes of h to the left; bits that cross into another byte are masked by the caller. */
+static MGC_INLINE mgc_i mgc_shifted(mgc_i h, int32_t by) { return by < 0 ? (mgc_i)((mgc_u)h >> -by) : (mgc_i)((mgc_u)h << by); }
+static MGC_INLINE mgc_i mgc_upper_5(mgc_i w, mgc_i h, int32_t n) { return w | (mgc_shifted(h, 4 - n) & mgc_iset1(0x10101010)); }
+static MGC_INLINE mgc_i mgc_upper_6(mgc_i w, mgc_i h, int32_t n) { return w | (mgc_shifted(h, 4 - 2 * n) & mgc_iset1(0x30303030)); }
 
 #if defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_ARMV7)
 /* `first` and `second` have two columns each. With MGC_DOT_PAIRS their four int32 are the sums of two rows with two columns,
@@ -223,6 +230,12 @@ static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i w, const int8_t *p)
     return mgc_in_order(mgc_iadd(c, mgc_add_pairs(mgc_multiply_pairs(MGC_INTRINSIC(abs_epi8, (mgc_x86_i)w), x))));
 }
 static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start) { return mgc_iadd(c, start); }
+#define MGC_DOTS_6
+static MGC_INLINE mgc_dots mgc_dots_6(mgc_dots c, mgc_i w, const int8_t *p)
+{
+    return mgc_in_order(mgc_iadd(c, mgc_add_pairs(mgc_multiply_pairs(w, mgc_dots_x4(p)))));
+}
+#define mgc_dots_sum_6 mgc_dots_sum_8
 #else
 /* Vectors of GNU C: each byte of a lane is widened. */
 typedef mgc_i mgc_dots;
@@ -241,6 +254,11 @@ static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start)
     return c;
 }
 #define mgc_dots_sum_4 mgc_dots_sum_8
+#endif
+
+#if !defined(MGC_DOTS_6)
+#define mgc_dots_6 mgc_dots_8
+#define mgc_dots_sum_6 mgc_dots_sum_8
 #endif
 
 #endif

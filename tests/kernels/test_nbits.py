@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of int8 and weights of 4 or 8 bits in blocks have the bits of their numpy definition on every CPU; so
+"""Products of int8 and weights of 4 to 8 bits in blocks have the bits of their numpy definition on every CPU; so
 has the quantisation of activations."""
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from .test_kernels import slow, toolchain
 #: Weights, activations: drawn, zeros, the ends of their range, what is beyond it.
 VALUES = ("drawn", "zero", "ends", "least", "huge")
 #: Bits, block, offsets, and the encodings of GGUF that become these.
-KINDS = {(4, 32, False): "Q4_0", (4, 32, True): "Q4_1, Q4_K", (8, 32, False): "Q8_0, Q5_0, IQ4_NL",
-         (8, 32, True): "Q5_1, Q5_K", (8, 16, False): "Q6_K", (4, 16, True): "", (4, 64, False): "", (8, 128, True): ""}
+KINDS = {(4, 32, False): "Q4_0", (4, 32, True): "Q4_1, Q4_K", (8, 32, False): "Q8_0, IQ4_NL",
+         (5, 32, False): "Q5_0", (5, 32, True): "Q5_1, Q5_K", (6, 16, False): "Q6_K", (4, 16, True): "",
+         (4, 64, False): "", (8, 128, True): "", (8, 16, False): "", (6, 32, True): "", (5, 64, False): ""}
 
 
 def activations(shape: tuple[int, ...], values: str) -> np.ndarray:
@@ -46,6 +47,9 @@ def product(bits: int, block: int, offset: bool, rows: int, depth: int, columns:
     scale, offsets = (random.standard_normal((columns, blocks)).astype(np.float32) for _ in range(2))
     if rows == 7:
         scale, offsets = (array.astype(np.float16).astype(np.float32) for array in (scale, offsets))
+    if depth == 512:  # integers times float16 that 256 elements share
+        scale, offsets = (np.repeat(random.standard_normal((columns, 2)).astype(np.float16), blocks // 2, 1).astype(
+            np.float32) * random.integers(-128, 128, (columns, blocks)).astype(np.float32) for _ in range(2))
     if rows == 1 and depth == 75:  # offsets of zero points
         offsets = -(random.integers(0, 1 << bits, scale.shape).astype(np.float32) * scale)
     how = Attrs(multiple=activation_multiple(block), part=min(block, BLOCK))
@@ -76,12 +80,12 @@ def same_bits(jobs, folder: Path, name: str) -> None:
 def test_products(name: str, tmp_path: Path):
     jobs = []
     for (bits, block, offset), (rows, depth, columns) in ((kind, shape) for kind in KINDS for shape in (
-            (1, 96, 33), (1, 75, 9), (7, 131, 21))):
+            (1, 96, 33), (1, 75, 9), (7, 131, 21), (5, 512, 18))):
         for index, values in enumerate(VALUES):
             whole = not offset and (index + depth // 32) % 2 == 1
             case = product(bits, block, offset, rows, depth, columns, values, whole)
             jobs += jobs_of("matmul_nbits_int8", case, index, TARGETS[name], "size", Tail())
-    assert len(jobs) >= 3 * len(KINDS) * len(VALUES)
+    assert len(jobs) >= 4 * len(KINDS) * len(VALUES)
     same_bits(jobs, tmp_path, name)
 
 

@@ -99,6 +99,7 @@ MICROKERNELS = {"integer/dot": ("integer/dot_microkernel", "integer/neon_sums"),
                 "integer/panel": ("integer/panel",), "conv2d/winograd": ("conv2d/winograd", "conv2d/winograd_tile"),
                 "attention/columns": ("attention/tiles",), "attention/few_queries": ("attention/tiles",),
                 "rnn/steps": ("rnn/steps_tile",), "matmul/nbits_int8": ("matmul/nbits_int8_tile",),
+                "matmul/nbits_rows": ("matmul/nbits_rows_tile",),
                 **{f"integer_depthwise/depthwise{name}": ("integer_depthwise/tiles",)
                    for name in ("", "_pairs", "_quads", "_int16", "_dot4", "_wide")}}
 

@@ -156,6 +156,6 @@ def _q6_k(rows: np.ndarray) -> _Decoded:
 #: Quantised encodings -> (bits of a number after decoding, elements that share a scale, the decoder of n blocks of the
 #: file, uint8 [n, bytes of a block]).
 _DECODERS: dict[str, tuple[int, int, Callable[[np.ndarray], _Decoded]]] = {
-    "Q4_0": (4, 32, _q4_0), "Q4_1": (4, 32, _q4_1), "Q5_0": (8, 32, _q5_0), "Q5_1": (8, 32, _q5_1),
-    "Q8_0": (8, 32, _q8_0), "Q4_K": (4, 32, _q4_k), "Q5_K": (8, 32, _q5_k), "Q6_K": (8, 16, _q6_k),
+    "Q4_0": (4, 32, _q4_0), "Q4_1": (4, 32, _q4_1), "Q5_0": (5, 32, _q5_0), "Q5_1": (5, 32, _q5_1),
+    "Q8_0": (8, 32, _q8_0), "Q4_K": (4, 32, _q4_k), "Q5_K": (5, 32, _q5_k), "Q6_K": (6, 16, _q6_k),
     "IQ4_NL": (8, 32, _iq4_nl)}

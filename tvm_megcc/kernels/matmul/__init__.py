@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products of floats, and of weights of 4 or 8 bits with a scale for each block."""
+"""Matrix products of floats, and of weights of 4 to 8 bits with a scale for each block."""

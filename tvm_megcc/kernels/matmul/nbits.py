@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of products with weights of 4 or 8 bits that have a scale, and maybe an offset, for each block of a row.
+"""The kernels of products with weights of 4 to 8 bits that have a scale, and maybe an offset, for each block of a row.
 
 A weight is element * scale + offset, where `element` is the stored integer (operators `matmul_nbits` and
 `matmul_nbits_int8`). With float32 activations, the kernel `nbits` dequantizes weights in registers, and weights, scales
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import Dim, ceildiv, product, round_up
-from ...ops.quantized.nbits import BLOCK, activation_multiple, default_zero_point, unpack_weights
+from ...ops.quantized.nbits import BLOCK, activation_multiple, default_zero_point, operand_bits, unpack_weights
 from ...target import Isa
 from ..base import LARGE_CALL, Kernel, Lowered, Operand, extent_symbols, present
 from ..microkernel.panel_tile import PanelTile
@@ -23,6 +23,7 @@ from ..packing import packer
 from ..parameters import Parameters, Scope
 from ..site import Site
 from .nbits_int8_tile import NBitsInt8Tile, scale_and_offset_bytes
+from .scale_factors import SUPER_BLOCK, scale_factors
 
 
 @packer("panels")
@@ -78,7 +79,7 @@ def offset_kind(site: Site, scale: int, offset: int) -> str:
 class NBitsParameters(Parameters):
     """Parameters of `nbits.c.j2`.
 
-    bits: the bits of a weight, 4 or 8.
+    bits: the bits of a weight. Those of 5 and 6 bits take 8 here.
     block: the number of elements of a row that share a scale.
     offset: "real" if offsets are stored as floats, "zero" if they are stored as zero points, "" without offsets.
     bias: whether there is a bias.
@@ -113,7 +114,7 @@ class NBitsMatMul(Kernel):
         extents = {"M": product(site.y.shape[:-1]), "K": site.x.shape[-1], "N": columns}
         stored_columns, blocks = ceildiv(N, width) * width, ceildiv(K, attrs.block)
         offset, bias = offset_kind(site, scale=2, offset=3), site.has(4)
-        weights = panel_operands(offset, width, weight_bytes=stored_columns * ceildiv(K * attrs.bits, 8),
+        weights = panel_operands(offset, width, weight_bytes=stored_columns * ceildiv(K * operand_bits(attrs.bits), 8),
                                  scales=stored_columns * blocks)
         operands = present(site, Operand("a", 0, M * K), *weights, Operand("bias", 4, N))
         parameters = NBitsParameters(
@@ -134,30 +135,81 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
 
         [width] scales, [width] offsets or zero points if there are any, [block / unit][width][group] bytes of elements
 
+    If scales and offsets are factored (`scale_factors`), they are int8, and before the blocks of each super-block are
+    [width] float16 by which its scales are multiplied, and [width] for its offsets if there are any.
+
     A unit is a group of 8-bit elements, or two groups of 4-bit elements, of which the first is in the low halves of the
-    bytes. Elements and scales after the last row of w and after its last element are zero.
+    bytes. A part of a block (32 elements, or the block if that is less) of elements with 5 or 6 bits has their lower
+    four bits as 4-bit elements, then the upper ones (`_pack_upper_bits`). Elements and scales after the last row of w
+    and after its last element are zero.
 
     given: offsets if there are any; then bits, block, depth, width, group; whether scales and offsets are float16;
-    whether offsets are zero points; whether 8-bit elements have their highest bit inverted (`Stream`).
+    whether offsets are zero points; whether 8-bit elements have their highest bit inverted; whether vectors
+        have elements of two columns; whether scales and offsets are factored (`Stream`).
     """
-    *offset, bits, block, depth, width, group, float16_scales, zero, flipped = given
+    *offset, bits, block, depth, width, group, float16_scales, zero, flipped, pairs, factored = given
     missing_rows, padded = -w.shape[0] % width, round_up(depth, activation_multiple(block))
     elements = np.pad(unpack_weights(w, bits, depth), ((0, missing_rows), (0, padded - depth)))
     elements = elements.reshape(-1, width, padded // block, block)
-    if bits == 4:
-        low_and_high = elements.reshape(*elements.shape[:3], -1, 2, group)
-        stored = low_and_high[..., 0, :] | low_and_high[..., 1, :] << 4
-    else:
-        stored = (elements ^ (128 if flipped else 0)).reshape(*elements.shape[:3], -1, group)
+    stored = _pack_elements(elements ^ (128 if flipped else 0), bits, group, pairs)
     panels, blocks = elements.shape[0], elements.shape[2]
-    parts = []
+    parts, shared = [], []
     for array in (scale, *((zero_points(scale, offset[0]),) if zero else offset)):
         values = np.pad(array, ((0, missing_rows), (0, blocks - array.shape[1])))
-        if values.dtype != np.uint8:
+        if factored and values.dtype != np.uint8:
+            factors = scale_factors(values, block)
+            assert factors is not None
+            shared.append(_by_block(factors[0], width))
+            values = factors[1]
+        elif values.dtype != np.uint8:
             values = values.astype(np.float16 if float16_scales else np.float32)
-        parts.append(np.ascontiguousarray(values.reshape(panels, width, blocks).swapaxes(1, 2)).view(np.uint8))
-    parts.append(stored.transpose(0, 2, 3, 1, 4).reshape(panels, blocks, -1).astype(np.uint8))
-    return np.concatenate(parts, 2)
+        parts.append(_by_block(values, width))
+    packed = np.concatenate([*parts, stored], 2)
+    return np.concatenate([*shared, packed.reshape(panels, shared[0].shape[1], -1)], 2) if shared else packed
+
+
+def _by_block(values: np.ndarray, width: int) -> np.ndarray:
+    """Returns the bytes of values [rows, blocks] as [panels, blocks, bytes of `width` rows]."""
+    by_panel = values.reshape(-1, width, values.shape[1])
+    return np.ascontiguousarray(by_panel.swapaxes(1, 2)).view(np.uint8)
+
+
+def _pack_elements(elements: np.ndarray, bits: int, group: int, pairs: bool) -> np.ndarray:
+    """Packs uint8 elements [panels, width, blocks, block] as `pack_stream` says: [panels, blocks, bytes]."""
+    panels, width, blocks, block = elements.shape
+    part = min(block, BLOCK)
+    by_part = elements.reshape(panels, width, blocks, block // part, part)
+    if bits == 8:
+        return _interleave(by_part.reshape(*by_part.shape[:4], -1, group)).reshape(panels, blocks, -1)
+    low_and_high = by_part.reshape(*by_part.shape[:4], -1, 2, group) & 15
+    planes = [_interleave(low_and_high[..., 0, :] | low_and_high[..., 1, :] << 4)]
+    if bits > 4:
+        planes.append(_pack_upper_bits(by_part >> 4, bits - 4, pairs))
+    return np.concatenate(planes, -1).reshape(panels, blocks, -1)
+
+
+def _interleave(groups: np.ndarray) -> np.ndarray:
+    """Puts groups [panels, width, blocks, parts, groups, group] of all columns beside each other: [panels, blocks,
+    parts, bytes]."""
+    return groups.transpose(0, 2, 3, 4, 1, 5).reshape(groups.shape[0], *groups.shape[2:4], -1)
+
+
+def _pack_upper_bits(upper: np.ndarray, bits: int, pairs: bool) -> np.ndarray:
+    """Packs the upper `bits` bits of elements [panels, width, blocks, parts, part]: [panels, blocks, parts, bytes].
+
+    A byte has those of 8 / bits vectors with which a product multiplies one after the other, the first in its lowest
+    bits (`NBitsInt8Tile.elements`). A vector has four elements of each column or, with `pairs`, eight of each of two.
+    """
+    panels, width, blocks, parts, part = upper.shape
+    per_byte = 8 // bits
+    if pairs:  # two columns: the first eight elements, the next eight; then the next two columns
+        by_pair = upper.reshape(panels, width // 4, 2, 2, blocks, parts, part // 16, 2, 8)
+        vectors = by_pair.transpose(0, 4, 5, 6, 2, 7, 1, 3, 8)
+    else:
+        vectors = upper.reshape(panels, width, blocks, parts, -1, 4).transpose(0, 2, 3, 4, 1, 5)
+    vectors = vectors.reshape(panels, blocks, parts, -1, per_byte, width * 4)
+    shifted = vectors << (bits * np.arange(per_byte, dtype=np.uint8))[:, None]
+    return np.bitwise_or.reduce(shifted, -2).reshape(panels, blocks, parts, -1)
 
 
 @dataclass(frozen=True)
@@ -173,6 +225,8 @@ class Stream:
     float16_scales: whether scales and offsets are stored as float16.
     offset: "real", "zero" or "" (`offset_kind`).
     flipped: whether 8-bit elements have their highest bit inverted.
+    pairs: whether vectors have elements of two columns, for SMMLA.
+    factored: whether scales and offsets are factored (`scale_factors`).
     """
 
     bits: int
@@ -184,6 +238,8 @@ class Stream:
     float16_scales: bool
     offset: str
     flipped: bool
+    pairs: bool
+    factored: bool
 
     @staticmethod
     def of(site: Site, w: int) -> Stream:
@@ -194,27 +250,33 @@ class Stream:
         offset = offset_kind(site, scale=w + 1, offset=w + 2)
         offset = "real" if offset and isa.lanes == 1 else offset
         stored_floats = [site.values.get(index) for index in ((w + 1, w + 2) if offset == "real" else (w + 1,))]
+        # The DSP extension's conversion of float16 is for finite numbers.
+        float16_scales = all(array is not None and _fits_float16(array)
+                             and (not isa.dsp or bool(np.isfinite(array).all())) for array in stored_floats)
         return Stream(
             bits=attrs.bits, block=attrs.block, depth=attrs.depth,
             padded=round_up(attrs.depth, activation_multiple(attrs.block)),
             width=width if isa.dsp else min(width, -(-columns // isa.lanes) * isa.lanes), group=group,
-            # The DSP extension's conversion of float16 is for finite numbers.
-            float16_scales=all(array is not None and _fits_float16(array)
-                               and (not isa.dsp or bool(np.isfinite(array).all())) for array in stored_floats),
-            offset=offset,
+            float16_scales=float16_scales, offset=offset,
             # mgc_dots_8 takes int8 weights, with VNNI uint8 (megcc_blocks.h); code in plain C takes uint8.
-            flipped=attrs.bits == 8 and (isa.lanes > 1 or isa.dsp) and isa.dot_dtype != "uint8")
+            flipped=attrs.bits == 8 and (isa.lanes > 1 or isa.dsp) and isa.dot_dtype != "uint8",
+            pairs=isa.dot_product == "smmla",
+            factored=not float16_scales and SUPER_BLOCK % attrs.block == 0 and attrs.depth % SUPER_BLOCK == 0 and all(
+                array is not None and scale_factors(array, attrs.block) is not None for array in stored_floats))
 
-    @property
-    def block_bytes(self) -> int:
-        """The bytes of a block of one column, with its scale and offset."""
-        return self.block * self.bits // 8 + scale_and_offset_bytes(self.offset, self.float16_scales)
+    def column_bytes(self, depth: Dim) -> Dim:
+        """Returns the bytes of a column of `depth` elements, with its scales and offsets."""
+        scales, shared = scale_and_offset_bytes(self.offset, self.float16_scales, self.factored)
+        block_bytes = self.block * self.bits // 8 + scales
+        if not self.factored:
+            return ceildiv(depth, self.block) * block_bytes
+        return ceildiv(depth, SUPER_BLOCK) * (shared + SUPER_BLOCK // self.block * block_bytes)
 
     def operand(self, w: int, columns: Dim, depth: Dim) -> Operand:
         """Returns the stream as operand w of an operator. columns, depth: extents or symbols that its size is over."""
-        size = ceildiv(columns, self.width) * self.width * ceildiv(depth, self.block) * self.block_bytes
+        size = ceildiv(columns, self.width) * self.width * self.column_bytes(depth)
         packing = ("nbits_stream", self.bits, self.block, self.depth, self.width, self.group, self.float16_scales,
-                   self.offset == "zero", self.flipped)
+                   self.offset == "zero", self.flipped, self.pairs, self.factored)
         return Operand("w", w, size, packing, "uint8", also=(w + 1, w + 2) if self.offset else (w + 1,))
 
 
@@ -234,6 +296,8 @@ class NBitsInt8Parameters(Parameters):
     vectors: the number of vectors of columns in a panel.
     rows: the number of rows of the tallest tile.
     pairs: whether rows are multiplied two at a time.
+    factored: whether scales and offsets are int8, and a super-block of elements has float16 by which they are
+        multiplied.
     """
 
     bits: int
@@ -247,6 +311,7 @@ class NBitsInt8Parameters(Parameters):
     vectors: int
     rows: int
     pairs: bool
+    factored: bool
 
     def microkernel(self, scope: Scope) -> NBitsInt8Tile:
         return NBitsInt8Tile(self, scope)
@@ -275,9 +340,11 @@ class NBitsInt8MatMul(Kernel):
         bias, block_sums = site.has(6), not site.has(1)
         parameters = NBitsInt8Parameters(
             bits=bits, block=block, part=part, block_sums=block_sums, offset=offset, bias=bias,
-            float16_scales=float16_scales, weight_offset=weight_offset, vectors=vectors, rows=rows, pairs=pairs)
+            float16_scales=float16_scales, weight_offset=weight_offset, vectors=vectors, rows=rows, pairs=pairs,
+            factored=stream.factored)
         # For the name: "whole" if sums are those of whole blocks, "half" for scales in half precision (float16).
-        suffix = "_whole" * block_sums + f"_{offset}" * bool(offset) + "_half" * float16_scales + "_bias" * bias
+        suffix = "_whole" * block_sums + f"_{offset}" * bool(offset) + "_half" * float16_scales \
+            + "_factored" * stream.factored + "_bias" * bias
         return Lowered("matmul/nbits_int8", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
                        f"matmul_{bits}bits_{block}_int8{suffix}", f"{self.name}_{vectors}v", channels=N)
 
@@ -291,7 +358,7 @@ def group_of(isa: Isa, bits: int, part: int) -> int:
     # The DSP extension takes words (simd/dsp_blocks.h). In plain C, a byte holds one 4-bit element of each half of a
     # part. A vector of weights has eight elements of each column for SMMLA, otherwise four (megcc_blocks.h).
     if isa.lanes == 1:
-        return 4 if isa.dsp else part // 2
+        return 4 if isa.dsp and bits in (4, 8) else part // 2
     return 8 if isa.dot_product == "smmla" else 4
 
 

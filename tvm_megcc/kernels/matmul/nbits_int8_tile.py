@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..microkernel.panel_tile import PanelTile
 from ..microkernel.printer import Printer, offset
 from ..parameters import Scope
+from .scale_factors import SUPER_BLOCK
 
 if TYPE_CHECKING:
     from .nbits import NBitsInt8Parameters
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Dots:
     """Dot products of sixteen elements of x with sixteen elements of each column, which are four vectors `q{v}_0` to
-    `q{v}_3`. rows: rows of x that an instruction multiplies, 1 or 2 (SMMLA). bits: of a weight, 4 or 8. The functions
+    `q{v}_3`. rows: rows of x that an instruction multiplies, 1 or 2 (SMMLA). bits: of a weight. The functions
     mgc_dots_ are those of megcc_blocks.h. Two rows that SMMLA multiplies have one variable for their sums.
     """
 
     rows: int
     bits: int
+
+    @property
+    def function(self) -> str:
+        """The function that multiplies one row."""
+        return f"mgc_dots_{self.bits if self.bits in (4, 8) else 6}"
 
     def load(self, p: int, first: int) -> str:
         """Declares the vectors of elements [first, first + 16) of the rows from p on."""
@@ -38,19 +44,20 @@ class Dots:
 
     def add(self, p: int, v: int) -> str:
         """Adds the products of the rows from p on and vector v of columns to their sums."""
-        function, x = ("pair", f"x{p}_0, x{p}_1") if self.rows == 2 else (self.bits, f"x{p}_0")
-        return f"c{p}_{v} = mgc_dots_{function}(c{p}_{v}, q{v}_0, q{v}_1, q{v}_2, q{v}_3, {x});"
+        function, x = ("mgc_dots_pair", f"x{p}_0, x{p}_1") if self.rows == 2 else (self.function, f"x{p}_0")
+        return f"c{p}_{v} = {function}(c{p}_{v}, q{v}_0, q{v}_1, q{v}_2, q{v}_3, {x});"
 
     def total(self, p: int, v: int) -> str:
         """Returns C for the sums of row p, with one lane for each column."""
         return (f"mgc_dots_row(c{p - p % 2}_{v}, {p % 2}, start{p})" if self.rows == 2 else
-                f"mgc_dots_sum_{self.bits}(c{p}_{v}, start{p})")
+                f"{self.function.replace('dots', 'dots_sum')}(c{p}_{v}, start{p})")
 
 
-def scale_and_offset_bytes(offset: str, float16_scales: bool) -> int:
-    """Returns the bytes of the scale and the offset of a block of one column. offset: as in `NBitsInt8Parameters`."""
-    scale = 2 if float16_scales else 4
-    return scale + {"": 0, "real": scale, "zero": 1}[offset]
+def scale_and_offset_bytes(offset: str, float16_scales: bool, factored: bool) -> tuple[int, int]:
+    """Returns the bytes of the scale and the offset of a block of one column, and of those that a super-block shares.
+    The arguments are as in `NBitsInt8Parameters`."""
+    scale = 1 if factored else 2 if float16_scales else 4
+    return scale + {"": 0, "real": scale, "zero": 1}[offset], (4 if offset == "real" else 2) * factored
 
 
 class NBitsInt8Tile(PanelTile):
@@ -68,11 +75,18 @@ class NBitsInt8Tile(PanelTile):
         #: The numbers of rows of tiles, the largest first.
         self.heights = (params.rows, 1) if params.rows > 1 else (1,)
         #: Bytes of a scale, and of an offset that is a float.
-        self.scale_bytes = 2 if params.float16_scales else 4
+        self.scale_bytes = 1 if params.factored else 2 if params.float16_scales else 4
+        scales, shared = scale_and_offset_bytes(params.offset, params.float16_scales, params.factored)
         #: Bytes of the scales and offsets of a block, for all columns of a panel.
-        self.scales_bytes = self.width * scale_and_offset_bytes(params.offset, params.float16_scales)
-        #: Bytes of sixteen elements of each column of a panel.
-        self.sixteen_bytes = 16 * self.width * params.bits // 8
+        self.scales_bytes = self.width * scales
+        #: Bytes of the float16 of a super-block, for all columns of a panel.
+        self.shared_bytes = self.width * shared
+        #: Elements of a column of a super-block.
+        self.super_block = SUPER_BLOCK
+        #: Bytes of sixteen elements of each column of a panel; if they have 5 or 6 bits, of their lower four bits.
+        self.sixteen_bytes = 16 * self.width * (8 if params.bits == 8 else 4) // 8
+        #: Bytes of a part of a block of a panel.
+        self.part_bytes = params.part * self.width * params.bits // 8
         #: Bytes of a block of a panel: scales and offsets, then elements.
         self.block_bytes = self.scales_bytes + params.block * self.width * params.bits // 8
         #: Whether a block has several parts whose int32 sums are added, in `t{p}_{v}`, before they are scaled.
@@ -90,6 +104,22 @@ class NBitsInt8Tile(PanelTile):
             return super().begin(P, statement)
         return "\n".join([*(f"const int32_t n{v} = 1;" for v in self.vectors), self.for_each(P, statement), "(void)n;"])
 
+    def panel_bytes(self) -> str:
+        """Returns C for the bytes of a panel."""
+        if not self.params.factored:
+            return f"(K / {self.params.block}) * {self.block_bytes}"
+        return f"(K / {SUPER_BLOCK}) * {self.shared_bytes + SUPER_BLOCK // self.params.block * self.block_bytes}"
+
+    def scales_of_super_block(self) -> str:
+        """Declares, for each vector of columns, the floats by which the scales and offsets of a super-block are
+        multiplied: shared_s{v}, shared_o{v}."""
+        c, names = Printer(), ("shared_s", "shared_o") if self.params.offset == "real" else ("shared_s",)
+        for v in self.vectors:
+            for index, name in enumerate(names):
+                at = 2 * (index * self.width + v * self.lanes)
+                c(f"const mgc_v {name}{v} = mgc_load_f16((const uint16_t *)(const void *)(w + {at}));")
+        return c.text
+
     def scales_of_block(self) -> str:
         """Declares the scales s{v} and offsets o{v} of a block for each vector of columns."""
         c, params = Printer(), self.params
@@ -100,17 +130,20 @@ class NBitsInt8Tile(PanelTile):
             return c.text
         for v in self.vectors:
             column = v * self.lanes
-            values = [f"s{v} = {self.float_at(column)}"]
+            values = [f"s{v} = {self.float_at(column, f'shared_s{v}')}"]
             if params.offset == "zero":
                 zero_points = f"mgc_iload_u8(w + {self.width * self.scale_bytes + column})"
                 values.append(f"o{v} = mgc_neg(mgc_to_float({zero_points}) * s{v})")
             elif params.offset:
-                values.append(f"o{v} = {self.float_at(self.width + column)}")
+                values.append(f"o{v} = {self.float_at(self.width + column, f'shared_o{v}')}")
             c(f"const mgc_v {', '.join(values)};")
         return c.text
 
-    def float_at(self, index: int) -> str:
-        """Returns C that loads the scales or offsets from number `index` of the block on, as float32."""
+    def float_at(self, index: int, shared: str) -> str:
+        """Returns C that loads the scales or offsets from number `index` of the block on, as float32. shared: the
+        float by which they are multiplied if they are factored."""
+        if self.params.factored:
+            return f"mgc_to_float(mgc_iload_i8((const int8_t *)w + {index})) * {shared}"
         load = "mgc_load_f16((const uint16_t *)" if self.params.float16_scales else "mgc_load((const float *)"
         return f"{load}(const void *)(w + {index * self.scale_bytes}))"
 
@@ -145,14 +178,14 @@ class NBitsInt8Tile(PanelTile):
         for i in range(params.part // 16):
             with c.block(""):
                 if not self.has_x_vectors:
-                    self.steps(c, P, i)
+                    self.steps(c, P, i, dots)
                     continue
                 c(*(dots.load(row, 16 * i) for row in groups))
                 for v in self.vectors:
                     for step in range(4):
-                        self.elements(c, v, i * self.sixteen_bytes, step)
+                        self.elements(c, v, i, step)
                     c(*(dots.add(row, v) for row in groups))
-        c(f"w += {self.sixteen_bytes * (params.part // 16)};")
+        c(f"w += {self.part_bytes};")
         for row in range(P):
             with c.block(""):
                 if not params.block_sums:
@@ -173,11 +206,15 @@ class NBitsInt8Tile(PanelTile):
     def sums_of_columns(self) -> str:
         """Prints the products of a part of one row for code without vectors, and adds their sums to the float sums."""
         params, c, columns = self.params, Printer(), self.vectors
-        if self.scope.isa.dsp:
+        is_quad = self.scope.isa.dsp and params.bits in (4, 8)
+        if is_quad:
             c(f"int32_t c[4] = {{ {', '.join([self.start(0)] * 4)} }};",
               f"mgc_dots_quad_{params.bits}(c, x0, w, {params.part});")
         else:
             c(f"int32_t {', '.join(f'c{v} = {self.start(0)}' for v in columns)};")
+        if params.bits in (5, 6):
+            self.columns_of_planes(c)
+        elif not is_quad:
             half, stride = params.part // 2, params.part // 2 * self.width  # bytes from one half of a part to the other
             with c.block(f"for (int32_t j = 0; j < {half}; j++)"):
                 c(f"const int32_t a = x0[j], b = x0[j + {half}];")
@@ -188,28 +225,44 @@ class NBitsInt8Tile(PanelTile):
                     c(f"c{v} += {products};")
         c(f"w += {params.part * self.width * params.bits // 8};")
         for v in columns:
-            total = f"c[{v}]" if self.scope.isa.dsp else f"c{v}"
+            total = f"c[{v}]" if is_quad else f"c{v}"
             scale = f"s{v}" if params.block_sums else f"(scale0 * s{v})"
             c(f"t0_{v} += {total};" if self.has_totals else f"y0_{v} += (float){total} * {scale};")
             if params.offset:
                 c(f"y0_{v} += (scale0 * (float)sum0) * o{v};")
         return c.text
 
-    def steps(self, c: Printer, P: int, i: int) -> None:
+    def columns_of_planes(self, c: Printer) -> None:
+        """Prints the products of a part for elements of 5 or 6 bits, whose upper bits follow the lower ones of all."""
+        params, half = self.params, self.params.part // 2
+        bits, per_byte = params.bits - 4, 8 // (params.bits - 4)
+        with c.block("for (int32_t j = 0; j < 4; j++)"):
+            for first in range(0, params.part, 4):
+                vector = first // 4
+                plane = half * self.width + vector // per_byte * 4 * self.width
+                for v in self.vectors:
+                    byte = f"w[{offset('j', v * half + first % half)}]"
+                    low = f"({byte} & 15)" if first < half else f"({byte} >> 4)"
+                    upper = f"(w[{offset('j', plane + 4 * v)}] >> {vector % per_byte * bits} & {(1 << bits) - 1})"
+                    c(f"c{v} += ({low} | {upper} << 4) * x0[{offset('j', first)}];")
+
+    def steps(self, c: Printer, P: int, i: int, dots: Dots) -> None:
         """Prints the products of the sixteen elements from 16 * i on, four at a time for all rows and vectors: the
         compiler keeps what is loaded until its last use, and more would take registers of the sums."""
         for step in range(4):
             for v in self.vectors:
-                self.elements(c, v, i * self.sixteen_bytes, step)
+                self.elements(c, v, i, step)
             for row in range(P):
                 x = offset(f"x{row}", 16 * i + 4 * step)
-                c(*(f"c{row}_{v} = mgc_dots_{self.params.bits}(c{row}_{v}, q{v}_{step}, {x});" for v in self.vectors))
+                c(*(f"c{row}_{v} = {dots.function}(c{row}_{v}, q{v}_{step}, {x});" for v in self.vectors))
 
-    def elements(self, c: Printer, v: int, first: int, step: int) -> None:
-        """Declares q{v}_{step}, one of the four 8-bit vectors of sixteen elements of each column of vector v.
+    def elements(self, c: Printer, v: int, i: int, step: int) -> None:
+        """Declares q{v}_{step}, one of the four 8-bit vectors of the part's sixteen elements from 16 * i on of each
+        column of vector v.
 
-        One loaded vector holds two of 4-bit elements, so an even step declares q{v}_{step} and q{v}_{step + 1}, and an
-        odd step nothing. first: bytes from w to the elements of the first column of the panel.
+        One loaded vector holds the lower four bits of two of them, so for less than 8 bits an even step declares
+        q{v}_{step} and q{v}_{step + 1}, and an odd step nothing. h{v} has the upper bits of elements with 5 or 6 bits,
+        of four or eight vectors.
         """
         # mgc_bytes_at loads 4 * lanes bytes: `group` neighbouring elements of each of some columns. The vectors of all
         # columns with the first `group` elements are followed, `stride` bytes on, by those with the next. With pairs
@@ -217,11 +270,18 @@ class NBitsInt8Tile(PanelTile):
         # q3 those of the last two. A byte of 4-bit elements has one of a group in its low bits, and that of the next
         # group in its high bits.
         group = 8 if self.params.pairs else 4
-        stride, first = self.width * group, first + v * self.lanes * group
-        if self.params.bits == 8:
+        bits, stride, first = self.params.bits, self.width * group, i * self.sixteen_bytes + v * self.lanes * group
+        if bits == 8:
             offsets = (0, stride, 16, stride + 16) if self.params.pairs else (0, stride, 2 * stride, 3 * stride)
             c(f"const mgc_i q{v}_{step} = mgc_bytes_at(w + {first + offsets[step]});")
         elif step % 2 == 0:
-            i = step // 2
-            c(f"const mgc_i w{v}_{i} = mgc_bytes_at(w + {first + (0, 16 if self.params.pairs else stride)[i]});",
-              f"const mgc_i q{v}_{step} = mgc_low_int4(w{v}_{i}), q{v}_{step + 1} = mgc_high_int4(w{v}_{i});")
+            half = step // 2
+            c(f"const mgc_i w{v}_{half} = mgc_bytes_at(w + {first + (0, 16 if self.params.pairs else stride)[half]});")
+            lower: tuple[str, ...] = f"mgc_low_int4(w{v}_{half})", f"mgc_high_int4(w{v}_{half})"
+            if bits > 4:
+                if step == 0:
+                    upper = self.sixteen_bytes * (self.params.part // 16) + 4 * self.lanes * v
+                    c(f"const mgc_i h{v} = mgc_bytes_at(w + {upper + (4 * self.width * i if bits == 6 else 0)});")
+                at = step + (4 * i if bits == 5 else 0)
+                lower = tuple(f"mgc_upper_{bits}({each}, h{v}, {at + odd})" for odd, each in enumerate(lower))
+            c(f"const mgc_i q{v}_{step} = {lower[0]}, q{v}_{step + 1} = {lower[1]};")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block-quantised weights, numbers of 4 or 8 bits with a scale and an offset for each block of a row, as importers of
+"""Block-quantised weights, numbers of 4 to 8 bits with a scale and an offset for each block of a row, as importers of
 GGUF and TFLite files read them; and the products and gathers that use them."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .nbits import default_zero_point
 class Blocks:
     """A matrix of weights, scale * number + offset, with a scale and an offset for `block` neighbours of a row.
 
-    bits: 4 or 8.
+    bits: 4, 5, 6 or 8.
     block: the numbers of a block.
     numbers: uint8 [rows, K], less than 1 << bits.
     scale, offset: float32 [rows, K / block].
@@ -37,7 +37,7 @@ class Blocks:
 
     @property
     def stored(self) -> np.ndarray:
-        """Returns the numbers as they are stored: uint8 [rows, K], or [rows, K / 2] for 4 bits."""
+        """Returns the numbers as operands have them: uint8 [rows, K], or [rows, K / 2] for 4 bits."""
         return pack_two_per_byte(self.numbers) if self.bits == 4 else self.numbers
 
     def centred(self) -> tuple[np.ndarray, np.ndarray | None]:

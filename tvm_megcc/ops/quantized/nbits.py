@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with weights of 4 or 8 bits that have a scale for each block of a row: MatMulNBits of com.microsoft and the
+"""Products with weights of 4 to 8 bits that have a scale for each block of a row: MatMulNBits of com.microsoft and the
 weights of GGUF files. Activations are float32, or quantised to int8 in blocks at run time."""
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from .int4 import pack_two_per_byte
 
 #: The number of neighbouring activations that share a scale.
 BLOCK = 32
+#: The bits that a weight can have.
+WEIGHT_BITS = (4, 5, 6, 8)
 #: Blocks whose largest activation is smaller become zero. So no scale or factor is subnormal, and CPUs that flush
 #: subnormal numbers to zero give the same bits.
 MIN_BLOCK_MAXIMUM = np.float32(2.0 ** -100)
@@ -27,9 +29,16 @@ def default_zero_point(bits: int) -> int:
     return 1 << (bits - 1)
 
 
+def operand_bits(bits: int) -> int:
+    """Returns the bits that a weight takes in operand w; those of 5 and 6 bits take a byte there, and kernels pack
+    them."""
+    return bits if 8 % bits == 0 else 8
+
+
 def unpack_weights(w: np.ndarray, bits: int, depth: int) -> np.ndarray:
-    """Unpacks stored weights, uint8 [rows, ceil(depth * bits / 8)], to numbers, uint8 [rows, depth]. The first number
-    of a byte is in its lowest bits."""
+    """Unpacks stored weights, uint8 [rows, ceil(depth * operand_bits / 8)], to numbers, uint8 [rows, depth]. The first
+    number of a byte is in its lowest bits."""
+    bits = operand_bits(bits)
     parts = [w >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
     return np.stack(parts, -1).reshape(len(w), -1)[:, :depth]
 
@@ -52,12 +61,12 @@ def check_weights(attrs: Attrs, w: TensorType, scale: TensorType, offset: Tensor
                   depth: Dim) -> None:
     """Raises ShapeError unless operands of these types are weights with `depth` numbers in a row, as matmul_nbits has
     them."""
-    if attrs.bits not in (4, 8) or attrs.block < 2 or attrs.block % 2:
+    if attrs.bits not in WEIGHT_BITS or attrs.block < 2 or attrs.block % 2:
         raise ShapeError(f"weights of {attrs.bits} bits in blocks of {attrs.block}")
     if w.dtype != "uint8" or w.rank != 2 or any(t.dtype != "float32" for t in (scale, offset, bias) if t is not None):
         raise ShapeError(f"weights {w}, scales {scale}; wanted are uint8 and float32")
-    require_equal(w.shape[1], ceildiv(depth * attrs.bits, 8), f"{w} does not hold {depth} numbers of {attrs.bits} bits "
-                  "a row")
+    require_equal(w.shape[1], ceildiv(depth * operand_bits(attrs.bits), 8),
+                  f"{w} does not hold {depth} numbers of {attrs.bits} bits a row")
     blocks = (w.shape[0], ceildiv(depth, attrs.block))
     if any(t is not None and t.shape != blocks for t in (scale, offset)):
         raise ShapeError(f"scales {scale} and offsets {offset} for {w} in blocks of {attrs.block}")
@@ -70,11 +79,12 @@ class MatMulNBits(Operator):
     """y = a @ wᵀ + bias, as MatMulNBits of com.microsoft. A weight is scale * (number - 2^(bits - 1)) or, with offsets,
     scale * number + offset.
 
-    Operands: a float32 [..., M, K]; w, the numbers, uint8 [N, ceil(K * bits / 8)], the first of two 4-bit numbers in
-    the low four bits; scale and offset float32 [N, ceil(K / block)]; bias float32 [N]. Result: float32 [..., M, N].
+    Operands: a float32 [..., M, K]; w, the numbers, uint8 [N, K] or, with 4 bits, [N, ceil(K / 2)], the first of two
+    numbers in the low four bits; scale and offset float32 [N, ceil(K / block)]; bias float32 [N]. Result: float32
+    [..., M, N].
 
-    Attributes: `bits`: 4 or 8; `block`: the numbers of a row that share a scale; `activations`: "float32", or "int8" if
-    the model allows a to be quantised (passes/quantization/activations.py).
+    Attributes: `bits`: 4, 5, 6 or 8; `block`: the numbers of a row that share a scale; `activations`: "float32", or
+    "int8" if the model allows a to be quantised (passes/quantization/activations.py).
     """
 
     kind = "matmul_nbits"
@@ -156,8 +166,8 @@ class MatMulNBitsInt8(Operator):
 
     Operands: a, a_scale and a_sum, as the results q, scale and sums of quantize_blocks with attribute `part` the
     smaller of the block and 32; w, scale, offset and bias as those of matmul_nbits. Without offsets, kernels that
-    multiply by stored numbers subtract 2^(bits - 1) * a_sum. Result: float32 [..., M, N]. Attributes: `bits`: 4 or 8;
-    `block`: 16 or a multiple of 32; `depth`: the numbers in a row of w.
+    multiply by stored numbers subtract 2^(bits - 1) * a_sum. Result: float32 [..., M, N]. Attributes: `bits`: 4, 5, 6
+    or 8; `block`: 16 (not with 5 bits) or a multiple of 32; `depth`: the numbers in a row of w.
     """
 
     kind = "matmul_nbits_int8"
@@ -171,8 +181,8 @@ class MatMulNBitsInt8(Operator):
         if (a.dtype, a_sum.dtype) != ("int8", "int32") or a.rank < 2 or (a_scale or scale).dtype != "float32" \
                 or (a_scale is None and offset is not None):
             raise ShapeError(f"product of {a}, scales {a_scale}, sums {a_sum}")
-        if not is_supported_block(attrs.block):
-            raise ShapeError(f"blocks of {attrs.block} numbers are no parts of blocks of {BLOCK}")
+        if not is_supported_block(attrs.block, attrs.bits):
+            raise ShapeError(f"blocks of {attrs.block} numbers of {attrs.bits} bits are no parts of blocks of {BLOCK}")
         depth = round_up(attrs.depth, activation_multiple(attrs.block))
         for what, part in ((a, 1), (a_scale, BLOCK), (a_sum, min(attrs.block, BLOCK))):
             if what is not None and what.shape != (*a.shape[:-1], depth // part):
@@ -206,9 +216,10 @@ class MatMulNBitsInt8(Operator):
         return outputs[0].size * attrs.depth
 
 
-def is_supported_block(block: int) -> bool:
-    """Returns whether a block of weights is a part or a multiple of a block of activations."""
-    return block == 16 or block % BLOCK == 0
+def is_supported_block(block: int, bits: int) -> bool:
+    """Returns whether a block of weights is a part or a multiple of a block of activations, and the fifth bits of a
+    column in it fill whole bytes of a vector."""
+    return (block == 16 and bits != 5) or block % BLOCK == 0
 
 
 def activation_multiple(block: int) -> int:
@@ -313,7 +324,8 @@ MatMulNBits.cases = (
     _float_case((1, 64), 40, 4, 16), _float_case((1, 128), 33, 4, 32, offset=True, bias=True),
     _float_case((5, 96), 70, 8, 32), _float_case((2, 3, 75), 17, 4, 16, offset=True, bias=True),
     _float_case((9, 256), 64, 4, 256), _float_case((1, 33), 5, 8, 128, offset=True),
-    _float_case((13, 40), 3, 4, 40, offset=True, bias=True))
+    _float_case((13, 40), 3, 4, 40, offset=True, bias=True), _float_case((3, 64), 21, 6, 16),
+    _float_case((2, 75), 17, 5, 32, offset=True))
 QuantizeBlocks.cases = tuple(Case(
     (f32(*shape),), {"multiple": most, "part": part}, values={0: x}) for shape, most, part, x in (
     ((3, 64), 32, 32, np.random.default_rng(0).standard_normal((3, 64))),
@@ -331,4 +343,9 @@ MatMulNBitsInt8.cases = (
     _int8_case((5, 256), 33, 4, 128, float16_scales=True, has_a_scale=False),
     _int8_case((3, 96), 35, 4, 32, extreme=True, has_a_scale=False),
     _int8_case((2, 48), 9, 8, 16, bias=True, has_a_scale=False),
-    _int8_case((6, 192), 34, 8, 64, extreme=True, has_a_scale=False))
+    _int8_case((6, 192), 34, 8, 64, extreme=True, has_a_scale=False),
+    _int8_case((1, 64), 40, 6, 16), _int8_case((5, 75), 35, 6, 16, offset=True, bias=True),
+    _int8_case((6, 130), 34, 6, 32, float16_scales=True), _int8_case((3, 96), 9, 6, 32, offset=True, extreme=True),
+    _int8_case((1, 64), 40, 5, 32, float16_scales=True), _int8_case((5, 75), 35, 5, 32, offset=True, bias=True),
+    _int8_case((6, 130), 34, 5, 64, float16_scales=True), _int8_case((3, 96), 9, 5, 32, offset=True, extreme=True),
+    _int8_case((4, 96), 35, 6, 32, extreme=True, has_a_scale=False))

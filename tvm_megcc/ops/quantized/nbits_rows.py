@@ -24,9 +24,9 @@ class NBitsRows(Operator):
 
     Operands: indices int32 or int64 [...]; w, scale and offset as those of matmul_nbits. Result: float32 [..., depth].
 
-    Attributes: `bits`: 4 or 8; `block`: the numbers of a row that share a scale; `depth`: the numbers of a row; `tied`:
-    the kind of the product that has the same weights, "" for none. Tied weights are stored once, in the packing of the
-    product's kernel.
+    Attributes: `bits`: 4, 5, 6 or 8; `block`: the numbers of a row that share a scale; `depth`: the numbers of a row;
+    `tied`: the kind of the product that has the same weights, "" for none. Tied weights are stored once, in the packing
+    of the product's kernel.
     """
 
     kind = "nbits_rows"
@@ -55,6 +55,10 @@ def _case(indices: npt.ArrayLike, rows: int, depth: int, bits: int, block: int, 
           float16_scales: bool = False, dtype: str = "int32") -> Case:
     """float16_scales: scales and offsets are representable in float16."""
     given = [np.array(indices, dtype), *random_weights(rows, depth, bits, block, depth)][:4 if offset else 3]
+    if depth == 512:  # integers times float16 that 256 numbers share
+        shared = np.array([[0.5], [1 / 3]], np.float16).astype(np.float32)
+        given[2:] = [np.rint(reals.reshape(rows, 2, -1) * 99) * shared for reals in given[2:]]
+        given[2:] = [reals.reshape(rows, -1).astype(np.float32) for reals in given[2:]]
     if float16_scales:
         given[2:] = [reals.astype(np.float16).astype(np.float32) for reals in given[2:]]
     return Case(tuple((array.shape, array.dtype.name) for array in given),
@@ -65,8 +69,10 @@ NBitsRows.cases = (
     _case([[3, 39, -40]], 40, 64, 4, 32), _case([0, 16], 17, 75, 4, 16, "", offset=True, dtype="int64"),
     _case([[5], [2]], 70, 96, 8, 32, float16_scales=True), _case([69, 0, -1], 70, 96, 8, 32, "matmul_nbits"),
     _case([4, 32], 33, 75, 4, 16, "matmul_nbits", offset=True),
-    _case([2, 1], 3, 33, 8, 128, "matmul_nbits", offset=True),
+    _case([2, 1], 3, 33, 8, 128, "matmul_nbits", offset=True), _case([4, 32], 33, 75, 6, 16, "matmul_nbits"),
     *(_case([[0, 39, 17, -3]], 40, depth, bits, block, "matmul_nbits_int8", offset, float16_scales)
-      for bits in (4, 8) for depth, block in ((64, 32), (75, 16), (130, 64)) for offset in (False, True)
-      for float16_scales in (False, True)),
-    _case([1], 41, 64, 4, 32, "matmul_nbits_int8", offset=True))
+      for bits in (4, 5, 6, 8) for depth, block in ((64, 32), (75, 32 if bits == 5 else 16), (130, 64))
+      for offset in (False, True) for float16_scales in (False, True)),
+    _case([1], 41, 64, 4, 32, "matmul_nbits_int8", offset=True),
+    *(_case([[0, 39, 17, -3]], 40, 512, bits, block, "matmul_nbits_int8", offset)
+      for bits, block in ((4, 32), (5, 32), (6, 16)) for offset in (False, True)))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantises activations of products with block-quantised weights of 4 or 8 bits, if the model or an option asks for
-it."""
+"""Quantises activations of products with block-quantised weights, if the model or an option asks for it."""
 
 from __future__ import annotations
 
@@ -48,4 +47,4 @@ def quantize_activations(graph: Graph, context: Context) -> Graph:
 def _is_int8(product: Op, context: Context) -> bool:
     """Returns whether the activations of a product are quantised."""
     chosen = product.attrs.activations if context.activations == "model" else context.activations
-    return chosen == "int8" and is_supported_block(product.attrs.block)
+    return chosen == "int8" and is_supported_block(product.attrs.block, product.attrs.bits)

@@ -163,7 +163,7 @@ def _product_in_blocks(node: Node, matrix: str, blocks: Blocks) -> str:
     """
     numbers, scale = _weights_in_blocks(node, blocks)
     size = blocks.size
-    if not is_supported_block(size):
+    if not is_supported_block(size, bits=4):
         raise Unsupported(f"blocks of {size} numbers are not supported; those of 16, and multiples of 32, are")
     x, factor, zero = dynamically_quantised(node, matrix, (1,), asymmetric=True)
     y = _sums_in_blocks(node, x, numbers, scale, size)

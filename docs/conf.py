@@ -31,7 +31,7 @@ NAVIGATION = (
     ("Notebooks", tuple(f"tutorials/{name}" for name in (
         "01_compile_and_run", "02_from_c", "03_inside_tvm", "04_add_an_operator", "05_a_faster_kernel",
         "06_changing_shapes", "07_relay", "08_quantise", "09_bring_your_own_codegen",
-        "10_microcontroller_from_tvm"))),
+        "10_microcontroller_from_tvm", "11_language_model"))),
     ("Work on it", ("ARCHITECTURE", "docs/design", "docs/adding-an-operator", "docs/extern", "docs/porting",
                     "docs/debugging", "docs/coverage", "docs/glossary", "CONTRIBUTING", "CODE_OF_CONDUCT",
                     "docs/versioning", "CHANGELOG")),

@@ -68,7 +68,8 @@ LONG = {
                                             "test_with_parameters_as_operands[0]", "test_others_are_forbidden"),
     "compiled/tools/test_tune.py": ("test_real_networks[resnet8_cifar10_f32-0.0001]",),
     "compiled/tools/test_tutorials.py": tuple(f"[{name}]" for name in (
-        "08_quantise", "06_changing_shapes", "05_a_faster_kernel", "09_bring_your_own_codegen")),
+        "08_quantise", "06_changing_shapes", "05_a_faster_kernel", "09_bring_your_own_codegen",
+        "11_language_model")),
     "kernels/test_helium.py": ("test_kernels_as_c",),
     "kernels/test_nbits.py": tuple(f"test_products[{name}]" for name in (
         "x86-64", "riscv64-v", "x86-64-v3", "x86-64-v3-vnni", "wasm32-simd128", "arm64-v86")),

@@ -72,6 +72,21 @@ def _embedding_folder(args: argparse.Namespace, normalize: bool | None) -> int:
     return 0
 
 
+def rerank_(args: argparse.Namespace) -> int:
+    """Prints strings in the order of their scores for a query, each as a line of JSON."""
+    from ..tools.lm.reranker import Reranker
+    from .verbs import _progress
+
+    with _progress(args, f"compiling and building {args.path}"):
+        model = Reranker(args.path, args.target or "native", threads=args.threads,
+                         sigmoid=False if args.logits else None)
+    strings = args.text or [line.rstrip("\n") for line in sys.stdin]
+    scores = model.scores(args.query, strings).tolist()
+    for index in sorted(range(len(strings)), key=lambda index: -scores[index]):
+        print(json.dumps({"score": scores[index], "index": index, "text": strings[index]}), flush=True)
+    return 0
+
+
 def generate_(args: argparse.Namespace) -> int:
     """Generates text after a prompt, on stdout."""
     grammar, model = _grammar(args), _model(args)

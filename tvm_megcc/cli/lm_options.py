@@ -59,6 +59,21 @@ def _building_verbs(steps: Verbs) -> None:
                       help="do not scale embeddings to length 1 (default: scale, unless modules.json has no Normalize)")
     verb.add_argument("--threads", type=count, default=1, metavar="N", help="workers (default: 1)")
     add_target(verb, "CPU to compile for (default: native)", "native")
+    _rerank_verb(steps)
+
+
+def _rerank_verb(steps: Verbs) -> None:
+    from . import lm
+
+    verb = add_verb(steps, "rerank", lm.rerank_,
+                    "print strings in the order of how well they answer a query, as lines of JSON")
+    verb.add_argument("path", metavar="DIR", help="a folder with tokenizer.json and model.onnx, a cross-encoder")
+    verb.add_argument("query", metavar="QUERY", help="the query")
+    verb.add_argument("text", metavar="TEXT", nargs="*", help="strings (default: lines of stdin)")
+    verb.add_argument("--logits", action="store_true",
+                      help="print what the network gives (default: its sigmoid, unless config.json says otherwise)")
+    verb.add_argument("--threads", type=count, default=1, metavar="N", help="workers (default: 1)")
+    add_target(verb, "CPU to compile for (default: native)", "native")
 
 
 def _running_verbs(steps: Verbs) -> None:

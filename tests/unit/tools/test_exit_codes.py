@@ -241,13 +241,13 @@ MODELS = ("compile", "explain", "report", "tune", "compare", "quantize --calibra
 MODELS_OR_FOLDERS = ("build", "run", "bench", "verify", "inspect", "export --for cmake")
 FOLDERS = (f"compare {DIGITS} --folder", f"compile {DIGITS} --target c --same-code-as")
 OTHERS = ("program run", "program compile", "lm compile", "lm tokenizer", "lm embed", "lm generate", "lm chat",
-          "lm bench")
+          "lm bench", "lm rerank")
 
 
 def arguments(verb: str, path: object) -> list[object]:
     """The command line of a verb on a path."""
     words = verb.split()
-    return [*words[:2], path, "text"] if verb.startswith("lm generate") else [*words, path]
+    return [*words[:2], path, "text"] if verb in ("lm generate", "lm rerank") else [*words, path]
 
 
 @pytest.mark.parametrize("verb", [*MODELS, *MODELS_OR_FOLDERS, *FOLDERS, *OTHERS])

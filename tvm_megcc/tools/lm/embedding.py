@@ -73,14 +73,14 @@ class Description:
         pooling = pooling or _pooling(folder)
         if pooling not in POOLINGS:
             raise MegccError(f"{quoted(pooling)} is no pooling: {', '.join(POOLINGS)}")
-        context, table = _context(folder), static_embedding.read(folder)
+        context, table = context_of(folder), static_embedding.read(folder)
         if normalize is None:
             normalize = _normalizes(folder, default=table is None)
         if table is not None:
             return cls(table.path, table.tokenizer, table, {"input_ids": np.int64}, {"tokens": f"1..{context}"},
                        pooling, normalize, context)
         path = network_of_folder(folder)
-        inputs, dims = _inputs(path, context)
+        inputs, dims = inputs_of(path, context)
         return cls(path, folder, None, inputs, dims, pooling, normalize, context)
 
     def compile(self, target: str, options: CompileOptions, name: str = "") -> Artifact:
@@ -91,7 +91,7 @@ class Description:
     def unknown_token(self, tokenizer: Tokenizer) -> int:
         """Returns the token of unknown words, which is left out of a text for a table, as model2vec does; -1: there is
         none, or the network wants all tokens."""
-        model = self.table and (_json(self.tokenizer / "tokenizer.json", dict) or {}).get("model")
+        model = self.table and (read_json(self.tokenizer / "tokenizer.json", dict) or {}).get("model")
         if not isinstance(model, dict):
             return -1
         unknown, token = model.get("unk_id"), model.get("unk_token")
@@ -194,8 +194,12 @@ def _of_length_1(vector: np.ndarray) -> np.ndarray:
     return (vector / np.float64(length)).astype(np.float32)
 
 
-def _json(path: Path, kind: type) -> Any:
-    """Returns what a file contains; None if it is not there."""
+def read_json(path: Path, kind: type) -> Any:
+    """Returns what a file of JSON contains, None if it is not there.
+
+    Raises:
+        MegccError: if it is damaged, or contains no `kind`, which is dict or list.
+    """
     try:
         given = json.loads(folders.read(path)) if path.is_file() else None
     except (ValueError, RecursionError) as error:
@@ -208,7 +212,7 @@ def _json(path: Path, kind: type) -> Any:
 
 
 def _pooling(folder: Path) -> str:
-    given = _json(folder / "1_Pooling" / "config.json", dict) or {"pooling_mode_mean_tokens": True}
+    given = read_json(folder / "1_Pooling" / "config.json", dict) or {"pooling_mode_mean_tokens": True}
     modes = [name for name, value in given.items() if name.startswith("pooling_mode") and value is True]
     if len(modes) != 1 or modes[0] not in _KEYS:
         raise MegccError(f"{folder} pools by {', '.join(map(quoted, modes)) or 'nothing'}; one of {', '.join(_KEYS)} "
@@ -218,20 +222,24 @@ def _pooling(folder: Path) -> str:
 
 def _normalizes(folder: Path, default: bool) -> bool:
     """Returns whether the configuration of a folder scales embeddings to length 1; `default` if it does not say."""
-    given = (_json(folder / "config.json", dict) or {}).get("normalize")
+    given = (read_json(folder / "config.json", dict) or {}).get("normalize")
     if isinstance(given, bool):
         return given
-    modules = _json(folder / "modules.json", list)
+    modules = read_json(folder / "modules.json", list)
     kinds = [str(module.get("type")) for module in modules or () if isinstance(module, dict)]
     return any(kind.endswith("Normalize") for kind in kinds) if kinds else default
 
 
-def _context(folder: Path) -> int:
-    """Returns the most tokens of a string: the least that `CONTEXT` and the configuration allow."""
+def context_of(folder: Path) -> int:
+    """Returns the most tokens of a string: the least that `CONTEXT` and the configuration of a folder allow.
+
+    Raises:
+        MegccError: if a file of it is damaged.
+    """
     found = [CONTEXT]
     for name, key in (("config.json", "max_position_embeddings"), ("config.json", "max_length"),
                       ("sentence_bert_config.json", "max_seq_length")):
-        value = (_json(folder / name, dict) or {}).get(key)
+        value = (read_json(folder / name, dict) or {}).get(key)
         if type(value) is int and value > 2:    # more than the two special tokens around a string
             found.append(value)
     return min(found)
@@ -257,8 +265,13 @@ def tokenizer_of_folder(folder: Path, context: int):
     return tokenizer
 
 
-def _inputs(path: Path, context: int) -> tuple[dict[str, type], dict[str, int | str]]:
-    """Returns the dtypes of the network's inputs, and its dimensions: one string of 1 to `context` tokens."""
+def inputs_of(path: Path, context: int) -> tuple[dict[str, type], dict[str, int | str]]:
+    """Returns the dtypes of a network's inputs by name, and its dimensions: one string of 1 to `context` tokens.
+
+    Raises:
+        ModelError: if the file is damaged, or the network has other inputs than input_ids, attention_mask and
+            token_type_ids.
+    """
     try:
         graph = onnx.load(str(path), load_external_data=False).graph
     except Exception as error:  # DecodeError of protobuf has no common base
@@ -272,7 +285,7 @@ def _inputs(path: Path, context: int) -> tuple[dict[str, type], dict[str, int | 
             continue
         if value.name not in ("input_ids", "attention_mask", "token_type_ids") or len(shape) != 2 or kind not in (
                 onnx.TensorProto.INT64, onnx.TensorProto.INT32):
-            raise ModelError(str(path), [f"the input {quoted(value.name)} is not one of an embedding model. Those "
+            raise ModelError(str(path), [f"the input {quoted(value.name)} is not one of such a network. Those "
                                          "are input_ids, attention_mask and token_type_ids, int32 or int64 [batch, "
                                          "sequence]"])
         dtypes[value.name] = np.int64 if kind == onnx.TensorProto.INT64 else np.int32

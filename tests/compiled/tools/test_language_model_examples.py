@@ -1,16 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tutorials/language_model: the server streams what the model generates."""
+"""tutorials/language_model: the server and the page in a browser stream what the model generates."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import http.server
+import json
+import queue
 import runpy
+import shutil
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.c_flags import native_compiler
-from tests.compiled.tools.test_language_model import WORDS, _written
+from tests.compiled.tools.test_language_model import CHAT, WORDS, _written
+from tests.compiled.tools.test_report import BROWSERS, QUIET
+from tvm_megcc.cli import main
+from tvm_megcc.errors import MissingTool
+from tvm_megcc.options import CompileOptions
+from tvm_megcc.runtime.toolchain import find_compiler
+from tvm_megcc.target import TARGETS
 from tvm_megcc.tools.lm.compile import compile_model
 from tvm_megcc.tools.lm.model import LanguageModel
 from tvm_megcc.tools.lm.sampling import Sampling
@@ -84,3 +97,81 @@ def test_conversations_of_a_server_take_turns(server, folder):
 
 def test_the_server_is_short():
     assert len((EXAMPLES / "server.py").read_text().splitlines()) <= 40
+
+
+#: Asks the page in the frame twice, with "New" between, and sends the server all texts that the answer had.
+DRIVER = """
+<!doctype html><iframe src="chat.html?package=small_npm/" width="900" height="600"></iframe>
+<script type="module">
+const frame = document.querySelector("iframe");
+await new Promise((resolve) => (frame.onload = resolve));
+const page = frame.contentDocument, by = (id) => page.getElementById(id), found = [];
+const until = async (holds) => { while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20)); };
+await until(() => !by("send").disabled);
+for (let turn = 0; turn < 2; turn++) {
+  const texts = [];
+  new MutationObserver(() => texts.push(page.querySelector(".answer")?.textContent)).observe(
+    by("log"), { childList: true, subtree: true });
+  by("question").value = "cde";
+  by("send").click();
+  await until(() => !by("send").disabled);
+  found.push({ texts, state: by("state").textContent, asked: page.querySelector(".question").textContent });
+  by("forget").click();
+}
+await fetch("/", { method: "POST", body: JSON.stringify(found) });
+</script>
+"""
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder, and puts what is sent to it into a queue."""
+
+    def __init__(self, *arguments, received: queue.Queue, **named):
+        self.received = received
+        super().__init__(*arguments, **named)
+
+    def do_POST(self):
+        self.received.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_page_in_a_browser(tmp_path):
+    """The words of the answer appear one after the other, and are those of `generate`."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    try:
+        find_compiler(TARGETS["wasm32-simd128"])
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    path = _written(tmp_path / "small.gguf", WORDS, CHAT)
+    folders = {target: compile_model(path, tmp_path / f"small_{target[:4]}", target,
+                                     CompileOptions(reproducible=True), context=24, prompt=4)
+               for target in ("native", "wasm32-simd128")}
+    model = LanguageModel(folders["native"])
+    pieces = list(model.generate(model.chat([{"role": "user", "content": "cde"}])))
+    package = tmp_path / "small_npm"
+    assert main(["export", str(folders["wasm32-simd128"]), "--for", "npm", "-o", str(package), "-q"]) == 0
+    for name in ("chat.html", "worker.js"):
+        shutil.copyfile(EXAMPLES / name, tmp_path / name)
+    (tmp_path / "driver.html").write_text(DRIVER)
+    received: queue.Queue = queue.Queue()
+    handler = functools.partial(_Handler, directory=tmp_path, received=received)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    options = [option for option in QUIET if not option.startswith("--virtual-time")]
+    running = subprocess.Popen([browser, *options, f"--user-data-dir={tmp_path / 'profile'}",
+                                f"http://127.0.0.1:{server.server_port}/driver.html"], stderr=subprocess.DEVNULL)
+    try:
+        turns = received.get(timeout=120)
+    finally:
+        running.terminate()
+        running.wait(30)
+        server.shutdown()
+    for turn in turns:
+        assert turn["asked"] == "cde" and "tokens per second" in turn["state"]
+        assert turn["texts"][-1] == "".join(pieces) and len(set(turn["texts"])) > min(len(pieces), 3)

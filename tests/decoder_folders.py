@@ -44,11 +44,15 @@ class Graph:
     def contrib(self, kind: str, *inputs: str, **others) -> str:
         return self.emit(kind, *inputs, domain="com.microsoft", **others)
 
-    def product(self, x: str, rows: int, columns: int, **others) -> str:
-        """MatMulNBits of 4 bits, whose activations may be int8."""
+    def packed(self, rows: int, columns: int) -> list[str]:
+        """Numbers of 4 bits in blocks, and their scales."""
         packed = self.random.integers(0, 256, (columns, rows // 32, 16), np.uint8)
         scales = self.random.uniform(0.01, 0.03, columns * rows // 32).astype(np.float32)
-        return self.contrib("MatMulNBits", x, self.constant(packed), self.constant(scales), K=rows, N=columns, bits=4,
+        return [self.constant(packed), self.constant(scales)]
+
+    def product(self, x: str, rows: int, columns: int, weights: list[str] | None = None, **others) -> str:
+        """MatMulNBits of 4 bits, whose activations may be int8."""
+        return self.contrib("MatMulNBits", x, *(weights or self.packed(rows, columns)), K=rows, N=columns, bits=4,
                             block_size=32, accuracy_level=4, **others)
 
     def save(self, path: Path, inputs: list, outputs: list, nodes: list | None = None) -> None:
@@ -77,7 +81,7 @@ def ports(size: int | str, *others: str) -> tuple[list, list]:
 
 
 def genai(folder: Path) -> Path:
-    """A decoder of com.microsoft's operators."""
+    """A decoder of com.microsoft's operators, whose embedding is also the head."""
     graph = Graph(1)
     axis, one = graph.constant(np.array([1])), graph.constant(np.array([1]))
     last = graph.emit("Sub", graph.emit("ReduceSum", "attention_mask", axis, keepdims=0), one)
@@ -86,7 +90,11 @@ def genai(folder: Path) -> Path:
     angles = np.outer(np.arange(CONTEXT), 100.0 ** -np.arange(0, 1, 2 / HEAD))
     rotary = [graph.constant(function(angles).astype(np.float32)) for function in (np.cos, np.sin)]
     gain = graph.constant(np.ones(WIDTH, np.float32))
-    total_x = graph.emit("Gather", graph.drawn(SIZE, WIDTH), "input_ids")
+    tied = graph.packed(WIDTH, SIZE)
+    rows = graph.emit("Reshape", tied[0], graph.constant(np.array([SIZE, WIDTH // 2])))
+    scales = graph.emit("Reshape", tied[1], graph.constant(np.array([SIZE, WIDTH // 32])))
+    total_x = graph.contrib("GatherBlockQuantized", rows, "input_ids", scales, bits=4, block_size=32, gather_axis=0,
+                            quantize_axis=1)
     x = graph.emit("SimplifiedLayerNormalization", total_x, gain, axis=-1, epsilon=1e-5)
     for layer in range(LAYERS):
         packed = graph.product(x, WIDTH, (HEADS + 2 * GROUPS) * HEAD)
@@ -98,7 +106,7 @@ def genai(folder: Path) -> Path:
         x = graph.contrib("SkipSimplifiedLayerNormalization", total_x, y, gain, epsilon=1e-5,
                           outputs=[f"x{layer}", "", "", f"total{layer}"])
         total_x = f"total{layer}"
-    graph.product(x, WIDTH, SIZE, outputs=["logits"])
+    graph.product(x, WIDTH, SIZE, tied, outputs=["logits"])
     graph.save(folder / "text.onnx", *ports("size", "attention_mask"))
     config = {"bos_token_id": 0, "eos_token_id": [1], "context_length": CONTEXT, "vocab_size": SIZE, "decoder": {
         "filename": "text.onnx", "head_size": HEAD, "num_key_value_heads": GROUPS,

@@ -338,6 +338,13 @@ def test_group_query_attention():
         row(1, 5, 0, [4], 5, causal=0),
         row(1, 1, 6, [6], 7, *turns, i(9, 1, 1, dtype=np.int64), groups=4, do_rotary=1),
     ])
+    # A constant index of the last key says that the past is full. Results of float16 are computed in float32.
+    for made in (row(1, 1, 6, [6], 7, packed=True), row(1, 3, 6, [8], 9, *turns, do_rotary=1, local_window_size=2)):
+        kind, operands, results, _, domain, attributes = made
+        half = [each.astype(np.float16) if each is not None and each.dtype == np.float32 else each for each in operands]
+        compared((kind, operands, results, [5, 6], domain, attributes))
+        compared((kind, half, results, [5, 6], domain, attributes), 2e-3)
+        compared((kind, half, results, [6], domain, attributes), 2e-3)
     # Where the past has room for more, keys behind the last are nobody's: only the result is compared.
     for batch, length, last in ((1, 1, [6]), (1, 3, [6]), (2, 1, [6, 3])):
         compared(row(batch, length, 9, last, 7), first=True)

@@ -11,8 +11,12 @@ import pytest
 
 from tests.decoder_folders import genai, hugging_face
 from tvm_megcc.cli import main
+from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
+from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.frontends.onnx_decoders import decoder
+from tvm_megcc.passes.quantization.activations import quantize_activations
+from tvm_megcc.target import TARGETS
 from tvm_megcc.tools.lm import hugging_face as folders
 from tvm_megcc.tools.lm import model
 
@@ -125,6 +129,17 @@ def test_where_settings_come_from(copies):
     assert folders.read(copies["hf"]).settings.chat_template == "b"
     (copies["genai"] / "genai_config.json").unlink()
     assert folders.read(copies["genai"]).model.name == "text.onnx"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_an_embedding_that_is_the_head_is_stored_once(made, dtype):
+    folder = folders.read(made["genai"])
+    graph = import_onnx(decoder(folder.model, folder.ports).model)
+    graph = quantize_activations(graph, Context(TARGETS["c"], activations=dtype))
+    (rows,) = (op for op in graph.ops if op.kind == "nbits_rows")
+    product = next(op for op in reversed(graph.ops) if op.kind.startswith("matmul"))
+    assert rows.attrs.tied == product.kind == ("matmul_nbits_int8" if dtype == "int8" else "matmul_nbits")
+    assert set(rows.inputs[1:]) < set(product.inputs)
 
 
 def test_tokens_beyond_the_logits(made):

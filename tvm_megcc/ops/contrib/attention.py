@@ -214,11 +214,19 @@ def group_query_attention(node: OnnxNode) -> tuple[str, ...]:
         masks.append(additive_mask(node, allowed, MASKED_SCORE, "float32"))
     sink = ""
     if node.has(11):
-        (sink,) = node.emit("reshape", (node.inputs[11],), shape=(1, count, 1, 1))
+        (sink,) = node.emit("reshape", cast_to(node, node.inputs[11], "float32"), shape=(1, count, 1, 1))
     elif node.attr("smooth_softmax", 0):
         sink = node.constant(np.zeros((1, count, 1, 1), np.float32))
-    y = attend(node, q, k, v, _scale(node, width), masks, float(node.attr("softcap", 0.0)), sink)
-    return merge_heads(node, y), k, v
+    dtype = node.type_of(q).dtype
+    if dtype != "float32":  # of 16 bits: ONNX Runtime computes in float32, too
+        wide = "widen_cache" if is_full and dtype == "float16" else ""
+        q, *caches = (*cast_to(node, q, "float32"), *(
+            node.emit(wide, (value,))[0] if wide else cast_to(node, value, "float32")[0] for value in (k, v)))
+        masks = [mask and cast_to(node, mask, "float32")[0] for mask in masks]
+    else:
+        caches = [k, v]
+    y = attend(node, q, *caches, _scale(node, width), masks, float(node.attr("softcap", 0.0)), sink)
+    return cast_to(node, merge_heads(node, y), dtype)[0], k, v
 
 
 def _split_query_key_value(node: OnnxNode, count: int, groups: int) -> list[str]:

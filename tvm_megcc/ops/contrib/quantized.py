@@ -11,7 +11,8 @@ from ...ir.dims import ceildiv
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
 from ..emit_onnx import given, onnx_operator
-from ..quantized.int4 import unpack_two_per_byte
+from ..quantized.blocks import BlockConstants, emit_block_gather
+from ..quantized.int4 import pack_two_per_byte, unpack_two_per_byte
 from ..rules import axis_of
 from .fused import contrib
 
@@ -81,6 +82,17 @@ def _block_quantized_data(node: OnnxNode, axis: int, block: int, bits: int
     return data, scales, zeros
 
 
+def _packed_rows(node: OnnxNode, arrays: tuple[np.ndarray, np.ndarray, np.ndarray], bits: int
+                 ) -> tuple[str, str, str] | None:
+    """Returns the numbers of a GatherBlockQuantized in the form of a MatMulNBits with the same weights, so that both
+    share constants; None for those that a MatMulNBits cannot have. arrays: as `_block_quantized_data` returns them."""
+    numbers, scales, zeros = arrays
+    if numbers.dtype != np.uint8 or scales.dtype != np.float32 or numbers.ndim != 2 or numbers.shape[1] % 2:
+        return None
+    offset = node.constant(-zeros.astype(np.float32) * scales) if (zeros != 1 << bits - 1).any() else ""
+    return node.constant(pack_two_per_byte(numbers) if bits == 4 else numbers), node.constant(scales), offset
+
+
 @contrib("GatherBlockQuantized")
 def gather_block_quantized(node: OnnxNode) -> tuple[str, ...]:
     """Imports GatherBlockQuantized, which gathers slices of block-quantised data as floats. Operands: data, indices,
@@ -92,6 +104,8 @@ def gather_block_quantized(node: OnnxNode) -> tuple[str, ...]:
     quantize_axis = axis_of(node.attr("quantize_axis", 1), rank)
     arrays = _block_quantized_data(node, quantize_axis, block, bits)
     extent, indices = arrays[0].shape[quantize_axis], node.inputs[1]
+    if (rows := _packed_rows(node, arrays, bits)) is not None and (rank, axis, quantize_axis) == (2, 0, 1):
+        return (emit_block_gather(node, indices, BlockConstants(bits, block, extent, rows)),)
     if (rank, axis, quantize_axis, bits) == (2, 0, 1, 4) and block % 2 == 0:
         # The numbers stay packed: passes/quantization/int4.py.
         real = onnx_operator(node, "DequantizeLinear", *map(node.constant, arrays), axis=1, block_size=block)

@@ -53,17 +53,12 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     refuse_misnamed(path)
     if not path.is_dir() and not is_gguf(path) and path.suffix != ".onnx":
         raise MegccError(f"{path} is no GGUF file (.gguf), and no ONNX file (.onnx) or folder of one")
-    source = _gguf(path) if is_gguf(path) else _onnx(path)
-    context = context or min(DEFAULT_CONTEXT, source.context or DEFAULT_CONTEXT)
-    if source.context and context > source.context:
-        raise MegccError(f"--context {context}: the model was trained for {source.context} tokens")
-    prompt = prompt or min(PROMPT, context)
-    if not 1 <= prompt <= context:
-        raise MegccError(f"--prompt {prompt} is no number of tokens from 1 to {context}, the context")
-    settings = replace(source.settings, context=context, prompt=prompt)
-    lengths = f"{LENGTH}=1" + f",2..{prompt}" * (prompt > 1)
+    source = (_gguf if is_gguf(path) else _onnx)(path, context, prompt)
+    settings = source.settings
+    lengths = f"{LENGTH}=1" + f",2..{settings.prompt}" * (settings.prompt > 1)
     options = replace(options or CompileOptions(), states=source.states)
-    artifact = api.compile(source.model, target, options, name=source.name, dims=lengths, bounds={PAST: context})
+    artifact = api.compile(source.model, target, options, name=source.name, dims=lengths,
+                           bounds={PAST: settings.context})
     vocabulary = source.vocabulary
     if not is_gguf(path):
         size = next(row["shape"][-1] for row in artifact.manifest["outputs"] if row["name"] == LOGITS)
@@ -80,33 +75,48 @@ class _Source:
 
     model: for `tvm_megcc.compile`. states: its states, those of GGUF files excepted.
     name: the prefix of the generated C.
-    context: the number of tokens that the model was trained for, 0 if the files do not have it.
-    settings: without the contexts.
     """
 
     model: Path | LoadedModel
     states: Mapping[str, str]
     name: str
     vocabulary: Vocabulary
-    context: int
     settings: Settings
 
 
-def _gguf(path: Path) -> _Source:
+def _lengths(trained: int, context: int, prompt: int) -> dict[str, int]:
+    """Returns the context and the most new tokens in a run. trained: the number of tokens that the model was trained
+    for, 0 if its files do not have it. context, prompt: as of `compile_model`.
+
+    Raises:
+        MegccError: for a context longer than the trained one, and a prompt that is longer than the context.
+    """
+    context = context or min(DEFAULT_CONTEXT, trained or DEFAULT_CONTEXT)
+    if trained and context > trained:
+        raise MegccError(f"--context {context}: the model was trained for {trained} tokens")
+    prompt = prompt or min(PROMPT, context)
+    if not 1 <= prompt <= context:
+        raise MegccError(f"--prompt {prompt} is no number of tokens from 1 to {context}, the context")
+    return {"context": context, "prompt": prompt}
+
+
+def _gguf(path: Path, context: int, prompt: int) -> _Source:
     """Reads a GGUF file."""
     metadata = read(path).metadata
+    lengths = _lengths(trained_context(metadata), context, prompt)
     vocabulary = Vocabulary.of(metadata)
-    return _Source(path, {}, path.stem, vocabulary, trained_context(metadata), _settings(metadata))
+    return _Source(path, {}, path.stem, vocabulary, replace(_settings(metadata), **lengths))
 
 
-def _onnx(path: Path) -> _Source:
+def _onnx(path: Path, context: int, prompt: int) -> _Source:
     """Reads the folder of an ONNX file."""
     folder = hugging_face.read(path)
-    hugging_face.check_template(folder.settings, folder.template)
+    settings = replace(folder.settings, **_lengths(folder.context, context, prompt))
+    hugging_face.check_template(settings, folder.template)
     found = decoder(folder.model, folder.ports)
     if folder.vocabulary_size:  # a wrong tokenizer is told before the network is compiled
         hugging_face.padded(folder.vocabulary, folder.vocabulary_size, path)
-    return _Source(found.model, found.states, folder.name, folder.vocabulary, folder.context, folder.settings)
+    return _Source(found.model, found.states, folder.name, folder.vocabulary, settings)
 
 
 def _settings(metadata: Mapping[str, object]) -> Settings:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -24,6 +26,7 @@ from tvm_megcc.tools.lm.model import LanguageModel
 from tvm_megcc.tools.lm.sampling import Sampling
 
 from .test_languages import needs, ran
+from .test_mobile import java
 
 pytest.importorskip("gguf")
 pytest.importorskip("tokenizers")
@@ -260,9 +263,9 @@ def test_npm(npm, wanted):
     assert shown.startswith(wanted[0]) and shown.endswith("tokens a second\n")
 
 
-def exported(gguf: Path, system: str, folder: Path) -> Path:
+def exported(gguf: Path, system: str, folder: Path, target: str = "native") -> Path:
     """The package "some_lm" of a language."""
-    small = compiled(gguf, "native", folder / "small")
+    small = compiled(gguf, target, folder / "small")
     assert main(["export", str(small), "--for", system, "--name", "some_lm", "-q", "-o", str(folder / "out")]) == 0
     return folder / "out"
 
@@ -271,6 +274,10 @@ def numbers(options: dict[str, Any], form: str, separator: str = ", ") -> str:
     """The options that are numbers, as statements or fields. form: with NAME and VALUE."""
     return separator.join(form.replace("NAME", name).replace("VALUE", str(value))
                           for name, value in options.items() if name != "stop")
+
+
+def camel(name: str) -> str:
+    return re.sub("_(.)", lambda match: match[1].upper(), name)
 
 
 def quoted(strings: list[str]) -> str:
@@ -395,6 +402,152 @@ TEXTS
     ran("cmake", "-S", ".", "-B", "build", cwd=made)
     ran("cmake", "--build", "build", "-j2", cwd=made)
     assert ran("build/generate", cwd=made).splitlines() == wanted
+
+
+def test_go(gguf, wanted, tmp_path, monkeypatch):
+    needs("go", "cc")
+    monkeypatch.setenv("GOFLAGS", "-mod=mod")
+    texts = []
+    for asks, system, text, options in TEXTS:
+        named = {"".join(map(str.capitalize, name.split("_"))): value for name, value in options.items()}
+        fields = numbers({name: value for name, value in named.items() if name != "Stop"}, "NAME: VALUE")
+        fields += f", Stop: []string{{{quoted(options.get('stop', []))}}}, System: {json.dumps(system or '')}"
+        texts += ["\tmodel.Reset()"] * (system is not None)
+        texts.append(f"\tshow(model.{'Ask' if asks else 'Generate'}({json.dumps(text)}, Options{{{fields}}}))")
+    made = exported(gguf, "go", tmp_path)
+    (made / "texts_test.go").write_text("""package some_lm
+
+import "fmt"
+
+func show(pieces Pieces) {
+\ttext, err := collect(pieces)
+\tif err != nil {
+\t\tpanic(err)
+\t}
+\tfmt.Println(text)
+}
+
+func Example() {
+\tmodel, err := New()
+\tif err != nil {
+\t\tpanic(err)
+\t}
+TEXTS
+\tmodel.Reset()
+\tfirst := model.Generate("cdef", Options{})
+\tfirst(func(piece string, err error) bool {
+\t\tmodel.Reset()
+\t\tfmt.Println(err == nil || err == ErrInterrupted)
+\t\treturn true
+\t})
+\tfor _, options := range []Options{{Stop: []string{"a\\x00b"}}, {TopP: 2}, {Stop: make([]string, 17)}} {
+\t\t_, err := collect(model.Generate("c", options))
+\t\tfmt.Println(err != nil)
+\t}
+\t// Output:
+WANTED
+}
+""".replace("TEXTS", "\n".join(texts)).replace(
+        "WANTED", "\n".join(f"\t// {line}" for line in [*wanted, *["true"] * 5])))
+    assert "ok" in ran("go", "test", ".", cwd=made)
+
+
+def test_java(gguf, wanted, tmp_path, monkeypatch):
+    texts = []
+    for asks, system, text, options in TEXTS:
+        fields = numbers({camel(name): value for name, value in options.items()}, "options.NAME = VALUE;", " ")
+        for name in ("temperature", "topP", "minP", "repetitionPenalty"):
+            fields = re.sub(rf"(options.{name} = [^;]+)", r"\1f", fields)
+        fields = re.sub(r"(options.seed = [^;]+)", r"\1L", fields)
+        texts += ["        model.reset();"] * (system is not None)
+        texts.append(f"        options = new Model.Options(); {fields} options.stop = new String[] {{"
+                     f"{quoted(options.get('stop', []))}}}; options.system = {json.dumps(system or None)};\n"
+                     f"        model.{'ask' if asks else 'generate'}({json.dumps(text)}, options, show);\n"
+                     "        System.out.println();")
+    made = exported(gguf, "android", tmp_path, "x86-64,arm64")
+    assert java(made, "some_lm", """
+import some_lm.Model;
+public final class Main {
+    static void refused(Model model, String text, Model.Options options) {
+        model.reset();
+        try {
+            model.generate(text, options, piece -> true);
+        } catch (IllegalArgumentException error) {
+            if (model.length() == 0)
+                return;
+        }
+        throw new AssertionError(text);
+    }
+    public static void main(String[] arguments) {
+        Model model = new Model();
+        Model.Options options;
+        Model.Listener show = piece -> {
+            System.out.print(piece);
+            return true;
+        };
+TEXTS
+        for (float wrong : new float[] {Float.POSITIVE_INFINITY, Float.NaN, -1}) {
+            options = new Model.Options();
+            options.temperature = wrong;
+            refused(model, "c", options);
+            options.temperature = 0;
+            options.repetitionPenalty = wrong;
+            refused(model, "c", options);
+        }
+        options = new Model.Options();
+        options.maxTokens = -1;
+        refused(model, "c", options);
+        options = new Model.Options();
+        options.stop = new String[] {"a\\0b"};
+        refused(model, "c", options);
+        options.stop = new String[0];
+        options.system = "a\\0";
+        refused(model, "c", options);
+        for (String text : new String[] {"", "c".repeat(25), "a".repeat(600)})
+            refused(model, text, null);
+        try {
+            model.generate(null, null, show);
+            throw new AssertionError();
+        } catch (NullPointerException error) {
+        }
+        model.reset();
+        StringBuilder taken = new StringBuilder();
+        model.generate("cdef", null, piece -> taken.append(piece).length() < 3);
+        model.reset();
+        int[] tokens = model.encode("ab<end>");
+        float[] logits = model.step(tokens);
+        if (taken.length() != 3 || tokens.length != 2 || tokens[0] != 39 || model.length() != 2
+            || !new String(Model.token(39)).equals("ab") || Model.token(40) != null
+            || logits.length != Model.VOCABULARY)
+            throw new AssertionError(taken.toString());
+        for (int[] wrong : new int[][] {{}, {40}, {-1}, new int[25]})
+            try {
+                model.step(wrong);
+                throw new AssertionError();
+            } catch (IllegalArgumentException error) {
+            }
+        model.close();
+        model.close();
+        try {
+            model.reset();
+            throw new AssertionError();
+        } catch (IllegalStateException error) {
+        }
+    }
+}
+""".replace("TEXTS", "\n".join(texts)), monkeypatch).splitlines() == wanted
+
+
+def test_swift(gguf, tmp_path):
+    """The C compiles against its header; where there is Swift, its tests pass."""
+    needs("cc")
+    made = exported(gguf, "swift", tmp_path, "x86-64,arm64")
+    assert (made / "Sources/some_lm/small.megcc").exists() and not list(made.glob("src/*_data*"))
+    assert '.copy("small.megcc")' in (made / "Package.swift").read_text()
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-Isrc"]
+    ran("cc", *flags, "src/some_lm_block.c", "src/small_lm.c", cwd=made)
+    if shutil.which("swift"):
+        ran("swift", "test", cwd=made)
 
 
 def test_systems_without_language_models(gguf, tmp_path, capsys):

@@ -23,7 +23,6 @@ _SHARED = {
     "cmake": ("CMakeLists.txt", "CMakePresets.json", "toolchain.cmake"),
     "go": ("go.mod", "nocgo.go"),
     "android": ("CMakeLists.txt", "CMakePresets.json"),
-    "swift": ("xcframework/Info.plist", "xcframework/build.sh"),
 }
 #: The functions of export/language_model/block.c.j2 without the prefix `<model>_block_`.
 FUNCTIONS = ("bytes", "open", "options", "stop", "start", "next", "piece", "piece_bytes", "reset", "step", "logits",

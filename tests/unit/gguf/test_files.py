@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -101,6 +102,26 @@ def test_damage(data, reason, tmp_path):
 def test_no_file(tmp_path):
     with pytest.raises(ModelError, match="cannot be read"):
         read(tmp_path / "none.gguf")
+
+
+@pytest.mark.parametrize("key, reason", [
+    ("block_count", "has 16,777,216 layers, and"), ("attention.key_length", "wanted is"),
+    ("attention.head_count", "wanted is")])
+def test_a_small_file_takes_no_gigabytes(key, reason, sound, tmp_path):
+    """Extents of the metadata are compared with the file's tensors before tables are made of them."""
+    data = bytearray(sound)
+    keys = [key] if key != "attention.key_length" else [key, "attention.value_length"]
+    for name in keys:
+        end = sound.index(f"llama.{name}".encode()) + len(f"llama.{name}") + 4
+        data[end:end + 4] = struct.pack("<I", 1 << 24)
+    (tmp_path / "a.gguf").write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelError) as raised:
+            import_gguf(tmp_path / "a.gguf")
+        assert reason in str(raised.value) and tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -94,6 +94,7 @@ class _Transformer:
 
     def run(self) -> Graph:
         config, node = self.config, self.node
+        self._check_extents()
         self.builder.add_input(TOKENS, TensorType("int64", (1, self.length)))
         states = state_names(config.layers)
         for name in states.values():
@@ -117,6 +118,13 @@ class _Transformer:
         if unused:
             raise MegccError(f"has tensors that {config.name} does not have, such as {quoted(unused[0])}")
         return self.builder.graph(self.file.path.stem, [TOKENS, *states.values()], [y, *states])
+
+    def _check_extents(self) -> None:
+        """Compares extents with the file's tensors, before lists and tables are made that could exceed any memory."""
+        config = self.config
+        if config.layers > len(self.file.tensors):
+            raise MegccError(f"has {config.layers:,} layers, and {len(self.file.tensors):,} tensors")
+        self._tensor("blk.0.attn_output.weight", config.width, config.heads * config.head_size)
 
     def _set_origin(self, origin: str) -> None:
         """Sets the part of the model that the next operators come from."""

@@ -19,7 +19,7 @@ NAVIGATION = (
              "docs/kernel-names", "docs/c-api", "docs/tvm", "docs/relay", "docs/other-models")),
     ("Models", ("docs/models", "docs/operators", "docs/dynamic-shapes", "docs/random", "docs/strings",
                 "docs/streaming", "docs/language-models", "docs/tokenizers",
-                "docs/embeddings", "docs/audio", "docs/quantised", "docs/quantize", "docs/cv",
+                "docs/embeddings", "docs/language-models-on-microcontrollers", "docs/audio", "docs/quantised", "docs/quantize", "docs/cv",
                 "docs/programs",
                 "docs/microcontrollers", "docs/mlperf-tiny",
                 "docs/from-tflite-micro", "docs/from-stm32cube-ai", "docs/from-microtvm", "docs/packages",

@@ -10,19 +10,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import MegccError
+
+if TYPE_CHECKING:
+    from ..target import Target
 
 
 def compile_(args: argparse.Namespace) -> int:
     """Compiles a GGUF file, or the folder of an ONNX file, to a folder of C, and describes the folder on stdout."""
+    from ..option_values import parse_regions
     from ..options import CompileOptions
     from ..tools.lm.compile import compile_model
     from ..tools.report import describe
     from .verbs import _print, _progress
 
     with _progress(args, f"compiling {args.model}"):
-        options = CompileOptions(activations=args.activations, cache=args.cache, threads=args.threads)
+        options = CompileOptions(activations=args.activations, cache=args.cache, threads=args.threads,
+                                 reproducible=args.reproducible, regions=parse_regions(args.region))
         folder = compile_model(args.model, args.output or "", args.target, options, context=args.context,
                                prompt=args.prompt, force=args.force)
     _print(args, describe.folder(folder), describe.folder_text)
@@ -88,7 +94,11 @@ def rerank_(args: argparse.Namespace) -> int:
 
 
 def generate_(args: argparse.Namespace) -> int:
-    """Generates text after a prompt, on stdout."""
+    """Generates text after a prompt, on stdout. On a microcontroller, tokenizer and sampler are those of the firmware,
+    unless an option needs Python's."""
+    if not (args.chat or args.stop or args.log_probabilities or args.grammar or args.json_schema) \
+            and (emulated := _emulated_target(args)):
+        return _generate_in_emulator(args, emulated)
     grammar, model = _grammar(args), _model(args)
     prompt = model.chat([{"role": "user", "content": args.text}]) if args.chat else args.text
     found: list[tuple[int, float]] | None = [] if args.log_probabilities else None
@@ -101,6 +111,32 @@ def generate_(args: argparse.Namespace) -> int:
             _print_tokens(model, found)
         _print_tokens(model, found)  # those of a stop string, after the last piece of text
     _print_speed(args, model)
+    return 0
+
+
+def _emulated_target(args: argparse.Namespace) -> Target | None:
+    """Returns the microcontroller that the folder is built for; None for other targets, and other folders."""
+    from ..codegen.manifest import MANIFEST, read_manifest
+    from ..runtime.build import target_of
+
+    folder = Path(args.path)
+    if not (folder / MANIFEST).exists():
+        return None
+    target = target_of(read_manifest(folder), args.target or None, folder)
+    return target if target.bare_metal else None
+
+
+def _generate_in_emulator(args: argparse.Namespace, target: Target) -> int:
+    from dataclasses import asdict
+
+    from ..runtime.emulator import text
+    from .verbs import _progress
+
+    with _progress(args, f"building {args.path} and running it in the emulator"):
+        generated = text.generate(args.path, args.text, args.max_tokens, asdict(_sampling(args)), target)
+    _print_text(iter([generated.text]))
+    if not args.quiet:
+        print(f"{len(generated.tokens)} tokens, deepest stack {generated.stack_bytes:,} bytes", file=sys.stderr)
     return 0
 
 

@@ -43,6 +43,10 @@ def _building_verbs(steps: Verbs) -> None:
                            "(default: float32)")
     verb.add_argument("--threads", type=count, default=1, metavar="N",
                       help="plan workspace for N workers (default: 1)")
+    verb.add_argument("--reproducible", action="store_true",
+                      help="the same bits, and so the same tokens, on every CPU (docs/reproducible.md)")
+    verb.add_argument("--region", metavar="NAME=SIZE,…",
+                      help="memories of a microcontroller, the fastest first (docs/microcontrollers.md)")
     add_target(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
     verb = add_verb(steps, "tokenizer", lm.tokenizer_, "write the tokenizer of a file as C, without a network")
     verb.add_argument("path", metavar="FILE", help="tokenizer.json, tokenizer.model, a folder with one, or a GGUF file")

@@ -88,8 +88,8 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
         if target.bare_metal:
             from .emulator import firmware
 
-            program = _firmware(folder, names, target, objects, flags, output / firmware.image(part_name),
-                                limits or {})
+            program = firmware_image(folder, names, target, objects, flags, output / firmware.image(part_name),
+                                     limits or {})
         elif library and record:
             flags = (*flags, "-fPIC")
             compiled = [*objects.compile_all(c_sources(folder), flags),
@@ -159,10 +159,15 @@ def _other_versions_named(folder: Path) -> Iterator[None]:
                          "one: compile the model again") from error
 
 
-def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Objects, flags: Sequence[str],
-              image: Path, limits: Mapping[str, int]) -> Path:
+def firmware_image(folder: Path, models: Sequence[str], target: Target, objects: Objects, flags: Sequence[str],
+                   image: Path, limits: Mapping[str, int], main: str = "run.c", defines: Sequence[str] = ()) -> Path:
     """Links the models with the example board's start-up code into one image, with their containers in flash. Returns
-    the image."""
+    the image.
+
+    Args:
+        main: the file of the port with the main program.
+        defines: additional flags for it.
+    """
     from ..codegen.device_model import container_part
     from ..codegen.embedding import data_source, read_container
     from ..codegen.machines import static_profile
@@ -182,16 +187,18 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
     for path, text in generated.items():
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
-    sources = [*c_sources(folder), *firmware.sources(), *generated]
+    sources = [*c_sources(folder), firmware.port() / "start.c", *generated]
     built_models = [row for row in read_manifest(folder)["models"] if row["name"] in models]
     profile_flags = static_profile(built_models, trusted_data=True)
     # clang has no such option: then the stack of the firmware is not computed.
     call_graph_flags = (calls.FLAG,) if "gcc" in Path(objects.compiler.command[0]).name else ()
-    firmware_flags = (*flags, *profile_flags, *firmware.FLAGS, *call_graph_flags, f"-I{firmware.port()}")
+    firmware_flags = (*flags, *profile_flags, *firmware.FLAGS, *call_graph_flags,
+                      *firmware.include_flags(target))
     kernels = [source for source in sources if source.parent == folder / "kernels"]
     compiled = [*objects.compile_all(kernels, firmware_flags),
                 *objects.compile_all([source for source in sources if source not in kernels],
-                                     (*firmware_flags, SMALL))]
+                                     (*firmware_flags, SMALL)),
+                objects.compile(firmware.port() / main, (*firmware_flags, SMALL, *defines))]
     image.with_suffix(calls.ENDING).write_text("".join(
         path.with_suffix(calls.ENDING).read_text() for path in compiled if path.with_suffix(calls.ENDING).exists()))
     try:

@@ -61,6 +61,25 @@ C_LIBRARY int memcmp(const void *one, const void *other, __SIZE_TYPE__ bytes)
             return *a - *b;
     return 0;
 }
+C_LIBRARY void *memmove(void *to, const void *from, __SIZE_TYPE__ bytes)
+{
+    char *a = to;
+    const char *b = from;
+    if ((__UINTPTR_TYPE__)a < (__UINTPTR_TYPE__)b)
+        for (; bytes; bytes--)
+            *a++ = *b++;
+    else
+        for (; bytes; bytes--)
+            a[bytes - 1] = b[bytes - 1];
+    return to;
+}
+C_LIBRARY __SIZE_TYPE__ strlen(const char *text)
+{
+    __SIZE_TYPE__ length = 0;
+    while (text[length])
+        length++;
+    return length;
+}
 #else
 #define FAULT
 #endif

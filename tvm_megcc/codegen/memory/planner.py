@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import MegccError
-from ...ir.dims import Dim, number, round_up
+from ...ir.dims import Dim, likely, number, round_up
 from ...ir.graph import Graph
 from ...ir.shapes import EVERYTHING, Bucket
 from ...ops.base import operator
@@ -146,7 +146,8 @@ def _traffic(plan: KernelPlan, merged: Mapping[str, str]) -> dict[str, float]:
     """Estimates how often a run accesses a byte of each buffer and weight, and the accessed bytes of each workspace.
 
     The model: a multiply-accumulate reads one element of the first operand and one of the largest operand; each element
-    of the result reads one element of every other weight; any other value is read or written once.
+    of the result reads one element of every other weight; any other value is read or written once. Extents that a run
+    computes have their likely values.
     """
     graph = plan.graph
     accessed: dict[str, float] = {}  # buffer, weight or workspace -> bytes
@@ -154,18 +155,18 @@ def _traffic(plan: KernelPlan, merged: Mapping[str, str]) -> dict[str, float]:
     for index, step in enumerate(plan.steps):
         op = step.op
         types, results = graph.input_types(op)[:len(op.own_inputs)], graph.output_types(op)
-        macs = number(operator(op.kind).macs(op.attrs, types, results))
-        elements = {name: plan.weights[name].data.size if name in plan.weights else number(graph.types[name].size)
+        macs = likely(operator(op.kind).macs(op.attrs, types, results))
+        elements = {name: plan.weights[name].data.size if name in plan.weights else likely(graph.types[name].size)
                     for name in (*step.inputs, *step.outputs)}
         written = max(elements[name] for name in step.outputs)
         multiplied = {step.inputs[0], max(step.inputs, key=elements.__getitem__)} if step.inputs and macs else set()
         for name in dict.fromkeys((*step.inputs, *step.outputs)):
             is_weight = name in plan.weights
-            bytes_ = plan.weights[name].data.nbytes if is_weight else number(graph.types[name].bytes)
+            bytes_ = plan.weights[name].data.nbytes if is_weight else likely(graph.types[name].bytes)
             root = name if is_weight else _merged_into(plan.locations[name].root, merged)
             count = macs if name in multiplied else written if is_weight else elements[name]
             accessed[root] = accessed.get(root, 0) + count * bytes_ / max(elements[name], 1)
-            sizes.setdefault(root, bytes_ if is_weight else number(graph.types[root].bytes))
+            sizes.setdefault(root, bytes_ if is_weight else likely(graph.types[root].bytes))
         accessed[f"workspace {index}"] = max(macs, written)
     return {name: count / max(sizes.get(name, 1), 1) for name, count in accessed.items()}
 

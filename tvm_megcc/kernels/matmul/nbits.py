@@ -22,7 +22,7 @@ from ..microkernel.panel_tile import PanelTile
 from ..packing import packer
 from ..parameters import Parameters, Scope
 from ..site import Site
-from .nbits_int8_tile import NBitsInt8Tile, scale_and_offset_bytes
+from .nbits_int8_tile import NBitsInt8Tile, scale_and_offset_bytes, sums_columns, unpacked_bytes
 from .scale_factors import SUPER_BLOCK, scale_factors
 
 
@@ -144,14 +144,15 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
     and after its last element are zero.
 
     given: offsets if there are any; then bits, block, depth, width, group; whether scales and offsets are float16;
-    whether offsets are zero points; whether 8-bit elements have their highest bit inverted; whether vectors
+    whether offsets are zero points; which 8-bit elements have their highest bit inverted; whether vectors
         have elements of two columns; whether scales and offsets are factored (`Stream`).
     """
     *offset, bits, block, depth, width, group, float16_scales, zero, flipped, pairs, factored = given
     missing_rows, padded = -w.shape[0] % width, round_up(depth, activation_multiple(block))
     elements = np.pad(unpack_weights(w, bits, depth), ((0, missing_rows), (0, padded - depth)))
     elements = elements.reshape(-1, width, padded // block, block)
-    stored = _pack_elements(elements ^ (128 if flipped else 0), bits, group, pairs)
+    flipped_bits = np.array({"": (0, 0), "all": (128, 128), "odd": (0, 128)}[flipped], np.uint8)
+    stored = _pack_elements(elements ^ np.tile(flipped_bits, block // 2), bits, group, pairs)
     panels, blocks = elements.shape[0], elements.shape[2]
     parts, shared = [], []
     for array in (scale, *((zero_points(scale, offset[0]),) if zero else offset)):
@@ -224,7 +225,7 @@ class Stream:
     group: the number of elements of a column that lie together.
     float16_scales: whether scales and offsets are stored as float16.
     offset: "real", "zero" or "" (`offset_kind`).
-    flipped: whether 8-bit elements have their highest bit inverted.
+    flipped: which 8-bit elements have their highest bit inverted: "all", "odd", those at odd positions, or "".
     pairs: whether vectors have elements of two columns, for SMMLA.
     factored: whether scales and offsets are factored (`scale_factors`).
     """
@@ -237,7 +238,7 @@ class Stream:
     group: int
     float16_scales: bool
     offset: str
-    flipped: bool
+    flipped: str
     pairs: bool
     factored: bool
 
@@ -258,8 +259,7 @@ class Stream:
             padded=round_up(attrs.depth, activation_multiple(attrs.block)),
             width=width if isa.dsp else min(width, -(-columns // isa.lanes) * isa.lanes), group=group,
             float16_scales=float16_scales, offset=offset,
-            # mgc_dots_8 takes int8 weights, with VNNI uint8 (megcc_blocks.h); code in plain C takes uint8.
-            flipped=attrs.bits == 8 and (isa.lanes > 1 or isa.dsp) and isa.dot_dtype != "uint8",
+            flipped=_flipped(isa) if attrs.bits == 8 else "",
             pairs=isa.dot_product == "smmla",
             factored=not float16_scales and SUPER_BLOCK % attrs.block == 0 and attrs.depth % SUPER_BLOCK == 0 and all(
                 array is not None and scale_factors(array, attrs.block) is not None for array in stored_floats))
@@ -298,6 +298,7 @@ class NBitsInt8Parameters(Parameters):
     pairs: whether rows are multiplied two at a time.
     factored: whether scales and offsets are int8, and a super-block of elements has float16 by which they are
         multiplied.
+    unpacks: whether x is unpacked into scratch first (mgc_dots_unpack of simd/dsp_blocks.h).
     """
 
     bits: int
@@ -312,6 +313,7 @@ class NBitsInt8Parameters(Parameters):
     rows: int
     pairs: bool
     factored: bool
+    unpacks: bool
 
     def microkernel(self, scope: Scope) -> NBitsInt8Tile:
         return NBitsInt8Tile(self, scope)
@@ -341,16 +343,27 @@ class NBitsInt8MatMul(Kernel):
         parameters = NBitsInt8Parameters(
             bits=bits, block=block, part=part, block_sums=block_sums, offset=offset, bias=bias,
             float16_scales=float16_scales, weight_offset=weight_offset, vectors=vectors, rows=rows, pairs=pairs,
-            factored=stream.factored)
+            factored=stream.factored, unpacks=isa.dsp and bits == 8)
+        scratch = M * ceildiv(K, part) * unpacked_bytes(part) if parameters.unpacks else 0
         # For the name: "whole" if sums are those of whole blocks, "half" for scales in half precision (float16).
         suffix = "_whole" * block_sums + f"_{offset}" * bool(offset) + "_half" * float16_scales \
             + "_factored" * stream.factored + "_bias" * bias
         return Lowered("matmul/nbits_int8", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
-                       f"matmul_{bits}bits_{block}_int8{suffix}", f"{self.name}_{vectors}v", channels=N)
+                       f"matmul_{bits}bits_{block}_int8{suffix}", f"{self.name}_{vectors}v", scratch=scratch,
+                       channels=N)
 
     def cost(self, site: Site) -> float:
         # 0.3: four products of each lane in one instruction.
         return LARGE_CALL + 0.3 * site.y.size * site.x.shape[-1] / site.isa.lanes
+
+
+def _flipped(isa: Isa) -> str:
+    """Returns which 8-bit elements of weights have their highest bit inverted, as `Stream.flipped`."""
+    # mgc_dots_8 takes int8 weights, with VNNI uint8 (megcc_blocks.h), and mgc_dots_quad_8 uint8 at even positions
+    # (simd/dsp_blocks.h). Code in plain C takes uint8.
+    if isa.dsp:
+        return "odd"
+    return "all" if isa.lanes > 1 and isa.dot_dtype != "uint8" else ""
 
 
 def group_of(isa: Isa, bits: int, part: int) -> int:
@@ -359,6 +372,8 @@ def group_of(isa: Isa, bits: int, part: int) -> int:
     # part. A vector of weights has eight elements of each column for SMMLA, otherwise four (megcc_blocks.h).
     if isa.lanes == 1:
         return 4 if isa.dsp and bits in (4, 8) else part // 2
+    if sums_columns(isa, bits, part):
+        return 16
     return 8 if isa.dot_product == "smmla" else 4
 
 

@@ -7,9 +7,11 @@ less than 32 elements, to the row's first scale."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...target import Isa
 from ..microkernel.panel_tile import PanelTile
 from ..microkernel.printer import Printer, offset
 from ..parameters import Scope
@@ -60,6 +62,16 @@ def scale_and_offset_bytes(offset: str, float16_scales: bool, factored: bool) ->
     return scale + {"": 0, "real": scale, "zero": 1}[offset], (4 if offset == "real" else 2) * factored
 
 
+def sums_columns(isa: Isa, bits: int, part: int) -> bool:
+    """Returns whether an instruction sums the products of sixteen elements of one column (Helium)."""
+    return isa.helium and (bits == 8 or (bits == 4 and part == 32))
+
+
+def unpacked_bytes(part: int) -> int:
+    """Returns the bytes of a part of a row that mgc_dots_unpack has unpacked: a word for two elements, and one more."""
+    return 4 * (part // 2 + 1)
+
+
 class NBitsInt8Tile(PanelTile):
     """Prints the steps of a tile for a block, or a part of a block, of each row and vector.
 
@@ -96,6 +108,10 @@ class NBitsInt8Tile(PanelTile):
         self.has_x_vectors = bool(scope.isa.dot_product)
         #: Whether the sums of parts of x are read.
         self.reads_sums = bool(params.weight_offset or params.offset)
+        #: C type of x in tiles.
+        self.x_type = "uint32_t" if params.unpacks else "int8_t"
+        #: Elements of x of that type in a part.
+        self.x_part = unpacked_bytes(params.part) // 4 if params.unpacks else params.part
 
     def begin(self, P: int, statement: str) -> str:
         # A constant lets the compiler leave out the conditions of stores.
@@ -151,7 +167,7 @@ class NBitsInt8Tile(PanelTile):
         """Declares the address, sum and scale of a part of each row."""
         c, params = Printer(), self.params
         for row in range(P):
-            c(f"const int8_t *x{row} = {offset('x', f'{row} * (ptrdiff_t)K' if row else 0)};")
+            c(f"const {self.x_type} *x{row} = {offset('x', f'{row} * (ptrdiff_t)K' if row else 0)};")
             if self.reads_sums:
                 c(f"const int32_t sum{row} = x_sum[{f'{row} * (ptrdiff_t)(K / {params.part})' if row else 0}];")
             if not params.block_sums:
@@ -170,6 +186,8 @@ class NBitsInt8Tile(PanelTile):
         if self.lanes == 1:
             return self.sums_of_columns()
         params, c = self.params, Printer()
+        if sums_columns(self.scope.isa, params.bits, params.part):
+            return self.sums_by_column(P)
         dots = Dots(2 if params.pairs and P % 2 == 0 else 1, params.bits)
         groups = range(0, P, dots.rows)
         c(*(f"const mgc_i start{row} = mgc_iset1({self.start(row)});" for row in range(P)))
@@ -188,19 +206,37 @@ class NBitsInt8Tile(PanelTile):
         c(f"w += {self.part_bytes};")
         for row in range(P):
             with c.block(""):
-                if not params.block_sums:
-                    # f: the scale of x; t: the sum of x as float, by which offsets are multiplied.
-                    t = f", t = mgc_set1(scale{row} * (float)sum{row})" if params.offset else ""
-                    c(f"const mgc_v f = mgc_set1(scale{row}){t};")
-                for v in self.vectors:
-                    y, total = f"y{row}_{v}", dots.total(row, v)
-                    scale = f"s{v}" if params.block_sums else f"(f * s{v})"
-                    if self.has_totals:
-                        c(f"t{row}_{v} = mgc_iadd(t{row}_{v}, {total});")
-                    else:
-                        c(f"{y} = {y} + mgc_to_float({total}) * {scale};")
-                    if params.offset:
-                        c(f"{y} = {y} + t * o{v};")
+                self.add_to_results(c, row, [dots.total(row, v) for v in self.vectors])
+        return c.text
+
+    def add_to_results(self, c: Printer, row: int, totals: Sequence[str]) -> None:
+        """Prints the additions of a part's sums to the float sums of a row. totals: C, a vector of int32 for each
+        vector of columns."""
+        params = self.params
+        if not params.block_sums:
+            # f: the scale of x; t: the sum of x as float, by which offsets are multiplied.
+            t = f", t = mgc_set1(scale{row} * (float)sum{row})" if params.offset else ""
+            c(f"const mgc_v f = mgc_set1(scale{row}){t};")
+        for v, total in zip(self.vectors, totals, strict=True):
+            y = f"y{row}_{v}"
+            scale = f"s{v}" if params.block_sums else f"(f * s{v})"
+            if self.has_totals:
+                c(f"t{row}_{v} = mgc_iadd(t{row}_{v}, {total});")
+            else:
+                c(f"{y} = {y} + mgc_to_float({total}) * {scale};")
+            if params.offset:
+                c(f"{y} = {y} + t * o{v};")
+
+    def sums_by_column(self, P: int) -> str:
+        """Prints the products of a part with four columns at a time, whose sums are those of instructions."""
+        params, c, groups = self.params, Printer(), self.width * 16
+        for row in range(P):
+            with c.block(""):
+                c(f"const mgc_i start = mgc_iset1({self.start(row)});")
+                self.add_to_results(c, row, [
+                    f"mgc_dots_columns_{params.bits}(start, x{row}, {offset('w', v * 64)}, {groups}, {params.part})"
+                    for v in self.vectors])
+        c(f"w += {self.part_bytes};")
         return c.text
 
     def sums_of_columns(self) -> str:

@@ -34,7 +34,7 @@ class NBitsRowsParameters(Parameters):
     stream: bool = False
     group: int = 0
     float16_scales: bool = False
-    flipped: bool = False
+    flipped: str = ""
     pairs: bool = False
     factored: bool = False
 

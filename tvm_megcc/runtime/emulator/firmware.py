@@ -81,9 +81,10 @@ def image(model: str = "") -> str:
     return f"firmware-{model}.elf" if model else "firmware.elf"
 
 
-def sources() -> list[Path]:
-    """Returns the C files of the firmware in addition to the models'."""
-    return [port() / "start.c", port() / "run.c"]
+def include_flags(target: Target) -> tuple[str, ...]:
+    """Returns the compiler's options for the port's headers; where there is no C library, with a <string.h>."""
+    without_library = "-nostdlib" in BOARDS[target.name].libraries
+    return (f"-I{port()}", *([f"-I{port() / 'freestanding'}"] if without_library else []))
 
 
 def port() -> Path:

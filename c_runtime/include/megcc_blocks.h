@@ -73,12 +73,10 @@ static MGC_INLINE mgc_i mgc_dots_x4(const int8_t *p)
 }
 #endif
 
-<<<<<<< HEAD
 /* Shifts all bytes of h to the left; bits that cross into another byte are masked by the caller. */
 static MGC_INLINE mgc_i mgc_shifted(mgc_i h, int32_t by) { return by < 0 ? (mgc_i)((mgc_u)h >> -by) : (mgc_i)((mgc_u)h << by); }
 static MGC_INLINE mgc_i mgc_upper_5(mgc_i w, mgc_i h, int32_t n) { return w | (mgc_shifted(h, 4 - n) & mgc_iset1(0x10101010)); }
 static MGC_INLINE mgc_i mgc_upper_6(mgc_i w, mgc_i h, int32_t n) { return w | (mgc_shifted(h, 4 - 2 * n) & mgc_iset1(0x30303030)); }
-=======
 #if defined(MGC_ISA_CORTEX_M55)
 #if MGC_HELIUM
 static MGC_INLINE mgc_i mgc_dots_columns_8(mgc_i start, const int8_t *x, const uint8_t *w, int32_t groups, int32_t part)
@@ -131,7 +129,6 @@ static MGC_INLINE mgc_i mgc_dots_columns_4(mgc_i start, const int8_t *x, const u
 }
 #endif
 #endif
->>>>>>> 24448fc5 (Products of 4 and 8-bit blocks by Helium's sums over a vector: a token takes a quarter of the cycles on a Cortex-M55; what fits where)
 
 #if defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_ARMV7)
 /* `first` and `second` have two columns each. With MGC_DOT_PAIRS their four int32 are the sums of two rows with two columns,

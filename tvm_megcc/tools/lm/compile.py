@@ -84,7 +84,7 @@ class _Source:
     settings: Settings
 
 
-def _lengths(trained: int, context: int, prompt: int) -> dict[str, int]:
+def _lengths(trained: int, context: int, prompt: int) -> tuple[int, int]:
     """Returns the context and the most new tokens in a run. trained: the number of tokens that the model was trained
     for, 0 if its files do not have it. context, prompt: as of `compile_model`.
 
@@ -97,21 +97,23 @@ def _lengths(trained: int, context: int, prompt: int) -> dict[str, int]:
     prompt = prompt or min(PROMPT, context)
     if not 1 <= prompt <= context:
         raise MegccError(f"--prompt {prompt} is no number of tokens from 1 to {context}, the context")
-    return {"context": context, "prompt": prompt}
+    return context, prompt
 
 
 def _gguf(path: Path, context: int, prompt: int) -> _Source:
     """Reads a GGUF file."""
     metadata = read(path).metadata
-    lengths = _lengths(trained_context(metadata), context, prompt)
+    context, prompt = _lengths(trained_context(metadata), context, prompt)
     vocabulary = Vocabulary.of(metadata)
-    return _Source(path, {}, path.stem, vocabulary, replace(_settings(metadata), **lengths))
+    settings = replace(_settings(metadata), context=context, prompt=prompt)
+    return _Source(path, {}, path.stem, vocabulary, settings)
 
 
 def _onnx(path: Path, context: int, prompt: int) -> _Source:
     """Reads the folder of an ONNX file."""
     folder = hugging_face.read(path)
-    settings = replace(folder.settings, **_lengths(folder.context, context, prompt))
+    context, prompt = _lengths(folder.context, context, prompt)
+    settings = replace(folder.settings, context=context, prompt=prompt)
     hugging_face.check_template(settings, folder.template)
     found = decoder(folder.model, folder.ports)
     if folder.vocabulary_size:  # a wrong tokenizer is told before the network is compiled

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import MegccError, MissingTool, shortened
-from .gbnf import lark_of
+from .grammars.gbnf import OPTIONS, lark_of
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -61,8 +61,8 @@ class Grammar:
         try:
             text = schema if isinstance(schema, str) else json.dumps(schema)
             _require_size("JSON schema", text)
-            json.loads(text)
-            return cls(_llguidance().LLMatcher.grammar_from_json_schema(text))
+            lark = f"{OPTIONS}\nstart: %json {json.dumps(json.loads(text))}\n"
+            return cls(_llguidance().LLMatcher.grammar_from_lark(lark))
         except (ValueError, TypeError, RecursionError) as error:
             raise MegccError(f"the JSON schema cannot be read: {_line(error)}") from None
 

@@ -26,7 +26,7 @@ def tables(name: str, vocabulary: Vocabulary) -> str:
         MissingTool: without the package tokenizers, whose classes of characters are used.
     """
     number = {token: index for index, token in enumerate(vocabulary.tokens)}
-    encoded = _piece_bytes(vocabulary.tokens) if vocabulary.pieces else _alphabet_bytes(vocabulary.tokens)
+    encoded = token_bytes(vocabulary)
     merges = {(number[left], number[right]): (rank, number[left + right])
               for rank, (left, right) in enumerate(vocabulary.pairs)}
     rows = sorted(merges.items())
@@ -65,6 +65,11 @@ def tables(name: str, vocabulary: Vocabulary) -> str:
         f"const megcc_tokenizer {name}_tokenizer = {{",
         *(f"    {value}," for value in numbers), *(f"    {name}_{key}," for key in arrays),
         *([f"    &{name}_normalizer, megcc_normalize,"] if form else ["    NULL, NULL,"]), "};", ""])
+
+
+def token_bytes(vocabulary: Vocabulary) -> list[bytes]:
+    """Returns the bytes of each token in a text."""
+    return _piece_bytes(vocabulary.tokens) if vocabulary.pieces else _alphabet_bytes(vocabulary.tokens)
 
 
 def _split(vocabulary: Vocabulary) -> str:

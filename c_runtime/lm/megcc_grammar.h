@@ -81,7 +81,7 @@ typedef struct megcc_grammar_node {
     uint16_t rule, edge;
 } megcc_grammar_node;
 
-/* What follows a rule: a state of another one. */
+/* A state of another rule, which follows a rule. */
 typedef struct megcc_grammar_edge {
     uint16_t state, node, next;
 } megcc_grammar_edge;

@@ -177,7 +177,34 @@ static int32_t has_pointers(const megcc_lm_options *options)
     return !options->token || options->logits;
 }
 
-/* Chooses the next token. Returns 0 if that ends the text. */
+/* Samples a token that the grammar allows, if there is one, and appends it to the text that the grammar has read. Returns
+ * MEGCC_NO_TOKEN if no token can follow. */
+static uint32_t sample(megcc_lm *lm)
+{
+    const uint32_t count = lm->model->tokenizer->tokens;
+    const megcc_grammar *grammar = lm->options.grammar;
+    if (!grammar) {
+        return megcc_sampler_choose(&lm->options.sampler, lm->logits, count, lm->memory.seen);
+    }
+    const uint32_t lowest = grammar->functions->mask(lm->memory.grammar, lm->logits);
+    if (lowest == MEGCC_NO_TOKEN) {
+        return lowest;
+    }
+    const uint32_t token = megcc_sampler_choose(&lm->options.sampler, lm->logits, count, lm->memory.seen);
+    if (grammar->functions->accept(lm->memory.grammar, token)) {
+        return token;
+    }
+    grammar->functions->accept(lm->memory.grammar, lowest); /* the logits of all allowed tokens are NaN or -infinity */
+    return lowest;
+}
+
+/* Whether the grammar has nothing that can follow the text. */
+static int32_t is_finished(const megcc_lm *lm)
+{
+    return lm->options.grammar && lm->options.grammar->functions->is_finished(lm->memory.grammar);
+}
+
+/* Chooses the next token. Returns 0 if that ends the text; lm->token is MEGCC_NO_TOKEN if there is none. */
 static int32_t choose(megcc_lm *lm)
 {
     const megcc_tokenizer *tokenizer = lm->model->tokenizer;
@@ -188,8 +215,8 @@ static int32_t choose(megcc_lm *lm)
     if (options->token) { /* the sampler overwrites the logits */
         memcpy(options->logits, lm->logits, tokenizer->tokens * sizeof *lm->logits);
     }
-    lm->token = megcc_sampler_choose(&lm->options.sampler, lm->logits, tokenizer->tokens, lm->memory.seen);
-    if (is_end(lm->model, lm->token)) {
+    lm->token = sample(lm);
+    if (lm->token == MEGCC_NO_TOKEN || is_end(lm->model, lm->token)) {
         return 0;
     }
     if (options->token) {
@@ -221,7 +248,7 @@ int32_t megcc_lm_next(megcc_lm *lm, const char **piece, size_t *size, megcc_erro
     *piece = text;
     *size = 0;
     while (lm->phase != MEGCC_LM_ENDED && !lm->given) {
-        int32_t goes_on = lm->phase == MEGCC_LM_CHOOSES || lm->length < lm->model->context;
+        int32_t goes_on = lm->phase == MEGCC_LM_CHOOSES || (lm->length < lm->model->context && !is_finished(lm));
         if (goes_on && lm->phase == MEGCC_LM_READS) {
             const int32_t status = run(lm, &lm->token, 1, &lm->logits, error);
             if (status) {
@@ -236,6 +263,9 @@ int32_t megcc_lm_next(megcc_lm *lm, const char **piece, size_t *size, megcc_erro
             lm->pending += megcc_decoder_end(&lm->decoder, text + lm->pending, lm->memory.text_bytes - lm->pending);
             lm->given = lm->pending;
             lm->phase = MEGCC_LM_ENDED;
+            if (lm->token == MEGCC_NO_TOKEN) {
+                return refused(error, MEGCC_E_MEMORY, "grammar", 0);
+            }
         }
     }
     *size = lm->given;
@@ -253,6 +283,9 @@ int32_t megcc_lm_start(megcc_lm *lm, const char *text, size_t size, const megcc_
     lm->phase = MEGCC_LM_ENDED;
     if (!text) {
         return refused(error, MEGCC_E_ARGUMENT, "text", 0);
+    }
+    if (options->grammar && !lm->memory.grammar) {
+        return refused(error, MEGCC_E_ARGUMENT, "grammar", 0);
     }
     if (!megcc_sampler_is_valid(&options->sampler) || !has_pointers(options)) {
         return refused(error, MEGCC_E_ARGUMENT, "options", 0);
@@ -281,8 +314,12 @@ int32_t megcc_lm_start(megcc_lm *lm, const char *text, size_t size, const megcc_
     lm->options.sampler.draws = 0;
     lm->user = user;
     lm->generated = 0;
+    lm->token = 0;
     lm->pending = lm->given = 0;
     memset(&lm->decoder, 0, sizeof lm->decoder);
+    if (options->grammar && !options->grammar->functions->begin(lm->memory.grammar, options->grammar)) {
+        return refused(error, MEGCC_E_MEMORY, "grammar", 0);
+    }
     const int32_t status = run(lm, tokens, count, &lm->logits, error);
     lm->phase = status ? MEGCC_LM_ENDED : MEGCC_LM_CHOOSES;
     return status;

@@ -7,6 +7,7 @@
 #define MEGCC_LM_H
 
 #include "megcc.h"
+#include "megcc_grammar.h"
 #include "megcc_sampler.h"
 #include "megcc_tokenizer.h"
 
@@ -46,6 +47,7 @@ typedef struct megcc_lm_memory {
     char *text;                 /* a prompt with the strings around it; then what may be the beginning of a stop string,
                                  * and a token's text */
     size_t text_bytes;
+    megcc_grammar_state *grammar; /* NULL: no text can be restricted to a grammar */
 } megcc_lm_memory;
 
 /* Takes a piece of text, which is valid UTF-8 and has no '\0' at its end. Non-zero ends the text. */
@@ -62,6 +64,7 @@ typedef struct megcc_lm_options {
     const char *const *stop;    /* strings that end the text and are no part of it */
     uint32_t stops;
     const char *system;         /* of a conversation's first question; NULL: the model's own */
+    const megcc_grammar *grammar; /* what the text matches, or is the beginning of if it ends early; or NULL */
     megcc_lm_token token;       /* or NULL */
     float *logits;              /* memory for the logits of the vocabulary, if there is `token` */
 } megcc_lm_options;
@@ -104,7 +107,8 @@ int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, floa
 
 /* Reads a text after everything read so far, and goes on with it. MEGCC_E_ARGUMENT: it does not fit in the context (`where`
  * "context", `needed` tokens) or in the memory (`where` "text" or "work"), or an argument is NULL or out of its range;
- * nothing was read then. */
+ * nothing was read then. MEGCC_E_MEMORY: no token can follow in options->grammar, which needs a larger MEGCC_GRAMMAR_DEPTH
+ * or tokens that the model does not have. */
 int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options,
                           megcc_lm_piece piece, void *user, megcc_error *error);
 

@@ -23,14 +23,16 @@ def compile_(args: argparse.Namespace) -> int:
     from ..option_values import parse_regions
     from ..options import CompileOptions
     from ..tools.lm.compile import compile_model
+    from ..tools.lm.grammars.files import read_networks
     from ..tools.report import describe
     from .verbs import _print, _progress
 
     with _progress(args, f"compiling {args.model}"):
         options = CompileOptions(activations=args.activations, cache=args.cache, threads=args.threads,
                                  reproducible=args.reproducible, regions=parse_regions(args.region))
+        grammars = read_networks(args.grammar, args.json_schema)
         folder = compile_model(args.model, args.output or "", args.target, options, context=args.context,
-                               prompt=args.prompt, force=args.force)
+                               prompt=args.prompt, force=args.force, grammars=grammars)
     _print(args, describe.folder(folder), describe.folder_text)
     return 0
 

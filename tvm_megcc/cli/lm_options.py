@@ -41,6 +41,11 @@ def _building_verbs(steps: Verbs) -> None:
     verb.add_argument("--cache", choices=CACHES, default="float32",
                       help="dtype of the KV cache: float32, float16, or int8 with a scale for each head and token "
                            "(default: float32)")
+    verb.add_argument("--grammar", action="append", default=[], metavar="[NAME=]FILE",
+                      help="add a grammar in llama.cpp's GBNF, to which the C program can restrict texts; may be given "
+                           "several times (default name: that of the file)")
+    verb.add_argument("--json-schema", action="append", default=[], metavar="[NAME=]FILE",
+                      help="the same for a JSON schema")
     verb.add_argument("--threads", type=count, default=1, metavar="N",
                       help="plan workspace for N workers (default: 1)")
     verb.add_argument("--reproducible", action="store_true",

@@ -21,6 +21,7 @@ from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.decoder_names import SETTINGS
 from tvm_megcc.tools.lm.compile import compile_model
 from tvm_megcc.tools.lm.grammar import Grammar
+from tvm_megcc.tools.lm.grammars.automaton import network_of
 from tvm_megcc.tools.lm.model import TOKENIZER, LanguageModel
 from tvm_megcc.tools.lm.sampling import Sampling
 
@@ -219,6 +220,9 @@ def test_what_is_no_language_model(folder, tmp_path, capsys):
 
 CHAT = ("{% for m in messages %}{{ {'system': 'D', 'user': 'A', 'assistant': 'B'}[m.role] + m.content }}"
         "{% if m.role == 'assistant' %}C{% endif %}{% endfor %}{% if add_generation_prompt %}B{% endif %}")
+#: Grammars of the program in C, by their names.
+IN_C = {"letters": 'root ::= ("h" | "ge") [b-d]{3}', "nested": 'root ::= "a" root "b" | "ab" | "c"',
+        "none": 'root ::= "@"'}
 #: Compiler, target and what runs the program.
 MACHINES = {"native": ("cc", "native", []), "portable": ("cc", "c", []),
             "arm64": ("aarch64-linux-gnu-gcc", "arm64", ["qemu-aarch64"])}
@@ -231,7 +235,8 @@ def program(request, tmp_path_factory):
     for tool in (compiler, "make", *emulator):
         need(tool)
     path = _written(tmp_path_factory.mktemp("chat") / "small.gguf", WORDS, CHAT)
-    made = compile_model(path, path.parent / "small", target, context=24, prompt=4)
+    made = compile_model(path, path.parent / "small", target, context=24, prompt=4,
+                         grammars={name: network_of(text) for name, text in IN_C.items()})
     sanitize = " ".join(SANITIZE) if request.param == "portable" and has_flags(*SANITIZE) else ""
     call(["make", f"CC={compiler}", f"CFLAGS=-O1 {sanitize}", f"LDFLAGS={'-static' if emulator else sanitize}"],
          cwd=made)
@@ -277,6 +282,42 @@ def test_drawn_text_in_c(program):
         for seed, text in enumerate(found):
             model.reset()
             assert "".join(model.generate("cdef", 12, Sampling(1.2, 30, 0.97, 0.0, 1.3, seed))) + "\n" == text
+
+
+def test_grammars_in_c(program):
+    """Greedy and sampled texts are those of Python, and complete."""
+    run, made, runs_here = program
+    found = {(name, seed): run("-n", "12", "-t", str(seed), "-s", str(seed), "-G", name, "-g", "cdefgh")
+             for name in ("letters", "nested") for seed in range(4)}
+    assert all(re.fullmatch("(h|ge)[b-d]{3}\n", text) for (name, _), text in found.items() if name == "letters")
+    assert len(set(found.values())) > 4
+    assert "there is no grammar x; there are: letters, nested, none" in run("-G", "x", "c", status=2)
+    assert "memory" in run("-G", "none", "c", status=1)
+    assert "-G GRAMMAR: letters or nested or none" in run("-x", status=2)
+    if runs_here:
+        pytest.importorskip("llguidance")
+        model = LanguageModel(made)
+        for (name, seed), text in found.items():
+            model.reset()
+            assert "".join(model.generate("cdefgh", 12, Sampling(float(seed), seed=seed),
+                                          grammar=Grammar.gbnf(IN_C[name]))) + "\n" == text
+
+
+def test_grammars_of_the_command(tmp_path, capsys):
+    file = _written(tmp_path / "small.gguf", WORDS)
+    (tmp_path / "a-b.gbnf").write_text('root ::= "x"')
+    (tmp_path / "schema.json").write_text('{"type": "integer"}')
+    command = ["lm", "compile", str(file), "--context", "24", "--target", "c", "-q", "-o", str(tmp_path / "made")]
+    assert main([*command, "--grammar", str(tmp_path / "a-b.gbnf"), "--json-schema", f"n={tmp_path}/schema.json"]) == 0
+    text = (tmp_path / "made" / "small_grammars.c").read_text()
+    assert "const megcc_grammar small_grammar_a_b = {" in text and "const megcc_grammar small_grammar_n = {" in text
+    assert "extern const megcc_grammar small_grammar_a_b;" in (tmp_path / "made" / "small_lm.h").read_text()
+    assert main([*command, "--grammar", f"n={tmp_path}/a-b.gbnf", "--json-schema", f"n={tmp_path}/schema.json"]) == 1
+    assert "two grammars have the name 'n'" in capsys.readouterr().err
+    (tmp_path / "schema.json").write_text('{"not": {}}')
+    assert main([*command, "--json-schema", f"{tmp_path}/schema.json"]) == 1
+    assert "schema.json: the keyword 'not' is not supported" in capsys.readouterr().err
+    assert main([*command, "--grammar", f"{tmp_path}/none.gbnf"]) == 1
 
 
 def test_saved_beginnings(folder):

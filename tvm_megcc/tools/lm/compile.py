@@ -20,6 +20,7 @@ from ...frontends.onnx.load import LoadedModel
 from ...frontends.onnx_decoders import decoder
 from ...options import CompileOptions
 from . import hugging_face
+from .grammars.automaton import Network
 from .model import TOKENIZER, Settings
 from .program import sources
 from .tokenizer import Vocabulary, metadata_value, tokenizer_of
@@ -32,7 +33,7 @@ _ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"
 
 def compile_model(path: str | Path, output: str | Path = "", target: str = "native",
                   options: CompileOptions | None = None, context: int = 0, prompt: int = 0,
-                  force: bool = False) -> Path:
+                  force: bool = False, grammars: Mapping[str, Network] | None = None) -> Path:
     """Compiles a language model, and returns the folder.
 
     Args:
@@ -44,6 +45,7 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
         context: capacity of the KV cache in tokens; default is the model's trained context, at most 2048.
         prompt: the most new tokens in a run, in which a prompt is read; default is 64, at most the context.
         force: replace an existing folder whatever it contains.
+        grammars: those that a text in C can be restricted to, by names that are C identifiers.
 
     Raises:
         MegccError: for another file, a tokenizer that is not supported, and as `tvm_megcc.compile`.
@@ -66,7 +68,8 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     return bundle.write([artifact], output or f"{artifact.name}_megcc", force=force,
                         others={TOKENIZER: tokenizer_of(vocabulary).to_str().encode(),
                                 SETTINGS: settings.text().encode()},
-                        program=bundle.Program(f"{artifact.name}_chat", sources(artifact, vocabulary, settings)))
+                        program=bundle.Program(f"{artifact.name}_chat", sources(
+                            artifact, vocabulary, settings, grammars or {})))
 
 
 @dataclass(frozen=True)

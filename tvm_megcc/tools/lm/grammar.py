@@ -9,6 +9,7 @@ token may reach over the ends of several rules, and rules may be left-recursive.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,11 +71,22 @@ class Grammar:
 def read(path: str | Path, is_schema: bool) -> Grammar:
     """Reads the file of a grammar or, if `is_schema`, of a JSON schema. Errors are those of `Grammar`, and MegccError
     for a file that cannot be read."""
+    text = read_text(path, is_schema)
+    return Grammar.json_schema(text) if is_schema else Grammar.gbnf(text)
+
+
+def read_text(path: str | Path, is_schema: bool) -> str:
+    """Returns the text of such a file.
+
+    Raises:
+        MegccError: if it cannot be read or is too large.
+    """
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, ValueError) as error:
         raise MegccError(f"{path} cannot be read: {error}") from None
-    return Grammar.json_schema(text) if is_schema else Grammar.gbnf(text)
+    _require_size("JSON schema" if is_schema else "grammar", text)
+    return text
 
 
 class Matcher:
@@ -115,8 +127,9 @@ class Matcher:
         return bool(self._matcher.is_stopped())
 
     def _require_no_error(self) -> None:
-        if self._matcher.is_error():  # its text is followed by a dump of the parser, from "<state>" on
-            raise MegccError(f"the grammar is refused: {_line(self._matcher.get_error().partition('<state>')[0])}")
+        if self._matcher.is_error():  # after the error come a dump of the parser, or lines of the grammar
+            error = re.split(r"<state>|\n +1 \| ", self._matcher.get_error())[0]
+            raise MegccError(f"the grammar is refused: {_line(error)}")
 
 
 def token_trie(tokenizer_file: Path, ends: Sequence[int], vocabulary: int) -> LLTokenizer:

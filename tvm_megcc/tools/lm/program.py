@@ -14,6 +14,8 @@ from ...errors import MegccError
 from ...foreign import c_name
 from ...frontends.decoder_names import LOGITS, TOKENS
 from ...version import VERSION
+from .grammars.automaton import Network
+from .grammars.tables import tables as grammar_tables
 from .model import Settings, rendered
 from .tables import tables
 from .tokenizer import Vocabulary
@@ -63,6 +65,7 @@ class LanguageModelVariables(TypedDict):
     keeps_conversation: whether an answer may be followed by another question.
     input_ids: index of the network's input with the tokens.
     logits: index of the network's output with the logits of the next token.
+    grammars: names of the grammars that a text can be restricted to, C identifiers.
     """
 
     version: str
@@ -81,6 +84,7 @@ class LanguageModelVariables(TypedDict):
     keeps_conversation: bool
     input_ids: int
     logits: int
+    grammars: Sequence[str]
 
 
 def chat_of(settings: Settings) -> Chat | None:
@@ -122,8 +126,10 @@ def chat_of(settings: Settings) -> Chat | None:
                 next=several[2] if several else None)
 
 
-def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> dict[str, bytes]:
-    """Returns the files of the folder: NAME_lm.h, NAME_lm.c, NAME_tokenizer.c, main.c, and those of the runtime."""
+def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings,
+            grammars: Mapping[str, Network]) -> dict[str, bytes]:
+    """Returns the files of the folder: NAME_lm.h, NAME_lm.c, NAME_tokenizer.c, NAME_grammars.c if there are grammars,
+    main.c, and those of the runtime."""
     name, chat = artifact.name, chat_of(settings)
     ports = {direction: [row["name"] for row in artifact.manifest[direction]] for direction in ("inputs", "outputs")}
     text_bytes = _BYTES_PER_TOKEN * settings.context + _TEMPLATE_BYTES
@@ -140,21 +146,23 @@ def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> d
         "begin": "MEGCC_NO_TOKEN" if settings.bos < 0 else settings.bos,
         "chat": chat and ["NULL" if part is None else _literal(part) for part in astuple(chat)],
         "keeps_conversation": bool(chat and chat.next), "input_ids": ports["inputs"].index(TOKENS),
-        "logits": ports["outputs"].index(LOGITS)}
+        "logits": ports["outputs"].index(LOGITS), "grammars": list(grammars)}
     written = {file: environment().get_template(f"language_model/{template}.j2").render(context) for file, template in (
         (f"{name}_lm.h", "lm.h"), (f"{name}_lm.c", "lm.c"), ("main.c", "main.c"))}
     written[f"{name}_tokenizer.c"] = tables(name, vocabulary)
-    return {file: text.encode() for file, text in written.items()} | _runtime(vocabulary)
+    if grammars:
+        written[f"{name}_grammars.c"] = grammar_tables(name, vocabulary, settings.ends, grammars)
+    return {file: text.encode() for file, text in written.items()} | _runtime(vocabulary, bool(grammars))
 
 
-def _runtime(vocabulary: Vocabulary) -> Mapping[str, bytes]:
+def _runtime(vocabulary: Vocabulary, has_grammars: bool) -> Mapping[str, bytes]:
     """Returns the sources of c_runtime/lm that a model with this tokenizer needs."""
     stems = {"megcc_lm", "megcc_sampler", "megcc_strings", "megcc_tokenizer"}
     if vocabulary.form:
         stems.add("megcc_normalizer")
     return {f"runtime/{'include' if path.suffix == '.h' else 'src'}/{path.name}": path.read_bytes()
             for path in sorted((paths.c_runtime() / "lm").glob("*.[ch]"))
-            if path.stem in stems}
+            if path.stem in stems or (path.stem == "megcc_grammar" and (has_grammars or path.suffix == ".h"))}
 
 
 def _literal(text: str) -> str:

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import numpy as np
+
 from ....errors import MegccError
 from .gbnf import LAST_CHARACTER, read_rules
 
@@ -27,9 +29,9 @@ _MAX_STEPS = 4_000_000
 #: Rules with more states than this, with those that they call, keep their automaton when others call them.
 _MAX_INLINED = 20_000
 #: The most states that are copied into other rules.
-_MAX_ALL_INLINED = 500_000
+_MAX_ALL_INLINED = 60_000
 
-#: What an edge consumes: nothing, one of the bytes (first, last), or what a rule matches.
+#: The input that an edge consumes: nothing, one of the bytes (first, last), or a string of a rule.
 Label = tuple[int, int] | str | None
 Edge = tuple[int, int, Label]
 
@@ -226,9 +228,9 @@ def network_of(text: str) -> Network:
     """
     rules = _reachable(read_rules(text, Fragments()))
     try:
-        return _determinized(_inlined(rules))
+        return _minimized(_determinized(_inlined(rules)))
     except _TooLarge:
-        return _determinized(rules)     # each rule by itself: slower to match, and smaller
+        return _minimized(_determinized(rules))     # each rule by itself: slower to match, and smaller
 
 
 class _TooLarge(MegccError):
@@ -350,6 +352,54 @@ def _determinized(rules: Mapping[str, Automaton]) -> Network:
         network.rules[name] = len(network.states)
         steps = _Subsets(automaton, classes, steps).determinize(network.states)
     return network
+
+
+def _minimized(network: Network) -> Network:
+    """Returns the automata without states that match the same as others (Moore's partition refinement), numbered in the
+    order of a breadth-first search, so that copies of a part of a rule are numbered alike."""
+    labels: dict[int | str, int] = {}
+    edges: list[tuple[int, int, int]] = []
+    for number, state in enumerate(network.states):
+        following: list[tuple[int | str, int]] = [*state.moves.items(), *state.calls.items()]
+        edges += [(number, labels.setdefault(label, len(labels)), target) for label, target in following]
+    targets = np.full((len(network.states), len(labels)), len(network.states), np.int64)
+    for number, column, target in edges:
+        targets[number, column] = target
+    # A class is refined by the classes of all targets. A sum with random factors stands for the whole row; in the end
+    # the rows themselves are compared.
+    factors = np.random.default_rng(1).integers(1, 1 << 63, len(labels) + 1, np.uint64)
+    class_ = np.array([state.ends for state in network.states], np.int64)
+    count = 0
+    while class_.max() >= count:
+        count = int(class_.max()) + 1
+        sums = (np.append(class_, -1)[targets].astype(np.uint64) * factors[1:]).sum(axis=1, dtype=np.uint64)
+        class_ = np.unique(sums + class_.astype(np.uint64) * factors[0], return_inverse=True)[1].reshape(-1)
+    rows = np.append(class_, -1)[targets]
+    first = np.unique(class_, return_index=True)[1]
+    if (rows != rows[first[class_]]).any():
+        return network
+    return _renumbered(network, class_.tolist())
+
+
+def _renumbered(network: Network, classes: Sequence[int]) -> Network:
+    """Returns the automata with one state for each class of states, without classes that no text reaches."""
+    numbers: dict[int, int] = {}
+    order: list[State] = []
+    found = Network([], {}, network.classes, network.matches_empty)
+
+    def number(state: int) -> int:
+        if classes[state] not in numbers:
+            numbers[classes[state]] = len(order)
+            order.append(network.states[state])
+        return numbers[classes[state]]
+
+    for rule, first in network.rules.items():
+        found.rules[rule] = number(first)
+        while len(found.states) < len(order):
+            state = order[len(found.states)]
+            found.states.append(State({class_: number(target) for class_, target in state.moves.items()},
+                                      {name: number(target) for name, target in state.calls.items()}, state.ends))
+    return found
 
 
 def _without(automaton: Automaton, productive: set[str], nullable: set[str]) -> Automaton:

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ....errors import MegccError, quoted
 
-#: The first line of a grammar for llguidance. With "forcing", if only one text can follow, it would allow only the tokens
+#: The first line of a grammar for llguidance. With forcing, if only one text can follow, it would allow only the tokens
 #: that a tokenizer makes of it.
 OPTIONS = '%llguidance {"no_forcing": true}'
 #: The deepest nesting of parentheses, and the most signs of repetition after an item.
@@ -30,14 +30,14 @@ _NAMED = {"n": "\n", "r": "\r", "t": "\t"}
 #: A minus in a class of characters that is not escaped. Between two characters it stands for those between them.
 _RANGE = "--"
 
-#: What a notation makes of a part of a rule, and of a whole one.
+#: The forms of a part of a rule and of a whole rule in a notation.
 Part = TypeVar("Part")
 Rule = TypeVar("Rule")
 _RuleOut = TypeVar("_RuleOut", covariant=True)
 
 
 class Notation(Protocol[Part, _RuleOut]):
-    """What a grammar is turned into: makes a part of a rule from its own parts."""
+    """A form of grammars: makes parts of rules from their own parts."""
 
     def string(self, string: str) -> Part:
         """A string in quotes, which may be empty."""
@@ -46,7 +46,7 @@ class Notation(Protocol[Part, _RuleOut]):
         """One character of ranges of code points, both ends included, or of all others."""
 
     def rule(self, name: str) -> Part:
-        """What a rule matches."""
+        """All strings that a rule matches."""
 
     def sequence(self, parts: Sequence[Part]) -> Part:
         """All parts, one after another; there is at least one."""

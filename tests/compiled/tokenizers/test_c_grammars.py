@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.compiled.runtime.test_runtime import CC, FLAGS, ROOT, call
+from tests.compiled.runtime.test_runtime import CC, FLAGS, ROOT, SANITIZE, call, has_flags
+from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm.grammar import Grammar, Matcher, token_trie
-from tvm_megcc.tools.lm.grammars.automaton import network_of
+from tvm_megcc.tools.lm.grammars.automaton import Network, network_of
 from tvm_megcc.tools.lm.grammars.json_schema import gbnf_of
 from tvm_megcc.tools.lm.grammars.tables import tables
 from tvm_megcc.tools.lm.tables import byte_letters
@@ -182,7 +185,8 @@ SCHEMAS = {
 @pytest.fixture(scope="module")
 def c(tmp_path_factory) -> CMatcher:
     return CMatcher(tmp_path_factory.mktemp("grammars"), GRAMMARS | {
-        f"schema_{name}": gbnf_of(json.dumps(schema)) for name, schema in SCHEMAS.items()})
+        f"schema_{name}": gbnf_of(json.dumps(schema)) for name, schema in SCHEMAS.items()} | {
+            f"finite_{name}": grammar for name, grammar in FINITE.items()})
 
 
 def compare(c: CMatcher, name: str, begin, texts: int, tokens: int) -> None:
@@ -217,3 +221,170 @@ def test_masks_are_those_of_llguidance(name: str, trie, c: CMatcher):
 def test_masks_of_schemas_are_those_of_llguidance(name: str, trie, c: CMatcher):
     text = json.dumps(SCHEMAS[name])
     compare(c, f"schema_{name}", lambda: Matcher(trie, Grammar.json_schema(text)), 8, 40)
+
+
+#: Finite languages of strings.
+FINITE = {
+    "words": 'root ::= a b a\na ::= "x" | "xy" | ""\nb ::= "y" | "yx" a',
+    "calls": 'root ::= "(" c ")" | c c\nc ::= "x" d | d "y" | "xy"\nd ::= "" | "xx" | "yx" "x"?',
+    "dead_ends": 'root ::= "x" ("y" n | "aa") | "1" n | "ab"\nn ::= "x" n'}
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_masks_are_those_of_all_strings(name: str, c: CMatcher):
+    words = [bytes([byte]) for byte in range(256)] + [token.encode() for token in TOKENS] + [b"\xe6\x97"]
+    wanted = strings(network_of(FINITE[name]))
+    pending, seen = [((), b"")], set()
+    while pending:
+        tokens, text = pending.pop()
+        if text in seen:
+            continue
+        seen.add(text)
+        assert c.begin(f"finite_{name}") and all(map(c.accept, tokens))
+        following = [token for token, word in enumerate(words) if any(each.startswith(text + word) for each in wanted)]
+        assert np.flatnonzero(c.mask()).tolist() == following + [END] * (text in wanted), text
+        pending += [((*tokens, token), text + words[token]) for token in following]
+    assert wanted <= seen and len(seen) > len(wanted) > 1
+
+
+def strings(network: Network) -> set[bytes]:
+    """Returns all strings of a grammar without recursion, whose rules became one automaton."""
+    assert len(network.rules) == 1
+    byte_of = {class_: bytes([byte]) for byte, class_ in enumerate(network.classes)}
+    found, pending = set(), [(b"", 0)]
+    while pending:
+        text, state = pending.pop()
+        if network.states[state].ends:
+            found.add(text)
+        pending += [(text + byte_of[class_], target) for class_, target in network.states[state].moves.items()]
+    return found
+
+
+def test_texts_stay_in_the_grammar_when_memory_ends(trie, tmp_path: Path):
+    """With little memory, all tokens that can follow in C can follow, and tokens that would need more cannot."""
+    small, draw, stopped = CMatcher(tmp_path, GRAMMARS, depth=8), np.random.default_rng(1), 0
+    for name in ("lists", "json", "middle", "expression", "ambiguous", "spaces", "shared"):
+        for _ in range(5):
+            assert small.begin(name)
+            other = Matcher(trie, Grammar.gbnf(GRAMMARS[name]))
+            for _ in range(30):
+                found, wanted = small.mask(), other.mask()
+                assert not (found & ~wanted).any()
+                stopped += not np.array_equal(found, wanted)
+                if not found[:END].any():
+                    break
+                token = int(draw.choice(np.flatnonzero(found[:END])))
+                assert small.accept(token)
+                other.accept(token)
+                if other.is_complete:
+                    break
+    assert stopped > 20
+
+
+FUZZ = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "megcc_grammar.h"
+%s
+static const megcc_grammar *const all[] = { %s };
+static megcc_grammar_state state;
+static float logits[1000];
+int main(int argc, char **argv)
+{
+    uint32_t x = 1, longest = 0, steps = (uint32_t)atoi(argv[argc - 1]);
+    for (uint32_t turn = 0, length = 0; turn < steps; turn++) {
+        const megcc_grammar *grammar = all[turn / 64u %% (sizeof all / sizeof *all)];
+        x = x * 1664525u + 1013904223u;
+        if (turn %% 64u == 0 || x >> 26 == 0) {
+            megcc_grammar_begin(&state, grammar);
+            length = 0;
+        }
+        uint32_t token = (uint32_t)((uint64_t)x * 400u >> 32);
+        if (x %% 4u) { /* one that can follow */
+            uint32_t lowest = megcc_grammar_mask(&state, logits), tries = token;
+            for (token = 0; token < grammar->tokens->tokenizer->tokens; token++) {
+                if (logits[token] == 0.0f) {
+                    tries = tries ? tries - 1u : 0u;
+                    if (!tries)
+                        break;
+                }
+            }
+            for (uint32_t i = 0; i < 1000; i++)
+                logits[i] = 0;
+            token = token < grammar->tokens->tokenizer->tokens ? token : lowest;
+            if (token != MEGCC_NO_TOKEN && !megcc_grammar_accept(&state, token))
+                return 1;
+        } else {
+            megcc_grammar_accept(&state, token);
+        }
+        length++;
+        longest = length > longest ? length : longest;
+        megcc_grammar_is_finished(&state);
+    }
+    printf("%%u", (unsigned)longest);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("depth", [4, 12, 256])
+def test_sanitizers(c: CMatcher, depth: int, tmp_path: Path):
+    """Random tokens. $MEGCC_GRAMMAR_TOKENS: how many."""
+    if not has_flags(*SANITIZE):
+        pytest.skip("the compiler has no sanitizers")
+    names = [f"t_grammar_{name}" for name in c.grammars]
+    (tmp_path / "fuzz.c").write_text(FUZZ % ("".join(f"extern const megcc_grammar {name};\n" for name in names),
+                                             ", ".join(f"&{name}" for name in names)))
+    call([CC, "-std=c99", f"-DMEGCC_GRAMMAR_DEPTH={depth}", "-DMEGCC_GRAMMAR_TOKEN=5", f"-I{LM}", *SANITIZE,
+          *(c.folder / name for name in ("g.c", "t.c")), tmp_path / "fuzz.c", LM / "megcc_grammar.c",
+          LM / "megcc_tokenizer.c", "-o", tmp_path / "fuzz"])
+    assert int(call([tmp_path / "fuzz", os.environ.get("MEGCC_GRAMMAR_TOKENS", "2000")])) > 10
+
+
+@pytest.mark.parametrize(("grammar", "message"), [
+    ("root ::= root", "matches no text"), ("root ::= a\na ::= \"x\" a", "matches no text"),
+    ('root ::= "a"{10000} "b"{10000} "c"{10000} "d"{10000}', "more than 32,767 states"),
+    ('root ::= (("a"{1000}){1000}){1000}', "more than 100,000 states"),
+    ('root ::= ("a" | "b")* "a" ("a" | "b"){16}', "more than 32,767 states"),
+    ('root ::= ("a"? "b"?){4000}', "too many ways"), ("root ::= " + "(" * 101 + '"a"' + ")" * 101, "nested deeper"),
+    ("root ::= " + "|".join(f"r{i}" for i in range(10001)) + "".join(f'\nr{i} ::= "a"' for i in range(10001)),
+     "more than 10,000 rules")])
+def test_hostile_grammars_are_refused(grammar: str, message: str):
+    with pytest.raises(MegccError, match=message):
+        network_of(grammar)
+
+
+@pytest.mark.parametrize("grammar", [
+    "root ::= r0" + "".join(f"\nr{i} ::= r{i + 1} r{i + 1}" for i in range(16)) + '\nr16 ::= "a"',
+    "root ::= " + " ".join(f"r{i}" for i in range(300)) + "".join(f'\nr{i} ::= "a" r{i} | ""' for i in range(300)),
+    "root ::= r0" + "".join(f"\nr{i} ::= r{i + 1} | \"x\" r{i // 2}" for i in range(300)) + '\nr300 ::= "a"'])
+def test_large_grammars_take_little_time(grammar: str):
+    """Rules that grow exponentially if calls are replaced, and many recursive rules."""
+    begin = time.process_time()
+    network = network_of(grammar)
+    assert len(network.states) < 32767 and time.process_time() - begin < 20
+
+
+@pytest.mark.parametrize(("schema", "message"), [
+    ("[", "cannot be read"), ("[" * 100_000, "cannot be read"), ("3", "an object or a boolean"), ("false", "no text"),
+    ('{"not": {}}', "'not' is not supported"), ('{"type": "string", "pattern": "a"}', "'pattern' is not supported"),
+    ('{"type": "number", "minimum": 1}', "'minimum' is supported for the type integer only"),
+    ('{"$ref": "http://a"}', "is not supported"), ('{"$ref": "#/a"}', "there is no such schema"),
+    ('{"$ref": "#/a", "type": "null"}', "beside 'type'"),
+    ('{"oneOf": [{"type": "integer"}, {"type": "number"}]}', "differ"),
+    ('{"allOf": [true, true]}', "several schemas"), ('{"type": "x"}', "no type 'x'"), ('{"type": 3}', "no list"),
+    ('{"enum": 3}', "no list"), ('{"enum": []}', "without alternatives"), ('{"const": "\\ud800"}', "surrogate"),
+    ('{"const": NaN}', "no number"), ('{"const": 1e30}', "is not supported"), ('{"$ref": "#"}', "matches no text"),
+    ('{"type": "string", "maxLength": -1}', "no whole number"),
+    ('{"type": "string", "minLength": true}', "no whole number"),
+    ('{"type": "integer", "minimum": 0.5}', "no whole number"),
+    ('{"type": "integer", "minimum": 5, "maximum": 3}', "no integer is between"), ('{"properties": 3}', "is no object"),
+    ('{"type": "object", "required": ["a"], "additionalProperties": false}', "required property 'a'"),
+    ('{"type": "object", "properties": {"a\\"b": true}}', "which JSON escapes"),
+    ('{"required": [3]}', "no list of strings"),
+    ('{"type": "array", "items": false, "minItems": 1}', "no array has 1 items"),
+    ('{"items":' * 200 + "true" + "}" * 200, "nested deeper than 100"),
+    ('{"const":' + "[" * 200 + "]" * 200 + "}", "deeper")])
+def test_schemas_are_refused_by_name(schema: str, message: str):
+    with pytest.raises(MegccError, match=message):
+        network_of(gbnf_of(schema))

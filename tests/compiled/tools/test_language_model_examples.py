@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.c_flags import native_compiler
-from tests.compiled.tools.test_language_model import CHAT, WORDS, _written
+from tests.compiled.tools.test_language_model import CHAT, SHAPE, WORDS, _written
 from tests.compiled.tools.test_report import BROWSERS, QUIET
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MissingTool
@@ -99,7 +99,8 @@ def test_the_server_is_short():
     assert len((EXAMPLES / "server.py").read_text().splitlines()) <= 40
 
 
-#: Asks the page in the frame twice, with "New" between, and sends the server all texts that the answer had.
+#: Asks the page in the frame twice, with "New" between, and gives up a long text of the package in a worker by a timer.
+#: Sends the server all texts that the answers had, and the number of pieces of the long one.
 DRIVER = """
 <!doctype html><iframe src="chat.html?package=small_npm/" width="900" height="600"></iframe>
 <script type="module">
@@ -115,12 +116,27 @@ for (let turn = 0; turn < 2; turn++) {
   by("question").value = "cde";
   by("send").click();
   await until(() => !by("send").disabled);
-  found.push({ texts, state: by("state").textContent, asked: page.querySelector(".question").textContent });
+  found.push({ texts: [...texts], state: by("state").textContent, asked: page.querySelector(".question").textContent });
   by("forget").click();
 }
-await fetch("/", { method: "POST", body: JSON.stringify(found) });
+const worker = new Worker("long.js", { type: "module" });
+const pieces = await new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data)));
+await fetch("/", { method: "POST", body: JSON.stringify([found, pieces]) });
 </script>
 """
+LONG = """
+import { load } from "./small_npm/index.js";
+const model = await load(), controller = new AbortController();
+let pieces = 0;
+try {
+  for await (const piece of model.ask("cde", { maxTokens: 0, signal: controller.signal }))
+    if (!pieces++) setTimeout(() => controller.abort(), 20);
+} catch (error) {
+  if (!controller.signal.aborted) throw error;
+}
+postMessage(pieces);
+"""
+CONTEXT = 4096
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
@@ -139,8 +155,8 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_the_page_in_a_browser(tmp_path):
-    """The words of the answer appear one after the other, and are those of `generate`."""
+def test_the_page_in_a_browser(tmp_path, monkeypatch):
+    """The words of the answer appear one after the other, and are those of `generate`. A text can be given up."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         pytest.skip("no Chromium on this machine")
@@ -148,9 +164,10 @@ def test_the_page_in_a_browser(tmp_path):
         find_compiler(TARGETS["wasm32-simd128"])
     except MissingTool as missing:
         pytest.skip(str(missing))
+    monkeypatch.setattr("tests.compiled.tools.test_language_model.SHAPE", SHAPE.with_(context=CONTEXT))
     path = _written(tmp_path / "small.gguf", WORDS, CHAT)
     folders = {target: compile_model(path, tmp_path / f"small_{target[:4]}", target,
-                                     CompileOptions(reproducible=True), context=24, prompt=4)
+                                     CompileOptions(reproducible=True), context=CONTEXT, prompt=4)
                for target in ("native", "wasm32-simd128")}
     model = LanguageModel(folders["native"])
     pieces = list(model.generate(model.chat([{"role": "user", "content": "cde"}])))
@@ -159,6 +176,7 @@ def test_the_page_in_a_browser(tmp_path):
     for name in ("chat.html", "worker.js"):
         shutil.copyfile(EXAMPLES / name, tmp_path / name)
     (tmp_path / "driver.html").write_text(DRIVER)
+    (tmp_path / "long.js").write_text(LONG)
     received: queue.Queue = queue.Queue()
     handler = functools.partial(_Handler, directory=tmp_path, received=received)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -167,7 +185,7 @@ def test_the_page_in_a_browser(tmp_path):
     running = subprocess.Popen([browser, *options, f"--user-data-dir={tmp_path / 'profile'}",
                                 f"http://127.0.0.1:{server.server_port}/driver.html"], stderr=subprocess.DEVNULL)
     try:
-        turns = received.get(timeout=120)
+        turns, long = received.get(timeout=120)
     finally:
         running.terminate()
         running.wait(30)
@@ -175,3 +193,4 @@ def test_the_page_in_a_browser(tmp_path):
     for turn in turns:
         assert turn["asked"] == "cde" and "tokens per second" in turn["state"]
         assert turn["texts"][-1] == "".join(pieces) and len(set(turn["texts"])) > min(len(pieces), 3)
+    assert 0 < long < CONTEXT // 2, "timers wait until a text has ended"

@@ -32,7 +32,7 @@ def compile_(args: argparse.Namespace) -> int:
                                  reproducible=args.reproducible, regions=parse_regions(args.region))
         grammars = read_networks(args.grammar, args.json_schema)
         folder = compile_model(args.model, args.output or "", args.target, options, context=args.context,
-                               prompt=args.prompt, force=args.force, grammars=grammars)
+                               prompt=args.prompt, force=args.force, sequences=args.sequences, grammars=grammars)
     _print(args, describe.folder(folder), describe.folder_text)
     return 0
 

@@ -35,6 +35,8 @@ def _building_verbs(steps: Verbs) -> None:
                       help="context length in tokens (default: the trained length, 2048 at most)")
     verb.add_argument("--prompt", type=count, default=0, metavar="N",
                       help="most tokens of a prompt that a run reads (default: 64, the context at most)")
+    verb.add_argument("--sequences", type=count, default=1, metavar="N",
+                      help="sequences that a run has new tokens of, each with a KV cache; of GGUF files (default: 1)")
     verb.add_argument("--activations", choices=ACTIVATIONS, default="model",
                       help="dtype of activations that are multiplied by quantised weights: int8, float32, or model, "
                            "which is int8 for GGUF files and for MatMulNBits with accuracy_level 4 (default: model)")

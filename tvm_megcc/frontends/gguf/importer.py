@@ -12,15 +12,17 @@ from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
 from ...ir.shapes import EVERYTHING, Bucket
 from ...ops.cache_rows import ring_rows
-from ...passes.streaming.kv_cache import grow_states
+from ...passes.streaming.kv_cache import BatchRows, grow_states
 from ...passes.streaming.states import keep_states
-from ..decoder_names import LENGTH, PAST, TOKENS
+from ..decoder_names import LENGTH, NEW, PAST, TOKENS
 from .architectures import Decoder, decoder
 from .file import read
 from .transformer import layer_states, state_names, transformer
 
 #: The default capacity of the KV cache in tokens; the model's trained context, if that is smaller.
 DEFAULT_CONTEXT = 2048
+#: The largest number of sequences that a model has caches for.
+MAX_SEQUENCES = 256
 
 
 def input_dims(path: str | Path) -> dict[str, Shape]:
@@ -39,7 +41,8 @@ def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = 
     are smaller than the whole context.
 
     Args:
-        input_shapes: the shape of `input_ids`, [1, new tokens of a run]: a number or the name of a symbol; default 1.
+        input_shapes: the shape of `input_ids`, [sequences, new tokens of a run]: a number of sequences, and a number or
+            the name of a symbol; default [1, 1].
         bounds: the capacity of the KV cache in tokens, as `past_sequence_length`.
         shapes: a bucket with all values that the symbol has.
 
@@ -56,11 +59,12 @@ def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = 
     context = (bounds or {}).get(PAST, min(DEFAULT_CONTEXT, config.context))
     if context > config.context:
         raise MegccError(f"--bound {PAST}={context}: the model was trained for {config.context} tokens")
-    length = _length((input_shapes or {}).get(TOKENS))
-    graph = transformer(file, length, context)
+    sequences, length = _sequences_and_length((input_shapes or {}).get(TOKENS))
+    graph = transformer(file, length, context, sequences)
     states = state_names(config.layers)
-    return keep_states(grow_states(graph, states, {PAST: context}, _rings(config, shapes.largest(length), context)),
-                       states)
+    batch = BatchRows(PAST, NEW) if sequences > 1 else None
+    return keep_states(grow_states(graph, states, {PAST: context}, _rings(config, shapes.largest(length), context),
+                                   batch), states)
 
 
 def _rings(config: Decoder, longest: int | None, context: int) -> dict[str, int]:
@@ -74,11 +78,14 @@ def _rings(config: Decoder, longest: int | None, context: int) -> dict[str, int]
         for state in layer_states(layer).values()}
 
 
-def _length(shape: Sequence | None) -> Dim:
-    """Returns the number of new tokens in a run, from the shape that a user gives for `input_ids`."""
+def _sequences_and_length(shape: Sequence | None) -> tuple[int, Dim]:
+    """Returns the number of sequences, and of new tokens of each in a run, from the shape that a user gives for
+    `input_ids`."""
     if shape is None:
-        return 1
-    if len(shape) != 2 or shape[0] not in (1, None):
-        raise MegccError(f"--input-shapes gives {TOKENS} as {list(shape)}; its shape is [1, {LENGTH}]")
+        return 1, 1
+    sequences = 1 if len(shape) == 2 and shape[0] is None else shape[0] if shape else 0
+    if len(shape) != 2 or not isinstance(sequences, int) or not 1 <= sequences <= MAX_SEQUENCES:
+        raise MegccError(f"--input-shapes gives {TOKENS} as {list(shape)}; its shape is [1, {LENGTH}], or for several "
+                         f"sequences [N, {LENGTH}], {MAX_SEQUENCES} at most")
     length = shape[1] if shape[1] is not None else 1
-    return Symbol(length) if isinstance(length, str) else length
+    return sequences, Symbol(length) if isinstance(length, str) else length

@@ -32,7 +32,7 @@ from ...ops.nn.attention import (
     split_heads,
 )
 from ...ops.quantized.blocks import BlockConstants, block_constants, emit_block_gather, emit_block_matmul
-from ..decoder_names import LOGITS, PAST, TOKENS
+from ..decoder_names import LOGITS, NEW, PAST, TOKENS
 from ..onnx.builder import Builder
 from ..onnx.synthetic_node import SyntheticNode
 from .architectures import Decoder, decoder
@@ -50,23 +50,25 @@ def layer_states(layer: int) -> dict[str, str]:
     return {f"present.{layer}.{part}": f"past_key_values.{layer}.{part}" for part in ("key", "value")}
 
 
-def transformer(file: File, length: Dim, context: int) -> Graph:
+def transformer(file: File, length: Dim, context: int, sequences: int = 1) -> Graph:
     """Returns the decoder of a file as a graph.
 
-    Its inputs are `input_ids`, int64 [1, length], and keys and values of the past, float32 [1, kv_heads,
-    past_sequence_length, head_size]; its outputs logits of the last token, float32 [1, vocabulary], and all keys and
-    values.
+    Its inputs are `input_ids`, int64 [sequences, length], and keys and values of the past, float32 [sequences,
+    kv_heads, past_sequence_length, head_size]; its outputs logits of the last token, float32 [sequences, vocabulary],
+    and all keys and values. For several sequences there are two more inputs, int64 [sequences]: `new_tokens`, of which
+    a sequence has the first of its row of `input_ids`, and `past_sequence_length`, the tokens before them.
 
     Args:
         length: the number of new tokens in a run.
         context: the capacity of the KV cache in tokens; rotary angles are tabulated for as many.
+        sequences: the number of sequences.
 
     Raises:
         ModelError: for anything in the file that is missing, contradictory or not supported.
     """
     config = decoder(file)
     try:
-        return _Transformer(file, config, length, context).run()
+        return _Transformer(file, config, length, context, sequences).run()
     except ModelError:
         raise
     except MegccError as error:
@@ -84,8 +86,8 @@ class _Transformer:
     rotary, masks: by whether a layer attends to all keys: the cosines and sines of rotary angles, and the mask.
     """
 
-    def __init__(self, file: File, config: Decoder, length: Dim, context: int):
-        self.file, self.config, self.length, self.context = file, config, length, context
+    def __init__(self, file: File, config: Decoder, length: Dim, context: int, sequences: int):
+        self.file, self.config, self.length, self.context, self.sequences = file, config, length, context, sequences
         self.builder = Builder()
         self.node = SyntheticNode(self.builder, "gguf", "model", (), {})
         self.used_tensors: set[str] = set()
@@ -95,10 +97,14 @@ class _Transformer:
     def run(self) -> Graph:
         config, node = self.config, self.node
         self._check_extents()
-        self.builder.add_input(TOKENS, TensorType("int64", (1, self.length)))
+        inputs = {TOKENS: TensorType("int64", (self.sequences, self.length))}
+        if self.sequences > 1:
+            inputs |= dict.fromkeys((NEW, PAST), TensorType("int64", (self.sequences,)))
+        for name, type_ in inputs.items():
+            self.builder.add_input(name, type_)
         states = state_names(config.layers)
         for name in states.values():
-            shape = 1, config.kv_heads, self.past_length, config.head_size
+            shape = self.sequences, config.kv_heads, self.past_length, config.head_size
             self.builder.add_input(name, TensorType("float32", shape))
         (tokens,) = cast_to(node, TOKENS, "int32")
         x = self._embedding(tokens)
@@ -109,15 +115,15 @@ class _Transformer:
         for layer in range(config.layers):
             x = self._layer(layer, x)
         self._set_origin("output")
-        x = x if self.length == 1 else self._last_row(x)
+        x = x if self.length == 1 else self._last_row(x) if self.sequences == 1 else self._last_rows(x)
         x = self._norm("output_norm", x)
         head = "output" if "output.weight" in self.file.tensors else "token_embd"
         y = self._scale(self._product(head, x, columns=self._vocabulary()), 1 / config.logit_scale)
-        y = self._rename(LOGITS, *node.emit("reshape", (y,), shape=(1, self._vocabulary())))
+        y = self._rename(LOGITS, *node.emit("reshape", (y,), shape=(self.sequences, self._vocabulary())))
         unused = sorted(set(self.file.tensors) - self.used_tensors)
         if unused:
             raise MegccError(f"has tensors that {config.name} does not have, such as {quoted(unused[0])}")
-        return self.builder.graph(self.file.path.stem, [TOKENS, *states.values()], [y, *states])
+        return self.builder.graph(self.file.path.stem, [*inputs, *states.values()], [y, *states])
 
     def _check_extents(self) -> None:
         """Compares extents with the file's tensors, before lists and tables are made that could exceed any memory."""
@@ -174,8 +180,13 @@ class _Transformer:
         return self._scale(x, self.config.embedding_scale)
 
     def _positions(self) -> str:
-        """Returns the positions of the new tokens in the sequence, int32 [1, S]."""
+        """Returns the positions of the new tokens in their sequences, int32 [sequences, S]. Those of elements of
+        `input_ids` that are no tokens are at most the last one of the context."""
         self._set_origin("positions")
+        if self.sequences > 1:
+            (before,) = self.node.emit("reshape", cast_to(self.node, PAST, "int32"), shape=(self.sequences, 1))
+            (found,) = emit_broadcast(self.node, "add", (arange_int32(self.node, self.length, 1, self.length), before))
+            return emit_broadcast(self.node, "min", (found, number(self.node, self.context - 1, "int32")))[0]
         (before,) = cast_to(self.node, self.builder.extent(self.past_length, "past"), "int32")
         return emit_broadcast(self.node, "add", (arange_int32(self.node, self.length, 1, self.length), before))[0]
 
@@ -192,12 +203,13 @@ class _Transformer:
                 for function in (np.cos, np.sin)]
 
     def _mask(self, all_keys: bool) -> list[str]:
-        """Returns the mask that is added to scores, [S, past + S]; an empty list for one token that attends to all
-        keys."""
+        """Returns the mask that is added to scores, [S, past + S] or, for several sequences, [sequences, 1, S, past +
+        S]; an empty list for one token that attends to all keys."""
         window = 0 if all_keys else self.config.window
-        if self.length == 1 and not window:
+        if self.length == 1 and not window and self.sequences == 1:
             return []
-        (last,) = self.node.emit("reshape", (self.positions,), shape=(self.length, 1))
+        outer = (self.sequences, 1) if self.sequences > 1 else ()
+        (last,) = self.node.emit("reshape", (self.positions,), shape=(*outer, self.length, 1))
         allowed = keys_up_to(self.node, last, self.past_length + self.length, window)
         return [additive_mask(self.node, allowed, MASKED_SCORE, "float32")]
 
@@ -206,6 +218,16 @@ class _Transformer:
         (last,) = cast_to(self.node, self.builder.extent(self.length - 1, "last"), "int32")
         (last,) = self.node.emit("reshape", (last,), shape=(1,))
         return self.node.emit("gather", (x, last), axis=1)[0]
+
+    def _last_rows(self, x: str) -> str:
+        """Returns the row of the last new token of each sequence, [sequences, 1, width], of [sequences, S, width]; the
+        first row of a sequence without new tokens."""
+        node, width = self.node, self._last_extent(x)
+        (last,) = emit_broadcast(node, "sub", (*cast_to(node, NEW, "int32"), number(node, 1, "int32")))
+        (last,) = emit_broadcast(node, "max", (last, number(node, 0, "int32")))
+        (last,) = node.emit("reshape", (last,), shape=(self.sequences, 1, 1))
+        (last,) = node.emit("expand", (last,), shape=(self.sequences, 1, width))
+        return node.emit("gather_elements", (x, last), axis=1)[0]
 
     def _layer(self, layer: int, x: str) -> str:
         """Adds one transformer block: attention, then a gated feed-forward, each with a norm before it and a residual.

@@ -28,9 +28,11 @@ class AppendParameters(CacheParameters):
     """Parameters of `append.c.j2`.
 
     wraps: the cache is a ring buffer.
+    batched: each element of a batch has its first row and its number of new rows.
     """
 
     wraps: bool
+    batched: bool
 
 
 class AppendRows(Kernel):
@@ -45,8 +47,8 @@ class AppendRows(Kernel):
             f"rows of {dtypes[1]} for a cache of {dtypes[0]}"
 
     def lower(self, site: Site) -> Lowered:
-        x, rows, _ = site.inputs
-        axis = site.attrs.axis
+        x, rows = site.inputs[:2]
+        axis, batched = site.attrs.axis, site.has(3)
         converted_to = x.dtype if x.dtype != rows.dtype else ""
         extents = {"OUTER": product(x.shape[:axis]), "CAPACITY": x.shape[axis], "COUNT": rows.shape[axis]}
         if converted_to == "int8":
@@ -54,16 +56,19 @@ class AppendRows(Kernel):
         else:
             extents |= {"RUN": product(rows.shape[axis + 1:])}
         outer, capacity, count, *row = extent_symbols(*extents)
+        extents |= {"BATCH": x.shape[0]} if batched else {}
+        (batch,) = extent_symbols("BATCH")
         stored_row = product(row)
         if converted_to == "int8":
             groups, run = row
             stored_row = groups * (run + SCALE_ELEMENTS)  # each group of a row has its scale after it
-        name = "append" + "_ring" * site.attrs.wraps + f"_{converted_to}" * bool(converted_to)
-        operands = (Operand("x", 0, outer * capacity * stored_row), Operand("rows", 1, outer * count * product(row)),
-                    Operand("start", 2, 1))
-        return Lowered("move/append", AppendParameters(x.c_type, converted_to, site.attrs.wraps), extents, operands,
-                       (Operand("y", 0, outer * capacity * stored_row),), outer, name, self.name,
-                       in_place=((0, 0),))
+        name = "append" + "_ring" * site.attrs.wraps + "_batch" * batched + f"_{converted_to}" * bool(converted_to)
+        operands = [Operand("x", 0, outer * capacity * stored_row), Operand("rows", 1, outer * count * product(row)),
+                    Operand("start", 2, batch if batched else 1)]
+        operands += [Operand("new_rows", 3, batch)] if batched else []
+        params = AppendParameters(x.c_type, converted_to, site.attrs.wraps, batched)
+        return Lowered("move/append", params, extents, tuple(operands),
+                       (Operand("y", 0, outer * capacity * stored_row),), outer, name, self.name, in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.inputs[1], per_element=1.0)

@@ -36,33 +36,47 @@ def _stored_case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: 
                 values={0: x, 1: rows, 2: np.array([at])})
 
 
+def _batch_case(shape: tuple[int, ...], count: int, axis: int, at: tuple[int, ...], new_rows: tuple[int, ...],
+                wraps: bool = False) -> Case:
+    """Returns a case with a first index and a number of rows for each element of a batch."""
+    rows = tuple(count if i == axis else extent for i, extent in enumerate(shape))
+    batch = ((len(at),), "int64")
+    return Case((f32(*shape), f32(*rows), batch, batch), {"axis": axis, "wraps": wraps},
+                values={2: np.array(at), 3: np.array(new_rows)})
+
+
 @register
 class Append(Operator):
     """y = x with y[…, at + i, …] = rows[…, i, …] along attribute `axis`. A run whose rows do not fit fails. With
     attribute `wraps`, x is a ring buffer: indices are modulo its extent, and a run fails only for a negative `at`.
 
-    Operands: x; rows, of x's shape except along the axis; at int64 [1], the first index. The result has x's type. rows
-    have x's dtype or, for a cache of float16 or int8 (ops/cache_rows.py), float32; then they are converted. The axis of
-    an int8 cache is not the last one.
+    Operands: x; rows, of x's shape except along the axis; at int64 [1], the first index. In a batch of caches, at is
+    int64 [x.shape[0]], an index for each element of the batch, and new_rows, of the same type, has the numbers of
+    its rows that are written, from its first. The result has x's type. rows have x's dtype or, for a cache of float16
+    or int8 (ops/cache_rows.py), float32; then they are converted. The axis of an int8 cache is not the last one.
     """
 
     kind = "append"
-    operands = ("x", "rows", "at")
+    operands = ("x", "rows", "at", "new_rows?")
     cases = (_case((2, 3, 8, 4), 2, 2, 6), _case((1, 5, 7, 3), 1, 2, 0), _case((2, 9), 4, 1, 3, "float16"),
              _case((6, 5), 6, 0, 0, "int8"),
              _stored_case((2, 3, 8, 19), 2, 2, 5, "float16"), _stored_case((4, 9), 2, 1, 0, "float16"),
              _stored_case((1, 3, 6, 64), 3, 2, 3, "int8"), _stored_case((2, 5, 7), 1, 1, 2, "int8"),
              *(_case((2, 5, 3), 3, 1, at, wraps=True) for at in (0, 3, 4, 12, 1 << 40)),
              _stored_case((2, 3, 8, 19), 8, 2, 21, "float16", wraps=True),
-             _stored_case((2, 3, 8, 19), 5, 2, 7, "int8", wraps=True))
+             _stored_case((2, 3, 8, 19), 5, 2, 7, "int8", wraps=True),
+             _batch_case((3, 2, 6, 4), 3, 2, (0, 3, 5), (3, 0, 1)),
+             _batch_case((3, 6, 4), 3, 1, (21, 4, 7), (3, 3, 0), wraps=True))
 
     @staticmethod
-    def infer(attrs: Attrs, x: TensorType, rows: TensorType, at: TensorType) -> tuple[TensorType, ...]:
+    def infer(attrs: Attrs, x: TensorType, rows: TensorType, at: TensorType,
+              new_rows: TensorType | None = None) -> tuple[TensorType, ...]:
         stored = x.dtype != rows.dtype
         if stored and (rows.dtype != "float32" or x.dtype not in CACHE_DTYPES
                        or (x.dtype == "int8" and attrs.axis == x.rank - 1)):
             raise ShapeError(f"rows {rows} along axis {attrs.axis} of {x}")
-        if at.dtype != "int64" or at.size != 1 or rows.rank != x.rank:
+        if at.dtype != "int64" or rows.rank != x.rank or (at.size != 1 if new_rows is None else (
+                attrs.axis == 0 or not at == new_rows == TensorType("int64", (x.shape[0],)))):
             raise ShapeError(f"rows {rows} at {at} of {x}")
         for axis, (extent, count) in enumerate(zip(numbers_shape(x.shape, x.dtype) if stored else x.shape, rows.shape,
                                                     strict=True)):
@@ -73,23 +87,36 @@ class Append(Operator):
         return (TensorType(x.dtype, x.shape),)
 
     @staticmethod
-    def compute(attrs: Attrs, x: np.ndarray, rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, ...]:
-        first, result, (capacity, count) = int(at.reshape(())), x.copy(), (
-            array.shape[attrs.axis] for array in (x, rows))
-        if not 0 <= first <= (first if attrs.wraps else capacity - count):
-            raise ShapeError(f"{count} rows do not fit from {first} on into {capacity}")
-        result[(slice(None),) * attrs.axis + ((first + np.arange(count)) % capacity,)] = \
-            rows if rows.dtype == x.dtype else stored_rows(rows, x.dtype.name)
+    def compute(attrs: Attrs, x: np.ndarray, rows: np.ndarray, at: np.ndarray,
+                new_rows: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+        result, stored = x.copy(), rows if rows.dtype == x.dtype else stored_rows(rows, x.dtype.name)
+        if new_rows is None:
+            _write_rows(result, stored, attrs.axis, int(at.reshape(())), attrs.wraps)
+            return (result,)
+        for element, new, first, count in zip(result, stored, at, new_rows, strict=True):
+            if not 0 <= count <= rows.shape[attrs.axis]:
+                raise ShapeError(f"{count} of {rows.shape[attrs.axis]} rows")
+            _write_rows(element, np.take(new, range(count), attrs.axis - 1), attrs.axis - 1, int(first), attrs.wraps)
         return (result,)
 
     @staticmethod
     def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        if attrs.wraps or len(inputs) > 3:
+            return {}
         x, rows = inputs[:2]
-        return {} if attrs.wraps else {2: (0, x.shape[attrs.axis] - rows.shape[attrs.axis])}  # type: ignore[union-attr]
+        return {2: (0, x.shape[attrs.axis] - rows.shape[attrs.axis])}  # type: ignore[union-attr]
 
     @staticmethod
     def overwrites(attrs: Attrs) -> bool:
         return True
+
+
+def _write_rows(x: np.ndarray, rows: np.ndarray, axis: int, first: int, wraps: bool) -> None:
+    """Writes rows along an axis of x, from index `first` on."""
+    capacity, count = x.shape[axis], rows.shape[axis]
+    if not 0 <= first <= (first if wraps else capacity - count):
+        raise ShapeError(f"{count} rows do not fit from {first} on into {capacity}")
+    x[(slice(None),) * axis + ((first + np.arange(count)) % capacity,)] = rows
 
 
 def _widen_case(shape: tuple[int, ...], dtype: str) -> Case:

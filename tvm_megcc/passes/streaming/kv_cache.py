@@ -43,6 +43,18 @@ class _KVCache:
     concat: Op
 
 
+@dataclass(frozen=True)
+class BatchRows:
+    """The inputs, int64 [batch], with the numbers of rows of a batch of caches.
+
+    past: rows in the caches, which becomes a state.
+    new: rows that a run appends, at most as many as there are new ones; the first of them are appended.
+    """
+
+    past: str
+    new: str
+
+
 def capacities_of(inputs: Mapping[str, tuple[int | str, ...]], states: Mapping[str, str],
                   bounds: Mapping[str, int]) -> dict[str, int]:
     """Returns the bounds that are capacities of states: symbol -> rows. inputs: the shapes of the model's inputs."""
@@ -51,7 +63,7 @@ def capacities_of(inputs: Mapping[str, tuple[int | str, ...]], states: Mapping[s
 
 
 def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str, int],
-                rings: Mapping[str, int] | None = None) -> Graph:
+                rings: Mapping[str, int] | None = None, batch: BatchRows | None = None) -> Graph:
     """Turns states that grow into KV caches with a fixed capacity, and adds a state with the number of rows in use for
     each symbol that grows, with the symbol's name.
 
@@ -60,6 +72,7 @@ def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str
         capacities: name of the symbol of an extent that grows -> the largest number of rows.
         rings: states that become ring buffers -> their rows. Readers must ignore the rows of tokens that later ones
             have overwritten.
+        batch: the inputs with the numbers of rows of each element of a batch, if these differ; for one symbol.
 
     Raises:
         ModelError: listing the states that cannot grow, and why.
@@ -82,7 +95,7 @@ def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str
         raise ModelError(graph.name, problems, "A state grows by Concat(past, new) along one axis; its other extents "
                                                "have one size each: give it with --dim NAME=SIZE.")
     graph = with_symbols(_with_totals(graph, steps), {name: Symbol(name, least=0) for name in capacities})
-    return _Growth(graph, caches, steps, capacities, rings or {}).run()
+    return _Growth(graph, caches, steps, capacities, rings or {}, batch).run()
 
 
 def _symbols(type_: TensorType) -> frozenset[str]:
@@ -132,6 +145,7 @@ class _Growth:
     steps: symbol -> the rows that a run appends.
     capacities: name of the symbol -> the largest number of rows.
     rings: states that become ring buffers -> their rows.
+    batch: the inputs with the numbers of rows of each element of a batch; None if all have as many.
     count_states: symbol -> (output, input) of the state that holds the number of rows in use.
     count_values: symbol -> the value of that state in a run, once `Extent` has defined the symbol by it.
     ring_indices: (number of tokens, rows of a ring buffer) -> the value with the tokens' rows.
@@ -139,16 +153,17 @@ class _Growth:
     """
 
     def __init__(self, graph: Graph, caches: list[_KVCache], steps: Mapping[Symbol, Dim],
-                 capacities: Mapping[str, int], rings: Mapping[str, int]):
-        self.caches, self.steps, self.capacities, self.rings = caches, steps, capacities, rings
+                 capacities: Mapping[str, int], rings: Mapping[str, int], batch: BatchRows | None):
+        self.caches, self.steps, self.capacities, self.rings, self.batch = caches, steps, capacities, rings, batch
         types = dict(graph.types)
         self.count_states: dict[Symbol, tuple[str, str]] = {}
         for past in steps:
-            state = unused(past.name, types)
+            state = batch.past if batch else unused(past.name, types)
             self.count_states[past] = unused(f"{state}.next", types), state
-            types.update(dict.fromkeys(self.count_states[past], TensorType("int64", (1,))))
+            types.update(dict.fromkeys(self.count_states[past], types.get(state, TensorType("int64", (1,)))))
+        count_inputs = [state for _, state in self.count_states.values() if state not in graph.inputs]
         self.graph = graph.with_(types=types,
-                                 inputs=(*graph.inputs, *(state for _, state in self.count_states.values())),
+                                 inputs=(*graph.inputs, *count_inputs),
                                  outputs=(*graph.outputs, *(after for after, _ in self.count_states.values())),
                                  states=(*graph.states, *self.count_states.values()),
                                  cache_capacities={state: capacities[past.name]
@@ -171,13 +186,34 @@ class _Growth:
     def _counted(self, past: Symbol, new: Dim) -> tuple[Condition, ...]:
         """Defines the symbol `past` by a state with the number of rows, and computes that number after the run."""
         capacity, (after, state) = self.capacities[past.name], self.count_states[past]
-        self.count_values[past] = self.edit.value(f"{state}.rows", self.graph.types[state])
-        self.edit.add_after("", Op(EXTENT, Attrs(symbol=past, element=0, bound=capacity - new), (state,),
+        count = self._longest_past(new) if self.batch else state
+        self.count_values[past] = self.edit.value(f"{state}.rows", self.edit.types[count])
+        self.edit.add_after("", Op(EXTENT, Attrs(symbol=past, element=0, bound=capacity - new), (count,),
                                     (self.count_values[past],), origin=past.name))
-        self.edit.add_after("", Op("dims", Attrs(extents=(past + new,), shape=(1,), dtype="int64"), (), (after,)))
+        if self.batch:
+            self.count_values[past] = state
+            self.edit.add_after("", Op("add", Attrs(), (state, self.batch.new), (after,)))
+        else:
+            self.edit.add_after("", Op("dims", Attrs(extents=(past + new,), shape=(1,), dtype="int64"), (), (after,)))
         with recording(f"capacity of {past}") as conditions:
             require_at_most(past + new, capacity, "the rows of the KV cache exceed its capacity")
         return tuple(conditions)
+
+    def _longest_past(self, new: Dim) -> str:
+        """Returns a number of past rows, int64 [1], that together with `new` rows are those of the longest cache after
+        the run, or as many as are new."""
+        assert self.batch is not None
+        edit = self.edit
+        count = edit.value("new.rows", TensorType("int64", (1,)))
+        edit.add_after("", Op("dims", Attrs(extents=(new,), shape=(1,), dtype="int64"), (), (count,)))
+        zero, value = edit.constant("no.rows", np.zeros(1, np.int64)), self.batch.past
+        for kind, operands, attrs in (("add", (self.batch.new,), Attrs()), ("sub", (count,), Attrs()),
+                                      ("max", (zero,), Attrs()),
+                                      ("reduce_max", (), Attrs(axes=(0,), keepdims=True))):
+            result = edit.result(f"past.{kind}", kind, attrs, (value, *operands))
+            edit.add_after("", Op(kind, attrs, (value, *operands), (result,), origin="past"))
+            value = result
+        return value
 
     def _append(self, cache: _KVCache) -> None:
         """Replaces the Concat of a cache by an operator that appends to it in place."""
@@ -186,7 +222,8 @@ class _Growth:
         full_type = type_.with_shape(rows if axis == cache.axis else dim for axis, dim in enumerate(type_.shape))
         type_before = edit.types[cache.output]
         edit.types[cache.input] = edit.types[cache.output] = full_type
-        inputs = (*cache.concat.inputs, self.count_values[cache.past])
+        new_rows = (self.batch.new,) if self.batch else ()
+        inputs = (*cache.concat.inputs, self.count_values[cache.past], *new_rows)
         edit.replace(cache.concat, Op("append", Attrs(axis=cache.axis, wraps=cache.input in self.rings), inputs,
                                       (cache.output,), origin=cache.concat.origin))
         ring = self.rings.get(cache.input, 0)

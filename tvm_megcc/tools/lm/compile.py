@@ -11,7 +11,7 @@ from ... import api, folders
 from ...codegen import bundle
 from ...errors import MegccError
 from ...frontends.contents import is_gguf
-from ...frontends.decoder_names import LENGTH, LOGITS, PAST, SETTINGS
+from ...frontends.decoder_names import LENGTH, LOGITS, PAST, SETTINGS, TOKENS
 from ...frontends.formats import refuse_misnamed
 from ...frontends.gguf.architectures import trained_context
 from ...frontends.gguf.file import read
@@ -33,7 +33,7 @@ _ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"
 
 def compile_model(path: str | Path, output: str | Path = "", target: str = "native",
                   options: CompileOptions | None = None, context: int = 0, prompt: int = 0,
-                  force: bool = False, grammars: Mapping[str, Network] | None = None) -> Path:
+                  force: bool = False, sequences: int = 1, grammars: Mapping[str, Network] | None = None) -> Path:
     """Compiles a language model, and returns the folder.
 
     Args:
@@ -46,6 +46,8 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
         prompt: the most new tokens in a run, in which a prompt is read; default is 64, at most the context.
         force: replace an existing folder whatever it contains.
         grammars: those that a text in C can be restricted to, by names that are C identifiers.
+        sequences: the number of sequences that one run has new tokens of; of a GGUF file. For several, the folder has
+            no program that answers: `Sequences` runs the model.
 
     Raises:
         MegccError: for another file, a tokenizer that is not supported, and as `tvm_megcc.compile`.
@@ -56,20 +58,27 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     if not path.is_dir() and not is_gguf(path) and path.suffix != ".onnx":
         raise MegccError(f"{path} is no GGUF file (.gguf), and no ONNX file (.onnx) or folder of one")
     source = (_gguf if is_gguf(path) else _onnx)(path, context, prompt)
-    settings = source.settings
+    if sequences > 1 and not is_gguf(path):
+        raise MegccError(f"--sequences {sequences}: {path} is no GGUF file")
+    if sequences > 1 and grammars:
+        raise MegccError(f"--sequences {sequences}: grammars are for the program of one sequence")
+    settings = replace(source.settings, sequences=sequences)
     lengths = f"{LENGTH}=1" + f",2..{settings.prompt}" * (settings.prompt > 1)
     options = replace(options or CompileOptions(), states=source.states)
+    if sequences > 1:
+        options = replace(options, input_shapes=f"{TOKENS}=({sequences},?)")
     artifact = api.compile(source.model, target, options, name=source.name, dims=lengths,
                            bounds={PAST: settings.context})
     vocabulary = source.vocabulary
     if not is_gguf(path):
         size = next(row["shape"][-1] for row in artifact.manifest["outputs"] if row["name"] == LOGITS)
         vocabulary = hugging_face.padded(vocabulary, size, path)
+    program = None if sequences > 1 else bundle.Program(
+        f"{artifact.name}_chat", sources(artifact, vocabulary, settings, grammars or {}))
     return bundle.write([artifact], output or f"{artifact.name}_megcc", force=force,
                         others={TOKENIZER: tokenizer_of(vocabulary).to_str().encode(),
                                 SETTINGS: settings.text().encode()},
-                        program=bundle.Program(f"{artifact.name}_chat", sources(
-                            artifact, vocabulary, settings, grammars or {})))
+                        program=program)
 
 
 @dataclass(frozen=True)

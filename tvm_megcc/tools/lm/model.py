@@ -19,7 +19,7 @@ import numpy as np
 from ... import folders
 from ...errors import MegccError, MissingTool, quoted
 from ...frontends.contents import is_gguf
-from ...frontends.decoder_names import LOGITS, SETTINGS, TOKENS
+from ...frontends.decoder_names import LOGITS, NEW, SETTINGS, TOKENS
 from ...runtime.load import load
 from ...runtime.session import Array, Arrays, Given, Port, Session
 from .grammar import Grammar, Matcher, token_trie
@@ -39,7 +39,7 @@ TOKENIZER = "language_model/tokenizer.json"
 _INCOMPLETE = "\ufffd"
 #: The most seconds that a chat template may take, and the limit of numbers that it multiplies.
 _TEMPLATE_SECONDS, _LARGEST = 3.0, 1_000_000
-#: The name of the array of tokens that were read, among the arrays of `LanguageModel.save`.
+#: The name of the array of tokens that were read, among the arrays of `LanguageModel.save` and `Sequences.save`.
 _SAVED_TOKENS = "read tokens"
 
 
@@ -69,6 +69,7 @@ class Settings:
     chat_template: in Jinja, "" for none.
     bos_token: the template's variable of this name: the text of the first token, "" if `bos` puts it before a text.
     eos_token: the template's variable of this name: the text of the token that ends a text, "" for none.
+    sequences: the number of sequences, each of which has a KV cache.
     """
 
     context: int
@@ -78,6 +79,7 @@ class Settings:
     chat_template: str
     bos_token: str = ""
     eos_token: str = ""
+    sequences: int = 1
 
     def text(self) -> str:
         return json.dumps(asdict(self), indent=1, ensure_ascii=True) + "\n"
@@ -97,7 +99,10 @@ class LanguageModel(Session):
 
     def __init__(self, folder: str | Path, target: str | None = None, threads: int | None = None):
         """threads: workers of a run, as of `tvm_megcc.load`."""
-        self.settings, self._folder = _read(Path(folder)), Path(folder)
+        self.settings, self._folder = read_settings(Path(folder)), Path(folder)
+        if self.settings.sequences > 1:
+            raise MegccError(f"{folder} was compiled for {self.settings.sequences} sequences: "
+                             f"tvm_megcc.tools.lm.model.Sequences('{folder}') runs it")
         self.session = load(folder, target, threads=threads)
         vars(self).update(vars(self.session))  # the description of the model: its manifest is not read twice
         self.tokens: list[int] = []
@@ -112,7 +117,7 @@ class LanguageModel(Session):
         Raises:
             MissingTool: if the package is not installed; MegccError: if its file is damaged.
         """
-        return _read_tokenizer(self._folder)
+        return read_tokenizer(self._folder)
 
     def reset(self, states: Arrays | None = None) -> None:
         """Resets the KV cache, so that the next text has nothing before it. states: as of `Session.reset`."""
@@ -299,13 +304,183 @@ class LanguageModel(Session):
         return np.asarray(logits).reshape(-1)
 
 
+class Sequences:
+    """The sequences of a language model in a folder that `megcc lm compile --sequences N` wrote.
+
+    tokens: the tokens that each sequence has read.
+
+    >>> sequences = Sequences("smollm2")
+    >>> for text in sequences.generate(["Once upon a time", "In the beginning"], max_tokens=100):
+    ...     print(text)
+
+    Raises:
+        MegccError: if the folder has no language model, or one for a single sequence, or a tool is missing.
+    """
+
+    def __init__(self, folder: str | Path, target: str | None = None, threads: int | None = None):
+        """threads: workers of a run, as of `tvm_megcc.load`."""
+        self._folder, self.settings = Path(folder), read_settings(Path(folder))
+        if self.settings.sequences < 2:
+            raise MegccError(f"{folder} was compiled for one sequence: tvm_megcc.load('{folder}') runs it, and "
+                             "'megcc lm compile --sequences N' compiles for several")
+        self.session = load(folder, target, threads=threads)
+        self.tokens: list[list[int]] = [[] for _ in range(self.settings.sequences)]
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the package tokenizers. Errors are those of `LanguageModel.tokenizer`."""
+        return read_tokenizer(self._folder)
+
+    def read(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, np.ndarray]:
+        """Reads tokens of some sequences after everything that they have read so far. A run takes as long for one
+        sequence as for all, so prompts are best read together.
+
+        Args:
+            tokens: by the number of their sequence, from 0 on.
+
+        Returns:
+            the logits [vocabulary] of the next token of each of these sequences.
+
+        Raises:
+            MegccError: for no tokens, a sequence that does not exist, and more tokens than fit in the context.
+        """
+        for sequence, new in tokens.items():
+            remaining = self.settings.context - len(self._tokens_of(sequence))
+            if not 1 <= len(new) <= remaining:
+                raise MegccError(f"sequence {sequence}: {len(new)} tokens; 1 to {remaining} can be read, of a context "
+                                 f"of {self.settings.context}")
+        rest, found = dict(tokens), {}
+        while rest:
+            count = min(self.settings.prompt, max(map(len, rest.values())))
+            ids = np.zeros((self.settings.sequences, count), np.int64)
+            new_tokens = np.zeros(self.settings.sequences, np.int64)
+            for sequence, new in rest.items():
+                new_tokens[sequence] = len(new[:count])
+                ids[sequence, :len(new[:count])] = new[:count]
+            logits = np.asarray(self.session.run({TOKENS: ids, NEW: new_tokens})[LOGITS])
+            for sequence, new in rest.items():
+                self.tokens[sequence] += map(int, new[:count])
+                found[sequence] = logits[sequence]
+            rest = {sequence: new[count:] for sequence, new in rest.items() if len(new) > count}
+        return found
+
+    def generate(self, prompts: Sequence[str], max_tokens: int = 256,
+                 sampling: Sampling | None = None) -> list[str]:
+        """Reads a prompt in each of the first sequences, and returns the text that each goes on with.
+
+        Args:
+            max_tokens: the most tokens of a text; the end of the context ends it too.
+            sampling: how tokens are chosen, as of `LanguageModel.generate`; each sequence draws as if it were alone.
+
+        Raises:
+            MegccError: for more prompts than sequences, and if one does not fit in the context.
+        """
+        sampling = sampling or Sampling()
+        draws = [sampling.generator() for _ in prompts]
+        bos = [self.settings.bos] if self.settings.bos >= 0 else []
+        generated: list[list[int]] = [[] for _ in prompts]
+        new = {}
+        for sequence, prompt in enumerate(prompts):
+            first = bos if not self._tokens_of(sequence) else []
+            ids = self.tokenizer.encode(prompt, add_special_tokens=False).ids
+            new[sequence] = ids if ids[:1] == first else first + ids
+        for _ in range(max_tokens):
+            logits, new = self.read(new), {}
+            for sequence, row in logits.items():
+                token = choose(row, self.tokens[sequence], sampling, draws[sequence])
+                if token not in self.settings.ends:
+                    generated[sequence].append(token)
+                    if len(self.tokens[sequence]) < self.settings.context:
+                        new[sequence] = [token]
+            if not new:
+                break
+        return [self.tokenizer.decode(ids, skip_special_tokens=False) for ids in generated]
+
+    def reset(self, sequence: int) -> None:
+        """Resets the KV cache of one sequence, so that its next text has nothing before it."""
+        self._tokens_of(sequence)
+        self._replace(sequence, [], {})
+
+    def copy(self, source: int, target: int) -> None:
+        """Lets one sequence have read what another has, so that a common prefix is read once."""
+        tokens = self._tokens_of(source)
+        self._tokens_of(target)
+        self._replace(target, list(tokens), {name: state[source] for name, state in self.session.states.items()
+                                             if name not in self.session.counters})
+
+    def save(self, sequence: int) -> bytes:
+        """Returns everything that one sequence has read as bytes: the tokens, and their keys and values. Any sequence
+        of the same model can `load` them."""
+        tokens, written = self._tokens_of(sequence), io.BytesIO()
+        parts: dict[str, Any] = {_SAVED_TOKENS: np.array(tokens, np.int64)}
+        parts |= {name: state[sequence][self._filled_part(state[sequence], len(tokens))]
+                  for name, state in self.session.states.items() if name not in self.session.counters}
+        np.savez(written, **parts)
+        return written.getvalue()
+
+    def load(self, sequence: int, saved: bytes) -> None:
+        """Replaces everything that one sequence has read by what `save` returned for the same model.
+
+        Raises:
+            MegccError: if the bytes are damaged, or of a model with other keys and values or another context. A model
+                with the same ones is not told apart.
+        """
+        self._tokens_of(sequence)
+        try:
+            with np.load(io.BytesIO(saved), allow_pickle=False) as found:
+                given = {name: found[name] for name in found.files}
+        except Exception as error:  # numpy lets the errors of zipfile, zlib and its own parser through
+            raise MegccError(f"the saved sequence is damaged: {error}") from None
+        tokens, vocabulary = given.pop(_SAVED_TOKENS, None), self.session.outputs[0].shape[-1]
+        if tokens is None or tokens.dtype != np.int64 or tokens.ndim != 1 or len(tokens) > self.settings.context \
+                or not ((tokens >= 0) & (tokens < vocabulary)).all():
+            raise MegccError("the saved sequence has no tokens, or tokens that this model does not have")
+        caches = {}
+        for name, state in self.session.states.items():
+            if name in self.session.counters:
+                continue
+            cache, value = np.zeros_like(state[sequence]), given.get(name)
+            part = self._filled_part(cache, len(tokens))
+            if value is None or value.dtype != cache.dtype or value.shape != cache[part].shape:
+                raise MegccError(f"the saved sequence is one of another model: '{name}' is missing or has another "
+                                 "shape or dtype")
+            cache[part] = value
+            caches[name] = cache
+        self._replace(sequence, tokens.tolist(), caches)
+
+    def close(self) -> None:
+        self.session.close()
+
+    def _tokens_of(self, sequence: int) -> list[int]:
+        if not 0 <= sequence < self.settings.sequences:
+            raise MegccError(f"there is no sequence {sequence}: the model was compiled for {self.settings.sequences}, "
+                             "from 0 on")
+        return self.tokens[sequence]
+
+    def _filled_part(self, cache: Array, count: int) -> tuple[slice, ...]:
+        """Returns the index of the part of a cache [heads, rows, elements] that `count` tokens have filled; all of a
+        ring buffer."""
+        return (slice(None), slice(count)) if cache.shape[1] == self.settings.context else ()
+
+    def _replace(self, sequence: int, tokens: list[int], caches: Mapping[str, Array]) -> None:
+        """Replaces the tokens and the caches of one sequence; without caches, what is stored there is not read."""
+        states = self.session.states
+        for name, state in states.items():
+            if name in self.session.counters:
+                state[sequence] = len(tokens)
+            elif name in caches:
+                state[sequence] = caches[name]
+        self.session.reset(states)
+        self.tokens[sequence] = tokens
+
+
 def _stop_prefix_length(text: str, stop: Sequence[str]) -> int:
     """Returns the number of characters at the end of a text that may be the beginning of one of `stop`."""
     return max((count for ending in stop for count in range(1, len(ending)) if text.endswith(ending[:count])),
                default=0)
 
 
-def _read(folder: Path) -> Settings:
+def read_settings(folder: Path) -> Settings:
     """Reads the settings of a folder; the file is not trusted.
 
     Raises:
@@ -322,10 +497,11 @@ def _read(folder: Path) -> Settings:
         given = json.loads((folder / SETTINGS).read_text("utf-8"))
         settings = Settings(context=int(given["context"]), prompt=int(given["prompt"]), bos=int(given["bos"]),
                             ends=tuple(map(int, given["ends"])), chat_template=str(given["chat_template"]),
-                            bos_token=str(given.get("bos_token", "")), eos_token=str(given.get("eos_token", "")))
+                            bos_token=str(given.get("bos_token", "")), eos_token=str(given.get("eos_token", "")),
+                            sequences=int(given.get("sequences", 1)))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MegccError(f"{folder}: {SETTINGS} is damaged: {error}") from None
-    if min(settings.context, settings.prompt) < 1:
+    if min(settings.context, settings.prompt, settings.sequences) < 1:
         raise MegccError(f"{folder}: {SETTINGS} is damaged: a context of {settings.context} tokens, of which a run "
                          f"reads {settings.prompt}")
     if not (folder / TOKENIZER).is_file():
@@ -333,7 +509,7 @@ def _read(folder: Path) -> Settings:
     return settings
 
 
-def _read_tokenizer(folder: Path) -> Tokenizer:
+def read_tokenizer(folder: Path) -> Tokenizer:
     """Reads the tokenizer of a folder; the file is not trusted. Errors are those of `LanguageModel.tokenizer`."""
     try:
         from tokenizers import Tokenizer

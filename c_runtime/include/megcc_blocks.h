@@ -315,6 +315,26 @@ static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start)
 #define mgc_dots_sum_4 mgc_dots_sum_8
 #endif
 
+#if defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_V82)
+/* For kernels/matmul/nbits_int8_arm_tile.py, whose assembler computes the sums of 4 and 8-bit elements.
+ * a times lane `lane` of b. */
+#define mgc_dots_times_lane(a, b, lane) vmulq_laneq_f32(a, b, lane)
+/* Integers / 16, rounded to float32. */
+static MGC_INLINE mgc_v mgc_dots_sixteenth(mgc_i v) { return vcvtq_n_f32_s32((int32x4_t)v, 4); }
+/* Lanes 0 and 1 of v, or 2 and 3, twice. */
+static MGC_INLINE mgc_v mgc_dots_low_half(mgc_v v) { return vreinterpretq_f32_f64(vdupq_laneq_f64(vreinterpretq_f64_f32(v), 0)); }
+static MGC_INLINE mgc_v mgc_dots_high_half(mgc_v v) { return vreinterpretq_f32_f64(vdupq_laneq_f64(vreinterpretq_f64_f32(v), 1)); }
+/* Lanes 0 and 1 of a, or 2 and 3, then those of b. */
+static MGC_INLINE mgc_v mgc_dots_low_halves(mgc_v a, mgc_v b)
+{
+    return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
+}
+static MGC_INLINE mgc_v mgc_dots_high_halves(mgc_v a, mgc_v b)
+{
+    return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
+}
+#endif
+
 #if !defined(MGC_DOTS_6)
 #define mgc_dots_6 mgc_dots_8
 #define mgc_dots_sum_6 mgc_dots_sum_8

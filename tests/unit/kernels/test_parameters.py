@@ -100,6 +100,7 @@ MICROKERNELS = {"integer/dot": ("integer/dot_microkernel", "integer/neon_sums"),
                 "attention/columns": ("attention/tiles",), "attention/few_queries": ("attention/tiles",),
                 "rnn/steps": ("rnn/steps_tile",), "matmul/nbits_int8": ("matmul/nbits_int8_tile",),
                 "matmul/nbits_rows": ("matmul/nbits_rows_tile",),
+                "matmul/nbits_int8_arm": ("matmul/nbits_int8_arm_tile",),
                 **{f"integer_depthwise/depthwise{name}": ("integer_depthwise/tiles",)
                    for name in ("", "_pairs", "_quads", "_int16", "_dot4", "_wide")}}
 

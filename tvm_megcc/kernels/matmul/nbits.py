@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.dims import Dim, ceildiv, product, round_up
+from ...ir.dims import Dim, ceildiv, dim_min, floordiv, product, round_up
 from ...ops.quantized.nbits import BLOCK, activation_multiple, default_zero_point, operand_bits, unpack_weights
 from ...target import Isa
 from ..base import LARGE_CALL, Kernel, Lowered, Operand, extent_symbols, present
@@ -22,6 +22,7 @@ from ..microkernel.panel_tile import PanelTile
 from ..packing import packer
 from ..parameters import Parameters, Scope
 from ..site import Site
+from .nbits_int8_arm_tile import PACKED_ROWS, NBitsInt8Arm
 from .nbits_int8_tile import NBitsInt8Tile, scale_and_offset_bytes, sums_columns, unpacked_bytes
 from .scale_factors import SUPER_BLOCK, scale_factors
 
@@ -141,18 +142,20 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
     A unit is a group of 8-bit elements, or two groups of 4-bit elements, of which the first is in the low halves of the
     bytes. A part of a block (32 elements, or the block if that is less) of elements with 5 or 6 bits has their lower
     four bits as 4-bit elements, then the upper ones (`_pack_upper_bits`). Elements and scales after the last row of w
-    and after its last element are zero.
+    and after its last element are zero. For Arm's tiles, elements lie as `_pack_for_tiles` says.
 
     given: offsets if there are any; then bits, block, depth, width, group; whether scales and offsets are float16;
-    whether offsets are zero points; which 8-bit elements have their highest bit inverted; whether vectors
-        have elements of two columns; whether scales and offsets are factored (`Stream`).
+    whether offsets are zero points; which elements have their highest bit inverted; whether vectors have
+        elements of two columns; whether scales and offsets are factored; whether they are for Arm's tiles (`Stream`).
     """
-    *offset, bits, block, depth, width, group, float16_scales, zero, flipped, pairs, factored = given
+    *offset, bits, block, depth, width, group, float16_scales, zero, flipped, pairs, factored, tiled = given
     missing_rows, padded = -w.shape[0] % width, round_up(depth, activation_multiple(block))
     elements = np.pad(unpack_weights(w, bits, depth), ((0, missing_rows), (0, padded - depth)))
     elements = elements.reshape(-1, width, padded // block, block)
-    flipped_bits = np.array({"": (0, 0), "all": (128, 128), "odd": (0, 128)}[flipped], np.uint8)
-    stored = _pack_elements(elements ^ np.tile(flipped_bits, block // 2), bits, group, pairs)
+    high = default_zero_point(bits)
+    elements = elements ^ np.tile(np.array({"": (0, 0), "all": (high, high), "odd": (0, high)}[flipped], np.uint8),
+                                  block // 2)
+    stored = _pack_for_tiles(elements, bits, group) if tiled else _pack_elements(elements, bits, group, pairs)
     panels, blocks = elements.shape[0], elements.shape[2]
     parts, shared = [], []
     for array in (scale, *((zero_points(scale, offset[0]),) if zero else offset)):
@@ -187,6 +190,16 @@ def _pack_elements(elements: np.ndarray, bits: int, group: int, pairs: bool) -> 
     if bits > 4:
         planes.append(_pack_upper_bits(by_part >> 4, bits - 4, pairs))
     return np.concatenate(planes, -1).reshape(panels, blocks, -1)
+
+
+def _pack_for_tiles(elements: np.ndarray, bits: int, group: int) -> np.ndarray:
+    """Packs uint8 elements of 4 or 8 bits, [panels, width, blocks, block], as [panels, blocks, bytes]. The bytes of a
+    block are [block / part][width / 4][part / unit][4][group]; unit and part are those of `pack_stream`."""
+    panels, width, blocks, block = elements.shape
+    part = min(block, BLOCK)
+    by_unit = elements.reshape(panels, width // 4, 4, blocks, block // part, -1, 8 // bits, group)
+    stored = by_unit[..., 0, :] if bits == 8 else by_unit[..., 0, :] | by_unit[..., 1, :] << 4
+    return stored.transpose(0, 3, 4, 1, 5, 2, 6).reshape(panels, blocks, -1)
 
 
 def _interleave(groups: np.ndarray) -> np.ndarray:
@@ -225,9 +238,10 @@ class Stream:
     group: the number of elements of a column that lie together.
     float16_scales: whether scales and offsets are stored as float16.
     offset: "real", "zero" or "" (`offset_kind`).
-    flipped: which 8-bit elements have their highest bit inverted: "all", "odd", those at odd positions, or "".
+    flipped: which elements have their highest bit inverted: "all", "odd", those at odd positions, or "".
     pairs: whether vectors have elements of two columns, for SMMLA.
     factored: whether scales and offsets are factored (`scale_factors`).
+    tiled: whether Arm's tiles read them (`has_arm_tiles`).
     """
 
     bits: int
@@ -241,12 +255,13 @@ class Stream:
     flipped: str
     pairs: bool
     factored: bool
+    tiled: bool
 
     @staticmethod
     def of(site: Site, w: int) -> Stream:
         """Returns the stream of the operands w, w + 1 (scales) and w + 2 (offsets) of an operator."""
         isa, attrs, columns = site.isa, site.attrs, site.inputs[w].shape[0]
-        group, width = group_of(isa, attrs.bits, min(attrs.block, BLOCK)), _tile(isa)[0] * isa.lanes
+        group = group_of(isa, attrs.bits, min(attrs.block, BLOCK))
         # Without vectors, uint8 zero points would misalign the floats after them, which some CPUs cannot load.
         offset = offset_kind(site, scale=w + 1, offset=w + 2)
         offset = "real" if offset and isa.lanes == 1 else offset
@@ -254,15 +269,18 @@ class Stream:
         # The DSP extension's conversion of float16 is for finite numbers.
         float16_scales = all(array is not None and _fits_float16(array)
                              and (not isa.dsp or bool(np.isfinite(array).all())) for array in stored_floats)
+        factored = not float16_scales and SUPER_BLOCK % attrs.block == 0 and attrs.depth % SUPER_BLOCK == 0 and all(
+            array is not None and scale_factors(array, attrs.block) is not None for array in stored_floats)
+        tiled = has_arm_tiles(isa, attrs.bits, factored)
+        width = (4 if tiled else _tile(isa)[0]) * isa.lanes
+        # Arm's tiles take signed elements of 4 bits, unless there are offsets for unsigned ones.
         return Stream(
             bits=attrs.bits, block=attrs.block, depth=attrs.depth,
             padded=round_up(attrs.depth, activation_multiple(attrs.block)),
             width=width if isa.dsp else min(width, -(-columns // isa.lanes) * isa.lanes), group=group,
             float16_scales=float16_scales, offset=offset,
-            flipped=_flipped(isa) if attrs.bits == 8 else "",
-            pairs=isa.dot_product == "smmla",
-            factored=not float16_scales and SUPER_BLOCK % attrs.block == 0 and attrs.depth % SUPER_BLOCK == 0 and all(
-                array is not None and scale_factors(array, attrs.block) is not None for array in stored_floats))
+            flipped=_flipped(isa) if attrs.bits == 8 else "all" if tiled and not offset else "",
+            pairs=isa.dot_product == "smmla", factored=factored, tiled=tiled)
 
     def column_bytes(self, depth: Dim) -> Dim:
         """Returns the bytes of a column of `depth` elements, with its scales and offsets."""
@@ -276,13 +294,13 @@ class Stream:
         """Returns the stream as operand w of an operator. columns, depth: extents or symbols that its size is over."""
         size = ceildiv(columns, self.width) * self.width * self.column_bytes(depth)
         packing = ("nbits_stream", self.bits, self.block, self.depth, self.width, self.group, self.float16_scales,
-                   self.offset == "zero", self.flipped, self.pairs, self.factored)
+                   self.offset == "zero", self.flipped, self.pairs, self.factored, self.tiled)
         return Operand("w", w, size, packing, "uint8", also=(w + 1, w + 2) if self.offset else (w + 1,))
 
 
 @dataclass(frozen=True)
-class NBitsInt8Parameters(Parameters):
-    """Parameters of `nbits_int8.c.j2`.
+class NBitsInt8Shared(Parameters):
+    """Parameters that `nbits_int8.c.j2` and `nbits_int8_arm.c.j2` share.
 
     bits: the bits of a weight.
     block: the number of elements of a row that share a scale.
@@ -298,7 +316,6 @@ class NBitsInt8Parameters(Parameters):
     pairs: whether rows are multiplied two at a time.
     factored: whether scales and offsets are int8, and a super-block of elements has float16 by which they are
         multiplied.
-    unpacks: whether x is unpacked into scratch first (mgc_dots_unpack of simd/dsp_blocks.h).
     """
 
     bits: int
@@ -313,10 +330,27 @@ class NBitsInt8Parameters(Parameters):
     rows: int
     pairs: bool
     factored: bool
+
+
+@dataclass(frozen=True)
+class NBitsInt8Parameters(NBitsInt8Shared):
+    """Parameters of `nbits_int8.c.j2`.
+
+    unpacks: whether x is unpacked into scratch first (mgc_dots_unpack of simd/dsp_blocks.h).
+    """
+
     unpacks: bool
 
     def microkernel(self, scope: Scope) -> NBitsInt8Tile:
         return NBitsInt8Tile(self, scope)
+
+
+@dataclass(frozen=True)
+class NBitsInt8ArmParameters(NBitsInt8Shared):
+    """Parameters of `nbits_int8_arm.c.j2`."""
+
+    def microkernel(self, scope: Scope) -> NBitsInt8Arm:
+        return NBitsInt8Arm(self, scope)
 
 
 class NBitsInt8MatMul(Kernel):
@@ -330,27 +364,35 @@ class NBitsInt8MatMul(Kernel):
     def lower(self, site: Site) -> Lowered:
         isa, stream, columns = site.isa, Stream.of(site, 3), site.inputs[3].shape[0]
         bits, block, offset, float16_scales = stream.bits, stream.block, stream.offset, stream.float16_scales
-        part, rows, pairs = min(block, BLOCK), _tile(isa)[1], isa.dot_product == "smmla"
+        part, rows, pairs = min(block, BLOCK), 8 if stream.tiled else _tile(isa)[1], isa.dot_product == "smmla"
         vectors, width = stream.width // isa.lanes, stream.width
         M, K, N = extent_symbols("M", "K", "N")
         extents = {"M": product(site.y.shape[:-1]), "K": stream.padded, "N": columns}
         w = stream.operand(3, N, K)
-        weight_offset = (0 if offset else default_zero_point(bits)) - (128 if stream.flipped else 0)
+        weight_offset = default_zero_point(bits) * (bool(not offset) - bool(stream.flipped))
         sums = [Operand("x_sum", 2, M * ceildiv(K, part))] * bool(weight_offset or offset)
         operands = present(site, Operand("x", 0, M * K), Operand("x_scale", 1, M * ceildiv(K, BLOCK)), *sums, w,
                            Operand("bias", 6, N))
         bias, block_sums = site.has(6), not site.has(1)
-        parameters = NBitsInt8Parameters(
+        shared = NBitsInt8Shared(
             bits=bits, block=block, part=part, block_sums=block_sums, offset=offset, bias=bias,
             float16_scales=float16_scales, weight_offset=weight_offset, vectors=vectors, rows=rows, pairs=pairs,
-            factored=stream.factored, unpacks=isa.dsp and bits == 8)
-        scratch = M * ceildiv(K, part) * unpacked_bytes(part) if parameters.unpacks else 0
+            factored=stream.factored)
+        unpacks = isa.dsp and bits == 8
+        parameters = (NBitsInt8ArmParameters(**vars(shared)) if stream.tiled else
+                      NBitsInt8Parameters(**vars(shared), unpacks=unpacks))
+        scratch = M * ceildiv(K, part) * unpacked_bytes(part) if unpacks else 0
         # For the name: "whole" if sums are those of whole blocks, "half" for scales in half precision (float16).
         suffix = "_whole" * block_sums + f"_{offset}" * bool(offset) + "_half" * float16_scales \
             + "_factored" * stream.factored + "_bias" * bias
-        return Lowered("matmul/nbits_int8", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
-                       f"matmul_{bits}bits_{block}_int8{suffix}", f"{self.name}_{vectors}v", scratch=scratch,
-                       channels=N)
+        if stream.tiled:
+            # Bytes of a packed row of x. With SMMLA, factors of parts are there twice (nbits_int8_arm.c.j2).
+            factors = ceildiv(K, BLOCK) * (not block_sums) + ceildiv(K, part) * (bool(offset) + bool(weight_offset))
+            packed_rows = dim_min(floordiv(M + 5, 8) * 8, PACKED_ROWS)  # as in the template
+            scratch = packed_rows * (K + 4 * factors * (1 + pairs))
+        return Lowered("matmul/nbits_int8_arm" if stream.tiled else "matmul/nbits_int8", parameters, extents, operands,
+                       (Operand("y", 0, M * N),), ceildiv(N, width), f"matmul_{bits}bits_{block}_int8{suffix}",
+                       f"{self.name}_{vectors}v", scratch=scratch, channels=N)
 
     def cost(self, site: Site) -> float:
         # 0.3: four products of each lane in one instruction.
@@ -364,6 +406,11 @@ def _flipped(isa: Isa) -> str:
     if isa.dsp:
         return "odd"
     return "all" if isa.lanes > 1 and isa.dot_dtype != "uint8" else ""
+
+
+def has_arm_tiles(isa: Isa, bits: int, factored: bool) -> bool:
+    """Returns whether products are those of `nbits_int8_arm.c.j2`, for Arm with dot products of int8."""
+    return isa.dot_product in ("sdot", "smmla") and bits in (4, 8) and not factored
 
 
 def group_of(isa: Isa, bits: int, part: int) -> int:

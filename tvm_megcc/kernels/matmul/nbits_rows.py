@@ -24,7 +24,7 @@ class NBitsRowsParameters(Parameters):
     offset: "real" if offsets are stored as floats, "zero" if they are stored as zero points, "" without offsets.
     width: the number of rows in a panel.
     stream: whether elements, scales and offsets are one stream (`Stream`); else each is an operand, packed as panels.
-    group, float16_scales, flipped, pairs, factored: as in `Stream`.
+    group, float16_scales, flipped, pairs, factored, tiled: as in `Stream`.
     """
 
     bits: int
@@ -37,6 +37,7 @@ class NBitsRowsParameters(Parameters):
     flipped: str = ""
     pairs: bool = False
     factored: bool = False
+    tiled: bool = False
 
     def microkernel(self, scope: Scope) -> StoredElements:
         return StoredElements(self)
@@ -60,7 +61,7 @@ class NBitsRowsGather(Kernel):
             parameters = NBitsRowsParameters(
                 bits=attrs.bits, block=attrs.block, offset=stream.offset, width=stream.width, stream=True,
                 group=stream.group, float16_scales=stream.float16_scales, flipped=stream.flipped,
-                pairs=stream.pairs, factored=stream.factored)
+                pairs=stream.pairs, factored=stream.factored, tiled=stream.tiled)
             weights = (stream.operand(1, N, K),)
         else:
             offset = offset_kind(site, scale=2, offset=3)

@@ -342,7 +342,7 @@ MatMulNBitsInt8.cases = (
     _int8_case((6, 64), 33, 8, 32, offset=True, extreme=True),
     _int8_case((5, 256), 33, 4, 128, float16_scales=True, has_a_scale=False),
     _int8_case((3, 96), 35, 4, 32, extreme=True, has_a_scale=False),
-    _int8_case((2, 48), 9, 8, 16, bias=True, has_a_scale=False),
+    _int8_case((2, 48), 9, 8, 16, bias=True, has_a_scale=False), _int8_case((37, 64), 20, 4, 32),
     _int8_case((6, 192), 34, 8, 64, extreme=True, has_a_scale=False),
     _int8_case((1, 64), 40, 6, 16), _int8_case((5, 75), 35, 6, 16, offset=True, bias=True),
     _int8_case((6, 130), 34, 6, 32, float16_scales=True), _int8_case((3, 96), 9, 6, 32, offset=True, extreme=True),

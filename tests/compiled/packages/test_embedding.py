@@ -140,4 +140,4 @@ def test_packages(system, tmp_path):
     folder = saved("c", tmp_path / "folder")
     for other in ("go", "swift", "cmsis-pack"):
         with pytest.raises(MegccError, match="again with --weights text"):
-            base._sources(folder, bundle.read_manifest(folder), other)
+            base._sources(folder, bundle.read_manifest(folder), other, None)

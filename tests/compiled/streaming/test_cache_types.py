@@ -104,12 +104,13 @@ def test_a_decoder_of_onnx(dtype, bound, tmp_path):
 
 
 def test_memory(tmp_path):
-    """The arena is smaller by what the caches are."""
+    """The arena is smaller by what the caches are, but for workspace: the keys of a tile as float32."""
     shape, room = SHAPES["llama"], 24
     path = write(tmp_path / "model.gguf", shape, weights(shape))
     arena = {dtype: tvm_megcc.compile(path, "c", dims={"sequence_length": 1}, bounds={"past_sequence_length": room},
                                       cache=dtype).manifest["programs"][0]["arena_bytes"]
              for dtype in ("float32", "float16", "int8")}
     rows = 2 * shape.layers * shape.groups * room
-    assert arena["float32"] - arena["float16"] == rows * shape.head * 2
-    assert arena["float32"] - arena["int8"] == rows * (shape.head * 3 - 4)
+    widened = 4 * 8 * shape.head
+    for dtype, saved in (("float16", rows * shape.head * 2), ("int8", rows * (shape.head * 3 - 4))):
+        assert saved - widened <= arena["float32"] - arena[dtype] <= saved

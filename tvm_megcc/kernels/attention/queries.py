@@ -128,7 +128,8 @@ class AttentionColumns(Kernel):
         """
         vectors = columns = 2 if site.isa.lanes >= 8 or site.isa.helium else 4
         queries = extents_of(site.attrs, site.inputs[:3])["s"]
-        if site.isa.lanes == 1 and isinstance(queries, int):  # such as the heads that share keys, for one token
+        # One token has a query for each head that shares keys. At `-O size` calls with other numbers share the kernel.
+        if site.isa.lanes == 1 and isinstance(queries, int) and not site.compact:
             vectors = max(1, min(vectors, queries))
         rows = 4 if site.isa.lane_fma else min(Tiling.of(site.isa).max_pixels(vectors), 8)
         return rows, vectors, columns

@@ -18,6 +18,9 @@ import pytest
 
 from tests.compiled.tools.test_language_model import CHAT, WORDS, _written
 from tvm_megcc.cli import main
+from tvm_megcc.codegen.manifest import read_manifest
+from tvm_megcc.codegen.packages import language_model as packages
+from tvm_megcc.errors import MegccError
 from tvm_megcc.options import CompileOptions
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS
@@ -555,3 +558,15 @@ def test_systems_without_language_models(gguf, tmp_path, capsys):
     for system in ("zephyr", "arduino", "meson", "tvm-ffi"):
         assert main(["export", str(folder), "--for", system, "-o", str(tmp_path / system)]) == 1
         assert f"is a language model, which has no package for {system}: export it for " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [{"container_bytes": 1 << 32}, {"programs": [{"arena_bytes": 7 << 30}]}],
+                         ids=["weights", "context"])
+def test_models_beyond_32_bits(gguf, change, tmp_path):
+    """The functions of a package count bytes in 32 bits: a session would get too little memory."""
+    folder = compiled(gguf, "c", tmp_path / "small")
+    manifest = read_manifest(folder)
+    assert packages.LanguageModel.of(folder, manifest)
+    manifest = {**manifest, "models": [manifest["models"][0] | change]}
+    with pytest.raises(MegccError, match=r"4\.0 GB|7\.0 GB"):
+        packages.LanguageModel.of(folder, manifest)

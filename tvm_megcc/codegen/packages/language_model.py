@@ -24,6 +24,8 @@ _SHARED = {
     "go": ("go.mod", "nocgo.go"),
     "android": ("CMakeLists.txt", "CMakePresets.json"),
 }
+#: The most bytes of weights, and of a session with what a block has before it, since functions count them in 32 bits.
+_MAX_BYTES = (1 << 32) - (1 << 28)
 #: The functions of export/language_model/block.c.j2 without the prefix `<model>_block_`.
 FUNCTIONS = ("bytes", "open", "options", "stop", "start", "next", "piece", "piece_bytes", "reset", "step", "logits",
              "length", "encode", "token", "token_bytes", "message")
@@ -63,7 +65,7 @@ class LanguageModel:
         """Returns the language model of a folder; None if it has none.
 
         Raises:
-            MegccError: if the folder is damaged.
+            MegccError: if the folder is damaged, or has too many bytes for packages.
         """
         name = manifest["models"][0]["name"]
         if len(manifest["models"]) != 1 or not {f"{name}_lm.h", f"{name}_tokenizer.c"} <= set(manifest["files"]):
@@ -78,5 +80,13 @@ class LanguageModel:
         if len(numbers) < len(found):
             raise MegccError(f"{folder} is damaged: {name}_lm.h does not say how large context and vocabulary are; "
                              "compile the model again")
+        row = manifest["models"][0]
+        for what, size, advice in (
+                ("weights", row["container_bytes"], "use the folder itself"),
+                ("keys and values", max(program["arena_bytes"] for program in row["programs"]),
+                 "compile it with a smaller --context, or with --cache int8")):
+            if size > _MAX_BYTES:
+                raise MegccError(f"{folder} has {size / (1 << 30):.1f} GB of {what}, and packages of language models "
+                                 f"have at most {_MAX_BYTES / (1 << 30):.2f} GB: {advice}")
         return LanguageModel(chats=f"{name}_ask(" in header, vocabulary=numbers["VOCABULARY"],
                              context=numbers["CONTEXT"])

@@ -57,17 +57,17 @@ def run_(args: argparse.Namespace) -> int:
 
 
 def _files(session: ProgramSession, args: argparse.Namespace) -> tuple[dict[str, Array], dict[str, str], bool]:
-    """Returns the inputs from --wav and --picture, all others at random; the text on the source of each; and whether
-    arrays have a first axis of runs: a sound of several blocks has one for each run, in which all other inputs are the
-    same."""
+    """Returns the inputs from --wav, --picture and --text, all others at random; the text on the source of each; and
+    whether arrays have a first axis of runs: a sound of several blocks has one for each run, in which all other inputs
+    are the same."""
     from ..errors import MegccError
     from ..tools.program import media
     from ..tools.run import seeded
 
-    if not (args.wav or args.picture):
+    if not (args.wav or args.picture or args.text):
         return {}, {}, False
     if args.inputs or args.sequence:
-        raise MegccError("--wav and --picture go without --inputs and --sequence")
+        raise MegccError("--wav, --picture and --text go without --inputs and --sequence")
     feeds, sources = dict[str, Any](), dict[str, str]()
     runs = 1
     for port, path in _ports_and_paths(session, args.wav, "sound"):
@@ -79,10 +79,32 @@ def _files(session: ProgramSession, args: argparse.Namespace) -> tuple[dict[str,
         feeds[port.name], sources[port.name] = blocks, f"{path}, {len(samples) / rate:.2f} s"
     for port, path in _ports_and_paths(session, args.picture, "picture"):
         feeds[port.name], sources[port.name] = np.stack([media.picture(path, *map(int, port.shape))] * runs), str(path)
+    for name, strings in _strings(session, args.text).items():
+        feeds[name], sources[name] = np.stack([session.bytes_of(name, strings)] * runs), "text"
     others = seeded([port for port in session.inputs if port.name not in feeds], args.seed)
     feeds |= {name: np.stack([array] * runs) for name, array in others.items()}
     sources |= dict.fromkeys(others, f"seed {args.seed}")
     return feeds if runs > 1 else {name: array[0] for name, array in feeds.items()}, sources, runs > 1
+
+
+def _strings(session: ProgramSession, given: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the strings of each input, of [INPUT=]STRING.
+
+    Raises:
+        MegccError: if the program has no input for a text, or several and none of them is named.
+    """
+    from ..errors import MegccError
+
+    found: dict[str, list[str]] = {}
+    for each in given:
+        name, equals, string = each.partition("=")
+        if not equals or name not in session.strings:
+            if len(session.strings) != 1:
+                raise MegccError(f"the program has {len(session.strings) or 'no'} inputs for a text"
+                                 + (f": {', '.join(session.strings)}; write INPUT={each}" if session.strings else ""))
+            name, string = session.strings[0], each
+        found.setdefault(name, []).append(string)
+    return found
 
 
 def _ports_and_paths(session: ProgramSession, given: Sequence[str], takes: str) -> list[tuple[Port, Path]]:

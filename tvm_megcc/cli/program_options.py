@@ -31,6 +31,8 @@ def programs(verbs: Verbs) -> None:
                       help="a sound for an input; one that is longer is given in blocks, one run after the other")
     verb.add_argument("--picture", action="append", default=[], metavar="[INPUT=]FILE",
                       help="a picture for an input, which is resized to the input's size")
+    verb.add_argument("--text", action="append", default=[], metavar="[INPUT=]STRING",
+                      help="a string for an input; several for one with a row for each")
     verb.add_argument("--outputs", metavar="NPZ", help="write the outputs")
     verb.add_argument("--sequence", action="store_true",
                       help="the files of --inputs and --outputs have an additional first axis: the runs in order")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ class ProgramSession(Session):
         with self._lock:
             if not self._handle:
                 raise MegccError(f"{self.name} is closed")
-            arrays = self._checked(inputs)
+            arrays = self._checked(self._with_bytes(inputs))
             results: list[Array] = [np.empty(tuple(map(int, port.shape)), port.dtype) for port in self.outputs]
             if self._run(self._handle, *(array.ctypes.data for array in (*arrays, *results)),
                          self._c_error_place(self._handle)):
@@ -140,6 +140,36 @@ class ProgramSession(Session):
             converted[name] = np.array(strings, object).reshape(converted[name].shape[:-1])
         return converted
 
+    def _with_bytes(self, inputs: Any) -> Any:
+        """Returns inputs in which strings, and lists of strings, are UTF-8 with zeros after it.
+
+        Raises:
+            ShapeError: for a string with more bytes than the input has, or with U+0000, and for too many strings.
+        """
+        ports = {port.name: port for port in self.inputs if port.name in self.strings}
+        given = self._named_inputs(inputs) if ports else inputs
+        if not ports or not any(isinstance(given.get(name), str | list | tuple) for name in ports):
+            return inputs
+        converted = dict(given)
+        for name, port in ports.items():
+            strings = [given[name]] if isinstance(given.get(name), str) else given.get(name)
+            if isinstance(strings, list | tuple) and all(isinstance(each, str) for each in strings):
+                converted[name] = _bytes_of(strings, port)
+        return converted
+
+    def bytes_of(self, name: str, strings: Sequence[str]) -> Array:
+        """Returns strings as an input that is a text.
+
+        Raises:
+            ShapeError: as `run`.
+        """
+        return _bytes_of(strings, next(port for port in self.inputs if port.name == name))
+
+    @property
+    def strings(self) -> list[str]:
+        """The names of inputs that are UTF-8, uint8 [..., bytes] with zeros after it. `run` takes str for them."""
+        return list(self._facts.get("strings", ()))
+
     def close(self) -> None:
         with self._lock:
             handle, self._handle = self._handle, None
@@ -149,3 +179,19 @@ class ProgramSession(Session):
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self.close()
+
+
+def _bytes_of(strings: Sequence[str], port: Port) -> Array:
+    """Returns strings as the input of a program, rows of UTF-8 with zeros after it."""
+    shape = tuple(map(int, port.shape))
+    rows = np.zeros((int(np.prod(shape[:-1])), shape[-1]), np.uint8)
+    if len(strings) > len(rows):
+        raise ShapeError(f"{port} takes at most {len(rows)} strings, and was given {len(strings)}")
+    for row, string in zip(rows, strings, strict=False):
+        encoded = string.encode("utf-8", "replace")
+        if len(encoded) > len(row):
+            raise ShapeError(f"{port} takes at most {len(row)} bytes, and the string has {len(encoded)}")
+        if b"\0" in encoded:
+            raise ShapeError(f"{port}: a string ends at U+0000, and so cannot have it")
+        row[:len(encoded)] = np.frombuffer(encoded, np.uint8)
+    return rows.reshape(shape)

@@ -63,7 +63,7 @@ def test_one_block(folder: Path, tmp_path, capsys):
     (["--wav", "FILE"], "the program has 2 inputs for a sound: sound, noise; write INPUT="),
     (["--wav", "sound=SLOW"], "8000 samples a second, but the program requires 16000"),
     (["--wav", "noise=FILE"], "16000 samples a second, but the program requires 8000"),
-    (["--wav", "sound=FILE", "--sequence"], "--wav and --picture go without --inputs and --sequence"),
+    (["--wav", "sound=FILE", "--sequence"], "--wav, --picture and --text go without --inputs and --sequence"),
     (["--wav", "sound=FILE", "--wav", "sound=FILE"], "two files are given for the input 'sound'")])
 def test_what_is_refused(folder: Path, arguments: list[str], message: str, tmp_path, capsys):
     path, slow = str(wav(tmp_path / "a.wav", SAMPLES, 2)), str(wav(tmp_path / "b.wav", SAMPLES, 2, 8000))

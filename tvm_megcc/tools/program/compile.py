@@ -16,12 +16,12 @@ from ...codegen.container import Image as Container
 from ...errors import InternalError, MegccError, quoted
 from ...options import CompileOptions
 from ...target import Target, parse_targets
-from . import features, functions, images, operators
+from . import features, functions, images, operators, tokenizers
 from .description import Description
 from .folder import CompiledStep, Folder, flattened
 from .kinds import KINDS
 from .names import Named
-from .steps import Feature, Image, Loop, NamedFunction, Network, Operator, ValueType
+from .steps import Feature, Image, Loop, NamedFunction, Network, Operator, Tokenizer, ValueType
 
 #: Options of a network that a program cannot have.
 _NO_OPTIONS = {"ram": "memory is planned for all steps", "flash": "the container is that of all networks",
@@ -89,6 +89,8 @@ class _Compiler:
                     steps.append(self._loop(row, row.step))
                 elif isinstance(row.step, Image):
                     steps.append(self._image(row, row.step))
+                elif isinstance(row.step, Tokenizer):
+                    steps.append(self._tokenizer(row, row.step))
                 else:
                     steps.append(self._network(row))
             self.origins |= dict.fromkeys(row.step.produced, row.label)
@@ -99,6 +101,11 @@ class _Compiler:
         call = images.call(step, self.types[step.input], self.types[matrix] if isinstance(matrix, str) else None)
         self.types[step.output] = call.result
         return CompiledStep(row, image=call)
+
+    def _tokenizer(self, row: Named, step: Tokenizer) -> CompiledStep:
+        call = tokenizers.call(step, {name: self.types[value] for name, value in step.inputs.items()})
+        self.types |= {value: call.results[name] for name, value in step.outputs.items()}
+        return CompiledStep(row, tokenizer=call)
 
     def _network(self, row: Named) -> CompiledStep:
         model, options, taken, outputs = self._model(row)

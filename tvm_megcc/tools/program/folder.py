@@ -18,16 +18,28 @@ from ...foreign import c_string
 from ...ir.types import DTYPES
 from ...target import Target
 from ...version import VERSION
-from . import features, images
+from . import features, images, tokenizers
 from .description import Description
 from .names import Named
-from .steps import Feature, Image, Loop, NamedFunction, Step, ValueType
-from .variables import Binding, Copy, ImageCall, LoopCode, Network, Port, ProgramVariables, State, StepCode
+from .steps import Feature, Image, Loop, NamedFunction, Step, Tokenizer, ValueType
+from .variables import (
+    Binding,
+    Copy,
+    ImageCall,
+    LoopCode,
+    Network,
+    Port,
+    ProgramVariables,
+    State,
+    StepCode,
+    TokenizerCall,
+)
 
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """A step after its network was compiled. It has an artifact, an image or, as a loop, a body.
+    """A step after its network was compiled. It has an artifact, an image, a tokenizer or, as a loop, a
+    body.
 
     ports: (direction, index, value) of each input and output of a network; direction is "input" or "output".
     """
@@ -35,6 +47,7 @@ class CompiledStep:
     named: Named
     artifact: Compiled | None = None
     image: images.Call | None = None
+    tokenizer: tokenizers.Call | None = None
     ports: tuple[tuple[str, int, str], ...] = ()
     body: tuple[CompiledStep, ...] = ()
 
@@ -51,6 +64,8 @@ class CompiledStep:
         """The bytes of working memory that it needs while it runs."""
         if self.image:
             return self.image.work
+        if self.tokenizer:  # the tokens of two texts, and what the tokenizer needs
+            return 2 * _TOKEN * self.tokenizer.most + self.tokenizer.work
         if self.artifact is None:
             return 0
         return max(joined.shared_bytes(program) for program in self.artifact.image.model.programs)
@@ -104,6 +119,10 @@ class LiveRanges:
         self._take(names)
 
 
+#: Bytes of a token in the work memory of a tokenizer.
+_TOKEN = 4
+
+
 class Folder:
     """The files of a program beside those of its networks.
 
@@ -147,7 +166,8 @@ class Folder:
                         if not path.startswith("include/")}
             written |= {path.replace("include/", "runtime/include/", 1): content
                         for path, content in image_library.files(self.target).items() if path.startswith("include/")}
-        facts = {"name": name, **self._ports(),
+        written |= self._tokenizer_files()
+        facts = {"name": name, **self._ports(), "strings": self._strings(),
                  "texts": [text for step in self.flat if isinstance(step.step, NamedFunction)
                            and step.step.kind == "text"
                            and (text := step.step.outputs.get("text")) in self.description.outputs],
@@ -164,7 +184,7 @@ class Folder:
 
     def _context(self) -> ProgramVariables:
         """Returns the variables of the templates."""
-        description = self.description
+        description, calls = self.description, self._calls()
         begins = iter(self.joined.begins)
         networks = [Network(step.name, step.artifact.name, step.artifact.name.upper(), next(begins),
                             self._offset_macro(f"{step.name} work") if step.work else "", step.work,
@@ -177,6 +197,9 @@ class Folder:
             "inputs": [self._port(name, "IN") for name in description.inputs],
             "outputs": [self._port(name, "OUT") for name in description.outputs],
             "calls_images": any(step.image for step in self.flat),
+            "tokenizers": [self._step(step) for step in self.flat if step.tokenizer],
+            "tokenizer_kinds": sorted({call.kind for call in calls.values()}),
+            "tokenizer_tables": [(call.kind, tables) for tables, call in calls.items()],
             "reads_trip_count": any(isinstance(step.step, Loop) and step.step.count for step in self.flat),
             "offsets": [(self._offset_macro(key), offset) for key, offset in self.plan.offsets.items()],
             "states": [State(self._data(name), self._data(state.next), self.types[name].bytes)
@@ -230,7 +253,51 @@ class Folder:
             return replace(found, loop_code=self._loop(step, step.step))
         if step.image:
             return replace(found, image=self._image(step, step.image))
+        if step.tokenizer:
+            return replace(found, tokenizer=self._tokenizer(step, step.tokenizer))
         return replace(found, bindings=self._bindings(step, of_caller=True))
+
+    def _tables(self, path: str) -> str:
+        """Returns the name of the tables of a tokenizer, which steps with the same file share."""
+        return next(f"{self.description.name}_{step.name}" for step in self.flat
+                    if isinstance(step.step, Tokenizer) and step.step.function == path)
+
+    def _calls(self) -> dict[str, tokenizers.Call]:
+        """Returns the name of the tables of each tokenizer -> a call of it."""
+        return {self._tables(step.step.function): step.tokenizer for step in self.flat
+                if step.tokenizer and isinstance(step.step, Tokenizer)}
+
+    def _tokenizer_files(self) -> dict[str, bytes]:
+        """Returns the tables of tokenizers, and the files of the runtime that read them."""
+        calls = self._calls()
+        if not calls:
+            return {}
+        return tokenizers.runtime(list(calls.values())) | {
+            f"{tables}_tokenizer.c": tokenizers.source(tables, call.found).encode() for tables, call in calls.items()}
+
+    def _strings(self) -> list[str]:
+        """Returns the inputs of the program that are strings: those that tokenizers take, also row by row in a loop."""
+        taken: set[str] = set()
+        for step in reversed(self.flat):  # a loop comes before its body
+            if isinstance(step.step, Tokenizer):
+                taken |= set(step.step.taken)
+            elif isinstance(step.step, Loop):
+                taken |= {source for name, source in step.step.for_each.items() if name in taken}
+        return [name for name in self.description.inputs if name in taken]
+
+    def _tokenizer(self, step: CompiledStep, call: tokenizers.Call) -> TokenizerCall:
+        assert isinstance(step.step, Tokenizer)
+        given, results, around = step.step.inputs, step.step.outputs, call.around
+        tokens, types = zip(*around.all, strict=True) if around.all else ((0,), (0,))
+        return TokenizerCall(
+            call.kind, self._tables(step.step.function), [(self._data(given[name]), self.types[given[name]].bytes)
+                                for name in tokenizers.INPUTS if name in given],
+            work=f"program->block + {self._offset_macro(f'{step.name} work')}",
+            special="" if call.special is None else f" {int(call.special)},",
+            unit="uint8_t" if call.kind == "wordpiece" else "uint32_t", work_bytes=call.work, most=call.most,
+            layout=[call.most, len(around.before), len(around.between), len(around.after)], around=tokens,
+            around_types=types, text_types=around.types, padding=call.padding,
+            results=[self._data(results[name]) if name in results else "NULL" for name in tokenizers.OUTPUTS])
 
     def _loop(self, step: CompiledStep, loop: Loop) -> LoopCode:
         def copied(target: str, source: str, value: str) -> Copy:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 
@@ -15,7 +15,10 @@ from .functions import Function
 from .nodes import Nodes
 from .settings import Settings
 from .steps import ValueType
+from .tokenizers import token_labels
 
+#: How names of files with a tokenizer end; their tokens are bytes of a text, not characters.
+_TOKENIZERS = (".json", ".model", ".gguf")
 #: The most labels.
 _MOST_LABELS = 1 << 20
 
@@ -28,8 +31,8 @@ def _labels(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) ->
     batch, length = prod(shape[:-1]), shape[-1]
     if "count" in given and prod(given["count"].shape) != batch:
         raise MegccError(f"its input 'count' is int64[{batch}], not {given['count']}")
-    words = [label.encode() for label in (*settings.strings("before", ()), *_read(settings),
-                                         *settings.strings("after", ()))]
+    words = [label.encode() if isinstance(label, str) else label for label in (
+        *settings.strings("before", ()), *_read(settings), *settings.strings("after", ()))]
     longest = max(map(len, words), default=0)
     most = settings.integer("most", 1, MAX_TEXT_BYTES, max(1, min(length * longest, MAX_TEXT_BYTES)))
     table, ends = label_table(words)
@@ -43,7 +46,7 @@ def _labels(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) ->
     return types
 
 
-def _read(settings: Settings) -> list[str]:
+def _read(settings: Settings) -> Sequence[str | bytes]:
     """Returns the labels of the key `labels` or of the file.
 
     Raises:
@@ -52,6 +55,8 @@ def _read(settings: Settings) -> list[str]:
     path = settings.string("file")
     if (path is None) == ("labels" not in settings):
         raise MegccError("it has one of the keys 'labels', a list of strings, and 'file', a path")
+    if path is not None and "property" not in settings and (Path(path).is_dir() or Path(path).suffix in _TOKENIZERS):
+        return token_labels(Path(path))
     if path is None:
         found = list(settings.strings("labels"))
     elif (key := settings.string("property")) is not None:

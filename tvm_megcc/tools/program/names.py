@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...errors import MegccError, quoted
-from .steps import Function, Loop, NamedFunction, Network, Operator, Step
+from .steps import Function, Loop, NamedFunction, Network, Operator, Step, Tokenizer
 
 #: Words of C and C++, and names that the generated functions use themselves (templates/program/program.c.j2).
 _RESERVED = frozenset(
@@ -92,6 +92,8 @@ def _default_name(step: Step) -> str:
         text = step.path.replace("\\", "/").split("/")[-1].rsplit(".", 1)[0]
     elif isinstance(step, Operator):
         text = step.operator.split("::")[-1]
+    elif isinstance(step, Tokenizer):
+        text = step.kind
     else:
         assert isinstance(step, (Function, NamedFunction)), "loops have names"
         text = step.function

@@ -20,13 +20,13 @@ SHIPPED = Path(__file__).with_name("descriptions")
 class Program(Description):
     """A program of several networks, from Python as from a TOML file (docs/programs.md).
 
-    Its steps are made by `Program.Network`, `Operator`, `Image`, `Feature`, `Detection`, `Search`, `Text` and `Loop`,
-    its states by `State`, the values that a loop carries by `Carried`.
+    Its steps are made by `Program.Network`, `Operator`, `Image`, `Feature`, `Detection`, `Search`, `Text`, `Tokenizer`
+    and `Loop`, its states by `State`, the values that a loop carries by `Carried`.
     """
 
     Network, Operator = steps.Network, steps.Operator
     Image, Feature, Detection = steps.Image, steps.Feature, steps.Detection
-    Search, Text = steps.Search, steps.Text
+    Search, Text, Tokenizer = steps.Search, steps.Text, steps.Tokenizer
     Loop, Carried = steps.Loop, steps.Carried
     State = steps.State
 

@@ -16,7 +16,8 @@ from ..config import OPTIONS, checked, parsed, require_key
 from .features import SETTINGS as FEATURES
 from .images import SETTINGS as IMAGES
 from .kinds import KINDS
-from .steps import Carried, Feature, Image, Loop, Network, Operator, State, Step
+from .steps import Carried, Feature, Image, Loop, Network, Operator, State, Step, Tokenizer
+from .tokenizers import KEYS as TOKENIZER_KEYS
 
 _TABLE = "a table"
 #: The largest number of loops, one inside the other.
@@ -204,7 +205,15 @@ def _of_names(kind: str) -> Callable[..., Step]:
     return read_step
 
 
+def _tokenizer(path: str, name: str, row: dict[str, Any], where: str, models: Path) -> Step:
+    _require_keys(row, ("inputs", "outputs", *TOKENIZER_KEYS), where)
+    return Tokenizer(str(models / path), _strings(row.get("inputs"), f"{where}: 'inputs'"),
+                     _strings(row.get("outputs"), f"{where}: 'outputs'"),
+                     {key: value for key, value in row.items() if key in TOKENIZER_KEYS}, name=name)
+
+
 _STEPS: dict[str, Callable[..., Step]] = {"network": _network, "operator": _operator,
                                           "image": _of_function(Image, IMAGES),
                                           "feature": _of_function(Feature, FEATURES),
+                                          "tokenizer": _tokenizer,
                                           **{kind: _of_names(kind) for kind in KINDS}}

@@ -246,6 +246,13 @@ class Text(NamedFunction):
 
 
 @dataclass(frozen=True)
+class Tokenizer(NamedFunction):
+    """A tokenizer, from text to tokens: `tokenizers.call`. function: the path of its file."""
+
+    kind: ClassVar[str] = "tokenizer"
+
+
+@dataclass(frozen=True)
 class Carried:
     """A value that a loop carries from one iteration to the next.
 

@@ -126,6 +126,43 @@ class ImageCall:
 
 
 @dataclass(frozen=True)
+class TokenizerCall:
+    """The tokens of a text, or of two.
+
+    kind: "tokenizer" (byte pairs), "wordpiece", "sentencepiece" or "unigram": a part of the names of its functions.
+    tables: the constant with its tables, without the suffix "_tokenizer".
+    strings: (address as C, capacity in bytes) of each text.
+    work: address of the work memory: the tokens of two strings, then that of the tokenizer.
+    special: the argument that says whether strings of special tokens are these tokens, as C; "" if there is none.
+    unit: C type of the tokenizer's work memory, "uint32_t" or "uint8_t".
+    work_bytes: size of the tokenizer's work memory.
+    most: the length of each result.
+    layout: the first fields of the megcc_token_layout: the length of a row, and how many tokens are before the first
+        text, before the second one, and at the end.
+    around: the tokens around the strings; at least one element.
+    around_types: their token types.
+    text_types: token types of the strings.
+    padding: the token after the last one.
+    results: addresses of tokens, mask, types and count, as C; "NULL" if no step reads it.
+    """
+
+    kind: str
+    tables: str
+    strings: Sequence[tuple[str, int]]
+    work: str
+    special: str
+    unit: str
+    work_bytes: int
+    most: int
+    layout: Sequence[int]
+    around: Sequence[int]
+    around_types: Sequence[int]
+    text_types: Sequence[int]
+    padding: int
+    results: Sequence[str]
+
+
+@dataclass(frozen=True)
 class LoopCode:
     """A loop of the program. Addresses are C.
 
@@ -161,12 +198,13 @@ class LoopCode:
 
 @dataclass(frozen=True)
 class StepCode:
-    """A step of the program: a function on images, a loop, or else the run of a network.
+    """A step of the program: a function on images, a tokenizer, a loop, or else the run of a network.
 
     name: the step's, a C identifier.
     error_name: the name as a C string literal, for error messages.
     comment: the values that it makes of others, with their types.
     image: the call of a function on images; None for other steps.
+    tokenizer: the call of a tokenizer; None for other steps.
     loop_code: the loop; None for other steps.
     bindings: inputs and outputs of a network that the caller of the program gives, bound before each run.
     """
@@ -175,6 +213,7 @@ class StepCode:
     error_name: str
     comment: str
     image: ImageCall | None = None
+    tokenizer: TokenizerCall | None = None
     loop_code: LoopCode | None = None
     bindings: Sequence[Binding] = ()
 
@@ -193,6 +232,9 @@ class ProgramVariables(TypedDict):
     inputs: what the caller gives, the first parameters of the function that runs the program.
     outputs: what the program computes, the parameters after the inputs.
     calls_images: whether some step calls a function on images.
+    tokenizers: the steps that are tokenizers, those in loops included.
+    tokenizer_kinds: the kinds of the tokenizers, each once.
+    tokenizer_tables: (kind, constant without the suffix "_tokenizer") of tables, which steps may share.
     reads_trip_count: whether the trip count of some loop is a value of the run.
     offsets: (constant in C, offset in bytes) of each value and workspace in the block.
     states: the values that the program keeps from run to run.
@@ -210,6 +252,9 @@ class ProgramVariables(TypedDict):
     inputs: Sequence[Port]
     outputs: Sequence[Port]
     calls_images: bool
+    tokenizers: Sequence[StepCode]
+    tokenizer_kinds: Sequence[str]
+    tokenizer_tables: Sequence[tuple[str, str]]
     reads_trip_count: bool
     offsets: Sequence[tuple[str, int]]
     states: Sequence[State]

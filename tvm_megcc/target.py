@@ -118,6 +118,12 @@ class Isa:
         return any(isa.float16_isa == self.name for isa in ISAS.values())
 
     @property
+    def widens_16_bits(self) -> bool:
+        """Whether 16-bit floats are converted to float32 in a few instructions: as vectors, or by the FPU of a core
+        with DSP instructions."""
+        return self.lanes > 1 or self.dsp
+
+    @property
     def condition(self) -> str:
         """The preprocessor condition under which there is code for the level: its guard and its compiler."""
         return f"{self.guard} && {self.compiler}" if self.compiler else self.guard

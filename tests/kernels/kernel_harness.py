@@ -277,7 +277,8 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
             for operand in shared.inputs:
                 value = values[operand.index]
                 if operand.pack:
-                    data.append(pack.pack(operand.pack, value, *(values[other] for other in operand.also)))
+                    data.append(pack.pack(operand.pack, value, *(values[other] for other in operand.also),
+                                          dtype=operand.dtype))
                 else:
                     data.append(to_layout(value, site.types[operand.index].layout))
             bounds = list({bound.spec: bound for bound in (shared, *with_equal_constants([shared]))}.values())

@@ -45,6 +45,7 @@ SOURCE = """
 #define MGC_ISA_{isa}
 #include "megcc_simd.h"
 #include "megcc_math.h"
+#include "megcc_float16.h"
 #define SCALAR(name) void d_##name(const double *x, double *y, int32_t n); \\
     void d_##name(const double *x, double *y, int32_t n) {{ for (int32_t i = 0; i < n; i++) y[i] = mgd_##name(x[i]); }}
 #define PAIR(name) void p_##name(const double *x, const double *z, double *y, int32_t n); \\
@@ -60,6 +61,12 @@ void to_f16(const double *x, uint16_t *y, int32_t n)
 void from_f16(const uint16_t *x, float *y, int32_t n);
 void from_f16(const uint16_t *x, float *y, int32_t n)
     {{ for (int32_t i = 0; i < n; i++) y[i] = mgc_from_float16(x[i]); }}
+void load_f16(const uint16_t *x, float *y, int32_t n);
+void load_f16(const uint16_t *x, float *y, int32_t n)
+    {{ for (int32_t i = 0; i < n; i += MGC_LANES) mgc_store(y + i, mgc_load_f16(x + i)); }}
+void load_bf16(const uint16_t *x, float *y, int32_t n);
+void load_bf16(const uint16_t *x, float *y, int32_t n)
+    {{ for (int32_t i = 0; i < n; i += MGC_LANES) mgc_store(y + i, mgc_load_bf16(x + i)); }}
 MGC_END
 """
 
@@ -194,7 +201,12 @@ def test_halves(library):
     """Every half, and every rounding that a double can need."""
     every = np.arange(65536).astype(np.uint16)
     wanted = every.view(np.float16).astype(np.float32)
-    np.testing.assert_array_equal(call(library, "from_f16", np.float32, every), wanted)
+    for name in ("from_f16", "load_f16"):
+        widened = call(library, name, np.float32, every)
+        np.testing.assert_array_equal(widened, wanted)
+        assert (np.signbit(widened) == np.signbit(wanted)).all()
+    upper_halves = every.astype(np.uint32) << 16
+    np.testing.assert_array_equal(call(library, "load_bf16", np.float32, every).view(np.uint32), upper_halves)
     generator = np.random.default_rng(4)
     halves = wanted[np.isfinite(wanted)].astype(np.float64)
     between = (halves[:-1] + halves[1:]) / 2

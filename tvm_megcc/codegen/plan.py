@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,8 +51,14 @@ class Weight:
         return hashlib.sha256(self.content).digest()
 
 
-#: A packing of a constant: its name, the packing, the other constants that the packing reads.
-_Packed = tuple[str, tuple[Any, ...], tuple[str, ...]]
+class _Packed(NamedTuple):
+    """A packing of a constant: its name, the packing, the dtype in memory ("": the packer's), the other constants that
+    the packing reads."""
+
+    name: str
+    packing: tuple[Any, ...]
+    dtype: str
+    others: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -235,15 +241,16 @@ def _operand(graph: Graph, op: Op, operand: Operand, weights: dict[str, Weight],
     name, packing = op.inputs[operand.index], operand.pack
     if name not in graph.constants:
         return name
-    others = tuple(op.inputs[index] for index in operand.also)
-    if (name, packing, others) not in packed:
-        weight = unused(f"{name}|{'.'.join(map(str, packing))}", graph.types, weights) if packing else name
+    key = _Packed(name, packing, operand.dtype, tuple(op.inputs[index] for index in operand.also))
+    if key not in packed:
+        weight = unused("|".join(filter(None, (name, ".".join(map(str, packing)), operand.dtype))), graph.types,
+                        weights) if packing else name
         array = graph.constants[name]
-        data = pack.pack(packing, array, *map(graph.constants.__getitem__, others)) if packing \
-            else to_layout(array, graph.types[name].layout)
+        data = pack.pack(packing, array, *map(graph.constants.__getitem__, key.others), dtype=operand.dtype) \
+            if packing else to_layout(array, graph.types[name].layout)
         weights[weight] = Weight(name, np.ascontiguousarray(data).reshape(-1))
-        packed[name, packing, others] = weight
-    return packed[name, packing, others]
+        packed[key] = weight
+    return packed[key]
 
 
 def _buffers_of(graph: Graph, forwarding: Forwarding) -> list[memory.Buffer]:

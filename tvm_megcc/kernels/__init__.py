@@ -42,6 +42,7 @@ from .matmul.int4 import Int4Rows
 from .matmul.nbits import NBitsInt8MatMul, NBitsMatMul, QuantizeBlocksKernel
 from .matmul.nbits_rows import NBitsRowsGather
 from .matmul.packed import DotsMatMul, PackedMatMul, PanelMatMul, ScalarMatMul
+from .matmul.packed_rows import PackedRowsGather
 from .move.append import AppendRows, WidenCache
 from .move.copies import ConcatRuns, PadRows
 from .move.copy import StridedCopy
@@ -92,6 +93,7 @@ realise(ops.nn.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), PlainTran
 realise(ops.nn.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.nn.fused_attention.Attention, AttentionColumns(), AttentionFewQueries())
 realise(ops.math.matmul.MatMul, PackedMatMul(), DotsMatMul(), PanelMatMul(), ScalarMatMul())
+realise(ops.math.matmul_rows.MatMulRows, PackedRowsGather())
 realise(ops.quantized.nbits.MatMulNBits, NBitsMatMul())
 realise(ops.quantized.nbits.MatMulNBitsInt8, NBitsInt8MatMul())
 realise(ops.quantized.nbits.QuantizeBlocks, QuantizeBlocksKernel())

@@ -31,14 +31,16 @@ def packer(name: str) -> Callable[[Packer], Packer]:
     return add
 
 
-def pack(packing: tuple[Any, ...], *arrays: np.ndarray) -> np.ndarray:
-    """Returns the packed array, flat, of the element type that the packer chooses.
+def pack(packing: tuple[Any, ...], *arrays: np.ndarray, dtype: str = "") -> np.ndarray:
+    """Returns the packed array, flat.
 
     packing: (name of the packer, *arguments), as in `Operand.pack`.
     arrays: the constant of the operand, then the constants that `Operand.also` names.
+    dtype: `Operand.dtype`, to which the numbers are converted; "": the packer chooses.
     """
     name, *arguments = packing
-    return np.ascontiguousarray(PACKERS[name](*arrays, *arguments)).reshape(-1)
+    packed = np.ascontiguousarray(PACKERS[name](*arrays, *arguments)).reshape(-1)
+    return packed.astype(np.dtype(dtype), copy=False) if dtype else packed
 
 
 @packer("channel")

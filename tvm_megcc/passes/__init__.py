@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..context import Context
 from ..ir.graph import Graph
-from .canonicalize import branches, constant_views, means, split_elementwise, transposes, variadic
+from .canonicalize import branches, constant_views, means, split_elementwise, tied_embeddings, transposes, variadic
 from .fusion import absorb, channel_shuffle, elementwise, epilogue, norms
 from .fusion.attention.fuse import fuse_attention
 from .precision import float16, storage_types
@@ -29,6 +29,8 @@ Pass = Callable[[Graph, Context], Graph]
 #: The passes in order. Columns: name in dumps, function, reason for the position.
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("widen_stored", storage_types.widen_stored, "first: all other passes then see float32"),
+    ("tie_embeddings", tied_embeddings.tie_embeddings,
+     "after widen_stored, which casts gathered rows to float32; before passes change weights that are not shared"),
     ("sink_into_branches", branches.sink_into_branches, "before passes that fuse, which work within one body"),
     ("pack_int4", int4.pack_int4, "before dequantised weights are folded to constants of floats"),
     ("quantize_activations", activations.quantize_activations,

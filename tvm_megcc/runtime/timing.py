@@ -109,7 +109,8 @@ class Measurement:
         for operand, parameter in zip(self.bound.inputs, spec.inputs, strict=True):
             array = self.operands[operand.index]
             if operand.pack:
-                flat = pack.pack(operand.pack, array, *(self.operands[index] for index in operand.also))
+                flat = pack.pack(operand.pack, array, *(self.operands[index] for index in operand.also),
+                                 dtype=operand.dtype)
             else:
                 flat = to_layout(array, self.types[operand.index].layout)
             # The kernel may read as many bytes as it declares, which can be more than the array has.

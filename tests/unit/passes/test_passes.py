@@ -15,7 +15,7 @@ from tvm_megcc.errors import InternalError
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import schedule
-from tvm_megcc.passes.canonicalize import means, split_elementwise, transposes
+from tvm_megcc.passes.canonicalize import means, split_elementwise, tied_embeddings, transposes
 from tvm_megcc.passes.fusion import absorb, elementwise, epilogue
 from tvm_megcc.passes.fusion import channel_shuffle as channels
 from tvm_megcc.passes.fusion.attention.fuse import fuse_attention
@@ -63,6 +63,23 @@ def tied_weights():
     x, w = b.input("x", 2, 8), b.const("w", 8, 8)
     y = b.op("add", b.op("matmul", x, w, trans_a=0, trans_b=0), b.const("t", 8))
     return b.graph(b.op("mul", b.op("matmul", y, w, trans_a=0, trans_b=0), b.const("s", 8)))
+
+
+def embedding_and_head(dtype: str, trans_b: int):
+    """A gather of an embedding's rows, and a product with the same matrix in float32, or with its transpose."""
+    b = Builder()
+    table = b.const("table", value=np.random.default_rng(3).standard_normal((8, 4)).astype(dtype))
+    rows = b.op("gather", table, b.const("tokens", value=np.array([[7, -8]])), axis=0)
+    x = rows if dtype == "float32" else b.op("cast", rows, dtype="float32")
+    head = b.constants["table"].astype(np.float32)
+    w = b.const("w", value=head if trans_b else np.ascontiguousarray(head.T))
+    return b.graph(b.op("matmul", b.op("add", x, b.input("y", 4)), w, trans_a=0, trans_b=trans_b))
+
+
+def embedding_and_another_head():
+    graph = embedding_and_head("float32", 1)
+    graph.constants["w"][3, 1] += 1
+    return graph
 
 
 def padded_conv():
@@ -260,6 +277,9 @@ CASES = {
     "absorb_offset_of_one_place": (absorb.absorb_scales, conv_of_one_place),
     "absorb_offset_of_one_row": (absorb.absorb_scales, dense_of_one_row),
     "keep_scales_of_shared_weights": (absorb.absorb_scales, tied_weights),
+    "tie_embeddings": (tied_embeddings.tie_embeddings, lambda: embedding_and_head("float32", 1)),
+    "tie_embeddings_of_float16": (tied_embeddings.tie_embeddings, lambda: embedding_and_head("float16", 0)),
+    "keep_embeddings_that_differ": (tied_embeddings.tie_embeddings, embedding_and_another_head),
     "absorb_pads": (absorb.absorb_pads, padded_conv),
     "fuse_elementwise": (elementwise.fuse_elementwise, scalar_chain),
     "fuse_silu": (elementwise.fuse_elementwise, silu_residual),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...ir.narrow import SIXTEEN_BITS
 from ...ir.types import DTYPES
 
 
@@ -26,5 +27,5 @@ class ElementAccess:
         """half: whether the kernel computes in float16."""
         if dtype == "float16" and half:
             return ElementAccess("mgc_float16", "mgc_load", "mgc_store", "mgc_set1")
-        suffix = f"_{DTYPES[dtype].short}" if dtype == "float16" else ""
+        suffix = f"_{DTYPES[dtype].short}" if dtype in SIXTEEN_BITS else ""
         return ElementAccess(DTYPES[dtype].c_type, f"mgc_load{suffix}", f"mgc_store{suffix}", f"mgc_set1{suffix}")

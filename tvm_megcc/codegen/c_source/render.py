@@ -153,7 +153,7 @@ SHARED = ("mgc_tile_3x2", "mgc_joined_3x2")
 #: Functions of integer vectors, float16 vectors and quantised blocks, which are declared in megcc_integer.h,
 #: megcc_float16.h and megcc_blocks.h.
 _INTEGER = re.compile(r"\bmgc_(i(load|store)|i\b|pairs\b)")
-_FLOAT16 = re.compile(r"\bmgc_\w+_f16")
+_FLOAT16 = re.compile(r"\bmgc_(load|store|set1)\w*_b?f16")
 _BLOCKS = re.compile(r"\bmgc_dots_")
 
 _FILE = """\

@@ -30,6 +30,7 @@ class DirectParameters(ConvParameters):
     cache_block: the weights that stay in the L1 cache while pixels pass, `channels` output channels by `depth` input
         channels, or None.
     chunks_first: whether a row of pixels is multiplied by all chunks of weights before the next row.
+    weights: the dtype of stored weights, "float16" or "bfloat16", if it is narrower than that of the products.
     """
 
     tiling: Tiling
@@ -41,6 +42,7 @@ class DirectParameters(ConvParameters):
     grouped: bool = False
     cache_block: CacheBlock | None = None
     chunks_first: bool = False
+    weights: str = ""
 
     def microkernel(self, scope: Scope) -> DirectTile:
         return DirectTile(self, scope)

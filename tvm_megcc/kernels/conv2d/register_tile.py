@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...ir.types import DTYPES
 from ..microkernel.printer import Printer, joined, offset
-from ..microkernel.tile import Count, Multiply, Tile, quotient, remainder, times
+from ..microkernel.tile import Count, Multiply, Tile, Vectors, quotient, remainder, times
 from ..microkernel.window import Window
 from ..packing import BLOCK
 from ..parameters import Scope
@@ -35,12 +36,16 @@ class Reduction:
     ic: input channels of a group; None: known at run time. x_layout: kind of the input's layout.
     weights_in_l1: weights are in the L1 cache, so none is prefetched.
     part: input channels that a call sums over; 0: all.
+    weights: the dtype of stored weights, if it is narrower than that of the products, else "".
     """
 
     def __init__(self, scope: Scope, tiling: Tiling, window: Window, ic: int | None, x_layout: str,
-                 weights_in_l1: bool = False, part: int = 0):
+                 weights_in_l1: bool = False, part: int = 0, weights: str = ""):
         isa = scope.isa
         self.scope, self.isa, self.tiling, self.ic, self.part = scope, isa, tiling, ic, part
+        #: The C type of a weight in memory, and its name in functions that widen it; "" if it is not widened.
+        self.weight_type = DTYPES[weights].c_type if weights else scope.float
+        self.widened = DTYPES[weights].short if weights else ""
         #: The window (`Window`).
         self.window = window
         self.x_layout, self.weights_in_l1, self.stride = x_layout, weights_in_l1, window.columns.stride
@@ -139,7 +144,8 @@ class Reduction:
             with c.block(""):
                 c(*(f"const mgc_v x{p} = mgc_load(xk + {self.x_offset(p, 0)});" for p in range(tile.pixels)))
                 for k in range(L):
-                    c(*(f"const mgc_v w{k}_{v} = mgc_load({self.weight_address(tile, k, v)});" for v in V),
+                    c(*(f"const mgc_v w{k}_{v} = {Vectors(1).load(self.weight_address(tile, k, v), self.widened)};"
+                        for v in V),
                       *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, w{k}_{v}, x{p}, {k});" for p, v in tile.accumulators))
             c(f"w += {tile.rows(L)};")
             return
@@ -154,7 +160,7 @@ class Reduction:
     def step(self, c: Printer, tile: Tile, k: int, x: str) -> None:
         """Prints the products of input channel k after address `x` (C) of each pixel with a row of weights."""
         self.prefetch(c, tile, k)
-        c(*("const " + part.declared([f"w{v} = {part.load(self.weight_address(tile, k, v))}"])
+        c(*("const " + part.declared([f"w{v} = {part.load(self.weight_address(tile, k, v), self.widened)}"])
             for v, part in tile.parts))
         for p in range(tile.pixels):
             c(self.multiply.load(f"x{p}", f"{x}[{self.x_offset(p, k)}]"),
@@ -172,7 +178,8 @@ class Reduction:
             for channel in range(0, channels, max(16, L)):
                 blocks = (channel + channels * of_next_tile) // 16
                 distance = offset(f"{blocks} * 16 * (ptrdiff_t)({depth})", 16 * (k if of_next_tile else k + 128))
-                c(f"mgc_prefetch_ahead(w, {distance});")
+                # The distance is in floats, of which each holds two weights of 16 bits.
+                c(f"mgc_prefetch_ahead(w, {f'({distance}) / 2' if self.widened else distance});")
 
     def weight_address(self, tile: Tile, k: int, v: int) -> str:
         """Returns the address of vector v of step k in the weights."""
@@ -207,7 +214,8 @@ class DirectTile(Reduction):
     def __init__(self, params: DirectParameters, scope: Scope):
         ic, cache_block, oc, lanes = scope.fixed.IC, params.cache_block, scope.fixed.OC, scope.isa.lanes
         super().__init__(scope, params.tiling, params.taps, ic, params.x_layout,
-                         part=cache_block.depth if cache_block and ic is not None and cache_block.depth < ic else 0)
+                         part=cache_block.depth if cache_block and ic is not None and cache_block.depth < ic else 0,
+                         weights=params.weights)
         self.params, self.float, self.is_nhwc = params, scope.float, params.y_layout == "nhwc"
         self.is_known = not self.is_nhwc and None not in (scope.fixed.OH, scope.fixed.OW)
         #: Elements from one block of output channels to the next.
@@ -248,8 +256,8 @@ class DirectTile(Reduction):
     def function(self, P: int, V: int, width: int | None) -> str:
         """Prints the function of a tile for the output channels from oc on. It stores at y + y_index."""
         tile, c, bias, pointer = self.tile(P, V, width), Printer(), self.params.bias, f"const {self.float} *"
-        declarations = joined([f"{pointer}x", f"{pointer}w", bias and f"{pointer}b", f"{self.float} *y",
-                               "ptrdiff_t y_index", "int32_t oc",
+        declarations = joined([f"{pointer}x", f"const {self.weight_type} *w", bias and f"{pointer}b",
+                               f"{self.float} *y", "ptrdiff_t y_index", "int32_t oc",
                                *(declaration for declaration, _ in self.parameters(tile))])
         with c.function(f"static MGC_NOINLINE void {tile.name}({declarations}{self.scope.ep.params})"):
             if self.folds:

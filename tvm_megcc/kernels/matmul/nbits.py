@@ -25,6 +25,7 @@ from ..site import Site
 from .nbits_int8_arm_tile import PACKED_ROWS, NBitsInt8Arm
 from .nbits_int8_tile import NBitsInt8Tile, scale_and_offset_bytes, sums_columns, unpacked_bytes
 from .scale_factors import SUPER_BLOCK, scale_factors
+from .weight_dtype import fits_float16
 
 
 @packer("panels")
@@ -267,7 +268,7 @@ class Stream:
         offset = "real" if offset and isa.lanes == 1 else offset
         stored_floats = [site.values.get(index) for index in ((w + 1, w + 2) if offset == "real" else (w + 1,))]
         # The DSP extension's conversion of float16 is for finite numbers.
-        float16_scales = all(array is not None and _fits_float16(array)
+        float16_scales = all(array is not None and fits_float16(array)
                              and (not isa.dsp or bool(np.isfinite(array).all())) for array in stored_floats)
         factored = not float16_scales and SUPER_BLOCK % attrs.block == 0 and attrs.depth % SUPER_BLOCK == 0 and all(
             array is not None and scale_factors(array, attrs.block) is not None for array in stored_floats)
@@ -429,12 +430,6 @@ def _tile(isa: Isa) -> tuple[int, int]:
     if isa.lanes == 1:  # columns share the loads of x, if registers hold their sums
         return 4 if isa.dsp or isa.registers > 16 else 1, 1
     return (2, 4) if isa.registers > 16 else (2, 2)
-
-
-def _fits_float16(array: np.ndarray) -> bool:
-    """Returns whether float16 represents all elements exactly."""
-    with np.errstate(over="ignore"):
-        return np.array_equal(array.astype(np.float16).astype(np.float32), array)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ..parameters import Parameters, Scope
 from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import Tiling
+from .weight_dtype import weight_dtype
 
 #: Rows of a panel of b that `panel` copies to scratch at a time: 32 KB with 16 columns, as much as L1 holds.
 _PANEL_ROWS = 512
@@ -39,24 +40,15 @@ class PackedMatMul(Tiled):
             return "the first operand must not be transposed"
         return None
 
-    def _task_grid(self, site: Site) -> TaskGrid:
-        rows, depth, columns = _sizes(site)
-        tiling = Tiling.of(site.isa, lane_fma=site.isa.lane_fma, vectors=self.vectors)
-        if not site.compact:  # a tile has no more rows, 4 * depth bytes apart, than the L1 cache holds
-            tiling = tiling.for_rows(4 * depth, site.target)
-        return TaskGrid.of(tiling, depth=depth, channels=columns, images=1, rows=rows, pixels=1, any_rows=True,
-                           context=site.context)
-
     def lower(self, site):
         lanes = site.isa.lanes
         _, depth, columns = _sizes(site)
         # The rows of a become an image of `oh` rows of `ow` pixels: the template computes a row in a task, and the grid
         # of least cost has rows that tiles fill, and enough of them for several threads.
-        grid = self._task_grid(site)
+        grid = task_grid(site, *_sizes(site), vectors=self.vectors)
         tiling, oh, ow, chunks = grid.tiling, grid.rows, grid.pixels, grid.chunks
         row = ow if isinstance(ow, int) else None
         vectors = tiling.best_vectors(row, columns)
-        block, packer_block = grid.packed_block(columns, site.compact)
         cache_block = None
         # A block of weights that stays in L1 gains if several tiles of a row use it. Only the kernels for V8 loop over
         # such blocks here (docs/web.md).
@@ -67,13 +59,13 @@ class PackedMatMul(Tiled):
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         # The kernel addresses x by IH and IW, and reads OH rows of OW pixels. They are equal here, but the kernel may
         # not rely on it, so the size holds for any four extents.
+        weights, block, _ = packed_weights(site, grid, IC, OC)
         operands = present(
             site, Operand("x", 0, N * dim_max(IH, OH) * dim_max(IW, OW) * IC),
-            Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packer_block)),
-            Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
+            weights, Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         parameters = DirectParameters(
             *POINT, bias=site.has(2), tiling=tiling, x_layout="nhwc", y_layout="nhwc", block=block,
-            cache_block=cache_block)
+            cache_block=cache_block, weights=weights.dtype)
         # Scratch, with a cache block of some input channels: the sums of a row between blocks (blocking.py).
         return Lowered(
             "conv2d/direct", parameters, extents, operands, (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
@@ -83,13 +75,36 @@ class PackedMatMul(Tiled):
     def other_tiles(self, site):
         rows, _, columns = _sizes(site)
         if isinstance(rows, int):
-            grid = PackedMatMul()._task_grid(site)  # with the default tile, whatever this one is
+            grid = task_grid(site, *_sizes(site))  # with the default tile, whatever this one is
             yield from map(type(self), grid.tiling.other_tile_vectors(grid.pixels, columns))
 
     def cost(self, site):
         rows, depth, columns = _sizes(site)
         # 1.1: a multiply-add of vectors with its loads.
         return CALL + rows * depth * -(-columns // site.isa.lanes) * 1.1
+
+
+def task_grid(site: Site, rows: Dim, depth: int, columns: int, vectors: int = 0) -> TaskGrid:
+    """Returns the division of a packed product into tasks. rows, columns: of the result. depth: the length of a sum.
+    vectors: of columns in a tile; 0: chosen for the shape."""
+    tiling = Tiling.of(site.isa, lane_fma=site.isa.lane_fma, vectors=vectors)
+    if not site.compact:  # a tile has no more rows, 4 * depth bytes apart, than the L1 cache holds
+        tiling = tiling.for_rows(4 * depth, site.target)
+    return TaskGrid.of(tiling, depth=depth, channels=columns, images=1, rows=rows, pixels=1, any_rows=True,
+                       context=site.context)
+
+
+def packed_weights(site: Site, grid: TaskGrid, depth: Dim, columns: Dim) -> tuple[Operand, int, int]:
+    """Returns operand 1 of a packed product, the columns in a block of it, and the columns of a tile.
+
+    depth, columns: symbols of extents: the length of a sum, and the columns of the result.
+    """
+    lanes, trans_b = site.isa.lanes, bool(site.attrs.trans_b)
+    known_columns = site.inputs[1].shape[0 if trans_b else 1]
+    block, packer_block = grid.packed_block(known_columns, site.compact)
+    step = packer_block[1] if packer_block else block
+    return Operand("w", 1, round_up(columns, lanes) * depth, ("columns", lanes, trans_b, *packer_block),
+                   dtype=weight_dtype(site)), block, step
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,11 @@ class Vectors:
     def suffix(self) -> str:
         return str(self.count) if self.count > 1 else ""
 
-    def load(self, address: str) -> str:
-        """Returns C that loads the vectors from an address (C); zeros if it is empty."""
-        return f"mgc_load{self.suffix}({address})" if address else f"mgc_zero{self.suffix}()"
+    def load(self, address: str, dtype: str = "") -> str:
+        """Returns C that loads the vectors from an address (C); zeros if it is empty. dtype: "f16" or "bf16" for 16-bit
+        floats, which are widened."""
+        name = f"mgc_load{self.suffix}" + f"_{dtype}" * bool(dtype)
+        return f"{name}({address})" if address else f"mgc_zero{self.suffix}()"
 
     def declared(self, values: Iterable[str]) -> str:
         """Returns the declaration of variables. values: `name` or `name = value` of each."""

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products, reductions, and Fourier transforms."""
 
-from . import einsum, fourier, matmul, reduce, spectral
+from . import einsum, fourier, matmul, matmul_rows, reduce, spectral

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import ml_dtypes
 import numpy as np
 
 from ...errors import MegccError, ShapeError
@@ -128,6 +131,18 @@ def _case(a, b, bias=None, trans_a=0, trans_b=0, constant=(), dtype="float32") -
     return Case(operands, {"trans_a": trans_a, "trans_b": trans_b}, constant)
 
 
+def _narrow_case(a: tuple[int, ...], columns: int, dtype: str, trans_b: int = 0, bias: bool = False) -> Case:
+    """A product whose weights this dtype of 16 bits represents: also the largest, the least and subnormal numbers."""
+    case = _case(a, (columns, a[-1]) if trans_b else (a[-1], columns), columns if bias else None, trans_b=trans_b,
+                 constant=(1, 2) if bias else (1,))
+    weights = np.random.default_rng(7).standard_normal(case.inputs[1][0])
+    info = ml_dtypes.finfo(np.dtype(dtype))
+    tiny = float(info.smallest_subnormal)
+    weights[:3] *= tiny * 999
+    weights.flat[-7:] = (0.0, -0.0, tiny, -tiny, float(info.tiny), 2.0**15, -1.5)
+    return replace(case, values={1: weights.astype(np.dtype(dtype)).astype(np.float32)})
+
+
 MatMul.cases = (
     _case((1, 64), (64, 10), 10, constant=(1, 2)),
     _case((1, 37), (1000, 37), 1000, trans_b=1, constant=(1, 2)),
@@ -151,4 +166,7 @@ MatMul.cases = (
     _case((2, 5, 3), (3, 7), 7, dtype="float64"),
     _case((2, 1, 4, 3), (3, 5, 3), trans_b=1, dtype="int32"),
     _case((3, 4), (3, 6), trans_a=1, dtype="uint64"),
+    *(_narrow_case(a, columns, dtype, trans_b, bias) for dtype in ("float16", "bfloat16")
+      for a, columns, trans_b, bias in (
+          ((1, 40), 150, 1, False), ((3, 11, 37), 117, 0, True), ((2, 65), 64, 0, False))),
 )

@@ -130,13 +130,47 @@ def test_bytes_of_the_container():
     assert len(artifact.container) < 1.05 * (w.size / 2 + w.size / 32 * 5) + 2000
 
 
+@pytest.mark.parametrize(("bits", "k", "order"), [(4, 96, "permuted"), (8, 96, "permuted"), (2, 64, "permuted"),
+                                                  (4, 75, "permuted"), (4, 96, "drawn"), (4, 96, "sorted")])
+@pytest.mark.parametrize("zero", [True, False])
+def test_columns_in_another_order(bits, k, order, zero):
+    """g_idx, as GPTQ with act-order writes it. ONNX Runtime 1.32 takes no zero points then."""
+    random, n, block = np.random.default_rng(k + bits), 24, 32
+    blocks = -(-k // block)
+    block_of = np.arange(k) // block
+    if order != "sorted":
+        block_of = random.permutation(block_of) if order == "permuted" else random.integers(0, blocks, k)
+    a = random.normal(size=(2, k)).astype(np.float32)
+    b = random.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
+    constants = {"b": b, "s": random.uniform(0.01, 0.1, (n, blocks)).astype(np.float32),
+                 "g": block_of.astype(np.int32), "c": random.normal(size=n).astype(np.float32)}
+    points = np.full((n, blocks), 1 << bits - 1, np.float32)
+    if zero:
+        points = random.integers(0, 1 << bits, (n, blocks)).astype(np.float32)
+        constants["z"] = points
+    nbits = node("MatMulNBits", "a", "y", domain="com.microsoft", K=k, N=n, bits=bits, block_size=block)
+    nbits.input[:] = ["a", "b", "s", "z" if zero else "", "g", "c"]
+    proto = model([nbits], fed({"a": a}), {"y": [2, n]}, constants)
+    kinds, actual = lowered(proto, {"a": a})
+    if not zero and bits != 2:
+        onnxruntime = pytest.importorskip("onnxruntime")
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        np.testing.assert_allclose(actual, session.run(None, {"a": a})[0], 1e-5, 1e-5)
+    numbers = np.stack([b >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)], -1).reshape(n, -1)[:, :k]
+    weights = (numbers - points[:, block_of].astype(np.float64)) * constants["s"][:, block_of]
+    np.testing.assert_allclose(actual, a @ weights.T + constants["c"], 1e-5, 1e-5)
+    assert ("matmul_nbits" in kinds) == (order != "drawn") and ("gather" in kinds) == (order == "permuted")
+
+
 def test_what_is_not_supported():
     x = np.zeros((1, 32), np.float32)
-    for attributes, more, why in (({"bits": 3}, "", "weights of 3 bits"), ({"bits": 4}, " g", "order of blocks")):
-        constants = {"b": np.zeros((4, 1, 16 * attributes["bits"] // 4), np.uint8), "s": np.ones(4, np.float32),
-                     "g": np.ones(32, np.int32)}
-        nbits = node("MatMulNBits", "a b s" + more.replace(" g", "  g"), "y", domain="com.microsoft", K=32, N=4,
-                     block_size=32, **attributes)
+    for bits, block_of, why in ((3, None, "weights of 3 bits"), (4, [1] * 32, "one of 1 blocks"),
+                                (4, [-1] * 32, "one of 1 blocks"), (4, [0] * 31, "each of 32 columns")):
+        constants = {"b": np.zeros((4, 1, 4 * bits), np.uint8), "s": np.ones(4, np.float32)}
+        nbits = node("MatMulNBits", "a b s", "y", domain="com.microsoft", K=32, N=4, block_size=32, bits=bits)
+        if block_of is not None:
+            constants["g"] = np.array(block_of, np.int32)
+            nbits.input.extend(["", "g"])
         with pytest.raises(ModelError, match=why):
             import_onnx(model([nbits], fed({"a": x}), {"y": [1, 4]}, constants))
 

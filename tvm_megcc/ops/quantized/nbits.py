@@ -230,13 +230,15 @@ def activation_multiple(block: int) -> int:
 @decomposes("com.microsoft::MatMulNBits")
 def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     """Imports MatMulNBits. Operands: A [..., K], B uint8 [N, blocks, bytes of a block], scales [N, blocks], zero
-    points, g_idx [K], the block of each column, which must be in order, and bias [N].
+    points, g_idx [K], the block whose scale and zero point each column of B has, and bias [N].
 
-    Weights of 2 bits become numbers of 4 bits with the same distance from their zero point.
+    Weights of 2 bits become numbers of 4 bits with the same distance from their zero point. If g_idx (GPTQ with
+    act-order) gives each block as many columns as it has, columns of A and B are put in the order of blocks; else B is
+    dequantised.
 
     Raises:
         ShapeError: if the operands contradict the attributes.
-        MegccError: for other numbers of bits, and another order of blocks.
+        MegccError: for other numbers of bits.
     """
     bits, block, k, n = node.attr("bits", 4), node.attr("block_size"), node.attr("K"), node.attr("N")
     if min(block, k, n) < 1:
@@ -247,8 +249,6 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     given = node.const(1, "B")
     if block < 2 or given.size != n * blocks * (block * bits // 8):
         raise ShapeError(f"B is {node.type(1)}, not {n} rows of {blocks} blocks of {block} numbers")
-    if node.has(4) and not np.array_equal(node.const(4, "g_idx").reshape(-1)[:k], np.arange(k) // block):
-        raise MegccError("has an order of blocks (g_idx) that is not supported")
     scale = node.const(2, "scales").astype(np.float32).reshape(n, blocks)
     zero = _zero_points(node, bits, n, blocks)
     rows = np.ascontiguousarray(given.reshape(n, -1)[:, :ceildiv(k * bits, 8)])
@@ -256,13 +256,42 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
         excess, bits = default_zero_point(4) - default_zero_point(2), 4
         rows, zero = pack_two_per_byte(unpack_weights(rows, 2, k) + np.uint8(excess)), zero + excess
     (a,) = cast_to(node, node.inputs[0], "float32")
+    block_of = _blocks_of_columns(node, k, blocks)
+    if block_of is not None:
+        order = np.argsort(block_of, kind="stable")
+        numbers = unpack_weights(rows, bits, k)
+        if not np.array_equal(block_of[order], np.arange(k) // block):
+            weights = (numbers - zero[:, block_of]) * scale[:, block_of]
+            (y,) = node.emit("matmul", (a, node.constant(weights)), trans_a=0, trans_b=1)
+            return _biased(node, y)
+        (a,) = node.emit("gather", (a, node.constant(order.astype(np.int32))), axis=node.type(0).rank - 1)
+        rows = pack_two_per_byte(numbers[:, order]) if bits == 4 else np.ascontiguousarray(numbers[:, order])
     offset = node.constant(-zero * scale) if (zero != default_zero_point(bits)).any() else ""
     allows_int8 = node.attr("accuracy_level", 0) == 4  # ONNX Runtime: the lowest precision of activations is int8
     (y,) = node.emit("matmul_nbits", (a, node.constant(rows), node.constant(scale), offset), bits=bits, block=block,
                      activations="int8" if allows_int8 else "float32")
+    return _biased(node, y)
+
+
+def _biased(node: OnnxNode, y: str) -> tuple[str, ...]:
+    """Adds the bias of MatMulNBits to a float32 product, if there is one, and converts the sum to the dtype of A."""
     if node.has(5):
         (y,) = emit_broadcast(node, "add", (y, *cast_to(node, node.inputs[5], "float32")))
     return cast_to(node, y, node.type(0).dtype)
+
+
+def _blocks_of_columns(node: OnnxNode, k: int, blocks: int) -> np.ndarray | None:
+    """Returns g_idx, the block of each of `k` columns; None if columns are in the order of blocks.
+
+    Raises:
+        ShapeError: if g_idx has fewer elements, or names a block that does not exist.
+    """
+    if not node.has(4):
+        return None
+    block_of = node.const(4, "g_idx").reshape(-1)[:k].astype(np.int64)
+    if block_of.size < k or block_of.min() < 0 or block_of.max() >= blocks:
+        raise ShapeError(f"g_idx {node.type(4)} does not give each of {k} columns one of {blocks} blocks")
+    return None if np.array_equal(block_of, np.arange(k) // node.attr("block_size")) else block_of
 
 
 def _zero_points(node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:

@@ -79,7 +79,7 @@ def test_mutants(encoding: str, tmp_path: Path):
         if code not in (0, 1):
             kept = Path(os.environ.get("MEGCC_KEPT_MUTANTS", str(tmp_path))) / f"{encoding}_{index}.gguf"
             kept.write_bytes(data)
-            assert False, f"{kept}: exit code {code}: {(tmp_path / 'errors.txt').read_text()[-2000:]}"
+            pytest.fail(f"{kept}: exit code {code}: {(tmp_path / 'errors.txt').read_text()[-2000:]}")
         message = (tmp_path / "errors.txt").read_text()
         assert (code == 1) == bool(message.strip()) or "warning" in message, (index, code, message)
         codes.append(code)

@@ -109,6 +109,15 @@ def parse_threads(given: int | str) -> int:
     return int(count)
 
 
+def parse_sinks(given: int | str) -> int:
+    """Returns a number of attention sinks, 0 for none, given as a number or as a string of digits. Raises MegccError
+    for anything else."""
+    count = int(given) if isinstance(given, str) and re.fullmatch(r"\s*\d{1,9}\s*", given, re.ASCII) else given
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
+        raise MegccError(f"sinks: {given!r} is no number of tokens")
+    return int(count)
+
+
 def parse_bytes(name: str, given: int | str) -> int:
     """Returns a number of bytes, given as a number or as a string such as "64K".
 

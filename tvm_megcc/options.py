@@ -120,6 +120,9 @@ class CompileOptions:
             blocks at run time; "float32"; or "model", the model's (docs/quantised.md).
         cache: dtype of KV caches, which are states that grow: "float32", "float16", or "int8" with a scale for each
             head and token (docs/language-models.md).
+        sinks: the number of first tokens whose keys and values stay when the KV cache of a language model is full, as
+            new tokens replace the oldest others (attention sinks, docs/language-models.md); 0: a full cache refuses
+            more tokens.
         half: compute and store floats as float16 where the CPU has it (docs/half.md).
         profile: "safety": C for systems that are certified, on microcontrollers or as portable C, with the same
             results (docs/safety.md); or "default".
@@ -187,6 +190,10 @@ class CompileOptions:
         "--cache", CACHES, "",
         "dtype of KV caches, states that grow: float32, float16, or int8 with a scale for each row (default: float32)",
         recorded=True))
+    sinks: int = field(default=0, metadata=_row(
+        "--sinks", "count", "K",
+        "the first K tokens stay when the KV cache of a language model is full, and new ones replace the oldest others "
+        "(docs/language-models.md)", recorded=True, parse="parse_sinks"))
     half: bool = field(default=False, metadata=_row(
         "--half", "flag", "",
         "compute and store floats as float16 where the CPU has it: arm64-v82 and -v86, Cortex-M with Helium "
@@ -305,6 +312,7 @@ class CompileKeywords(TypedDict, total=False):
     reproducible: bool
     activations: str
     cache: str
+    sinks: int | str
     half: bool
     profile: str
     regions: str | Regions | None

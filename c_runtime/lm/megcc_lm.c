@@ -63,14 +63,19 @@ static int32_t shape(megcc_lm *lm, uint32_t count, megcc_error *error)
     return MEGCC_OK;
 }
 
+/* The most tokens that can still be read; with `longest` as their limit if a text has no end. */
+static uint32_t room(const megcc_lm *lm, uint32_t longest)
+{
+    return lm->model->endless ? longest : lm->model->context - lm->length;
+}
+
 /* Reads tokens after everything read so far; arguments and errors are those of megcc_lm_step. */
 static int32_t run(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error)
 {
-    const uint32_t capacity = lm->model->context - lm->length;
     if (!count) {
         return refused(error, MEGCC_E_ARGUMENT, "tokens", 1);
     }
-    if (count > capacity) {
+    if (count > room(lm, UINT32_MAX)) {
         return refused(error, MEGCC_E_ARGUMENT, "context", (uint64_t)lm->length + count);
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -98,7 +103,7 @@ static int32_t run(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float *
         for (uint32_t i = 0; i < part; i++) {
             lm->memory.seen[tokens[begin + i] / 32u] |= 1u << tokens[begin + i] % 32u;
         }
-        lm->length += part;
+        lm->length = lm->length < UINT32_MAX - part ? lm->length + part : UINT32_MAX;
         begin += part;
     }
     megcc_tensor tensor;
@@ -248,7 +253,7 @@ int32_t megcc_lm_next(megcc_lm *lm, const char **piece, size_t *size, megcc_erro
     *piece = text;
     *size = 0;
     while (lm->phase != MEGCC_LM_ENDED && !lm->given) {
-        int32_t goes_on = lm->phase == MEGCC_LM_CHOOSES || (lm->length < lm->model->context && !is_finished(lm));
+        int32_t goes_on = lm->phase == MEGCC_LM_CHOOSES || (room(lm, 1) && !is_finished(lm));
         if (goes_on && lm->phase == MEGCC_LM_READS) {
             const int32_t status = run(lm, &lm->token, 1, &lm->logits, error);
             if (status) {
@@ -277,7 +282,7 @@ int32_t megcc_lm_start(megcc_lm *lm, const char *text, size_t size, const megcc_
 {
     static const megcc_lm_options greedy;
     const megcc_lm_model *model = lm->model;
-    const uint32_t capacity = model->context - lm->length, begin = lm->length ? MEGCC_NO_TOKEN : model->begin;
+    const uint32_t capacity = room(lm, model->context), begin = lm->length ? MEGCC_NO_TOKEN : model->begin;
     uint32_t *tokens = lm->memory.tokens;
     options = options ? options : &greedy;
     lm->phase = MEGCC_LM_ENDED;
@@ -303,7 +308,7 @@ int32_t megcc_lm_start(megcc_lm *lm, const char *text, size_t size, const megcc_
     const int32_t adds_begin = begin != MEGCC_NO_TOKEN && !(found && tokens[1] == begin);
     const uint32_t count = (uint32_t)found + (adds_begin ? 1u : 0u);
     if (count > capacity) {
-        return refused(error, MEGCC_E_ARGUMENT, "context", (uint64_t)lm->length + count);
+        return refused(error, MEGCC_E_ARGUMENT, "context", (model->endless ? 0u : (uint64_t)lm->length) + count);
     }
     if (adds_begin) {
         tokens[0] = begin;

@@ -32,6 +32,7 @@ typedef struct megcc_lm_model {
     uint32_t end_count;
     uint32_t begin;             /* token before every text, or MEGCC_NO_TOKEN */
     uint32_t context;           /* the most tokens of a text: those read and those generated */
+    uint32_t endless;           /* 1: a text may have more tokens; only a prompt may not */
     uint32_t prompt;            /* most tokens of a run */
     uint32_t inputs;            /* number of inputs of the network */
     uint32_t input_ids, logits; /* index of the input for tokens, int64, and of the output float32 [1, tokens of vocabulary] */
@@ -82,7 +83,7 @@ typedef struct megcc_lm {
     const megcc_model *network;
     megcc_session *session;
     megcc_lm_memory memory;
-    uint32_t length;            /* tokens so far: of the prompts and of what was generated */
+    uint32_t length;            /* tokens so far: of the prompts and of what was generated; at most UINT32_MAX */
     uint32_t shaped;            /* tokens of the last run */
     megcc_lm_options options;   /* of the text that is generated, and its sampler */
     void *user;

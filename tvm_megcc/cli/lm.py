@@ -28,7 +28,7 @@ def compile_(args: argparse.Namespace) -> int:
     from .verbs import _print, _progress
 
     with _progress(args, f"compiling {args.model}"):
-        options = CompileOptions(activations=args.activations, cache=args.cache, threads=args.threads,
+        options = CompileOptions(activations=args.activations, cache=args.cache, sinks=args.sinks, threads=args.threads,
                                  reproducible=args.reproducible, regions=parse_regions(args.region))
         grammars = read_networks(args.grammar, args.json_schema)
         folder = compile_model(args.model, args.output or "", args.target, options, context=args.context,

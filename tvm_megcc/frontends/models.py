@@ -62,11 +62,15 @@ def _import_unstreamed(model, options: CompileOptions, params: Mapping[str, obje
     name = Path(model).stem if isinstance(model, (str, Path)) else "model"
     formats.refuse_misnamed(model)
     if is_tflite(model):
+        if options.sinks:
+            raise MegccError(f"--sinks {options.sinks}: attention sinks are for language models in GGUF files")
         if params or options.constants or options.bounds:
             raise MegccError("params, --constant and --bound are not for TFLite files")
         return _import_tflite_file(model, options)
     if is_gguf(model):
         return _import_gguf_file(model, options, params)
+    if options.sinks:
+        raise MegccError(f"--sinks {options.sinks}: attention sinks are for language models in GGUF files")
     if _tvm.needs_tvm_importer(model):
         model = _from_exported_program(model)
     if _tvm.is_module(model):
@@ -116,7 +120,7 @@ def _import_gguf_file(model, options: CompileOptions, params: Mapping[str, objec
     shapes, buckets = _shapes_of(input_dims(model), options)
     if possibly_empty(buckets):
         raise MegccError("a run of a language model has at least one token: begin the range at 1")
-    return import_gguf(model, shapes, options.bounds, hull(buckets)), buckets
+    return import_gguf(model, shapes, options.bounds, hull(buckets), options.sinks), buckets
 
 
 def _import_tvm_module(module, options: CompileOptions, params: Mapping[str, object] | None, name: str

@@ -7,6 +7,10 @@ tensor, which is appended to, copied and saved as such.
 
 A cache has the rows of all tokens, or is a ring buffer: with R rows, row t % R is that of token t, until a later token
 overwrites it. So a layer whose tokens attend to a window of keys needs no rows for all keys.
+
+A ring buffer may come after K rows that stay, the attention sinks of StreamingLLM (Xiao et al. 2023): row t is that of
+token t < K, and row K + (t - K) % (R - K) that of a later one. So a text has no end: tokens attend to its first K
+tokens and to the last R - K ones.
 """
 
 from __future__ import annotations

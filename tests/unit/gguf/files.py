@@ -108,8 +108,24 @@ def write(path: Path, shape: Shape, tensors: dict[str, np.ndarray], **metadata) 
     return path
 
 
+@dataclass(frozen=True)
+class Sinks:
+    """The cache of StreamingLLM: `first` tokens stay, and before each run (of so many tokens) others are removed until
+    the new ones fit into `rows`. Positions are places in the cache."""
+
+    first: int
+    rows: int
+    runs: list[int]
+
+    def places(self, token: int) -> np.ndarray:
+        """The place in the cache of each token up to a new one; -1 for those that were removed before its run."""
+        total = next(end for end in np.cumsum(self.runs) if end > token)
+        gone, every = max(0, total - self.rows), np.arange(token + 1)
+        return np.where(every < self.first, every, np.where(every < self.first + gone, -1, every - gone))
+
+
 def logits(shape: Shape, tensors: dict[str, np.ndarray], tokens: list[int],
-           stored: Callable[[np.ndarray], np.ndarray] = lambda rows: rows) -> np.ndarray:
+           stored: Callable[[np.ndarray], np.ndarray] = lambda rows: rows, sinks: Sinks | None = None) -> np.ndarray:
     """float64 [tokens, vocabulary], of a whole sequence at once. stored: what a cache makes of keys and values."""
     w = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
     granite = SCALES if shape.architecture == "granite" else {}
@@ -119,7 +135,7 @@ def logits(shape: Shape, tensors: dict[str, np.ndarray], tokens: list[int],
     for layer in range(shape.layers):
         part = {name.split(".")[2] + "." * name.endswith("bias"): value for name, value in w.items()
                 if name.startswith(f"blk.{layer}.")}
-        y = _attention(shape, part, _norm(x, part["attn_norm"]), layer, stored)
+        y = _attention(shape, part, _norm(x, part["attn_norm"]), layer, stored, sinks)
         x = x + residual * (_norm(y, part["post_attention_norm"]) if gemma else y)
         y = _norm(x, part["ffn_norm"])
         gate, up = (np.split(y @ part["ffn_up"].T, 2, 1) if shape.architecture == "phi3"
@@ -137,7 +153,7 @@ def _norm(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
 
 
 def _attention(shape: Shape, part: dict[str, np.ndarray], x: np.ndarray, layer: int,
-               stored: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+               stored: Callable[[np.ndarray], np.ndarray], sinks: Sinks | None) -> np.ndarray:
     queries, keys, steps = shape.heads * shape.head, shape.groups * shape.head, np.arange(len(x))
     if shape.architecture == "phi3":
         q, k, v = np.split(x @ part["attn_qkv"].T, [queries, queries + keys], 1)
@@ -148,25 +164,34 @@ def _attention(shape: Shape, part: dict[str, np.ndarray], x: np.ndarray, layer: 
         q, k = _norm(q, part["attn_q_norm"]), _norm(k, part["attn_k_norm"])
     everything = not shape.window or (shape.architecture == "gemma3" and layer % 6 == 5)
     theta = 10000.0 if shape.architecture == "gemma3" and not everything else THETA
-    q, k = (_turned(value, theta, shape.architecture in ("llama", "granite")) for value in (q, k))
+    neighbours = shape.architecture in ("llama", "granite")
+    keys_unturned, queries_unturned = k, q
+    q, k = (_turned(value, theta, neighbours, steps) for value in (q, k))
     k, v = stored(k), stored(v)
     far = steps[:, None] - steps
     seen = (far >= 0) & (everything | (far < max(shape.window, 1)))
     scale = SCALES["attention.scale"] if shape.architecture == "granite" else shape.head ** -0.5
     results = []
+    streams = sinks and (everything or shape.window >= sinks.rows)
     for head in range(shape.heads):
         group = head // (shape.heads // shape.groups)
         scores = np.where(seen, q[:, head] @ k[:, group].T * scale, -np.inf)
+        for token in range(len(x)) if streams else ():
+            places = sinks.places(token)
+            query = _turned(queries_unturned[token:token + 1, head:head + 1], theta, neighbours, places[-1:])
+            turned = _turned(keys_unturned[:token + 1, group:group + 1], theta, neighbours, places)
+            scores[token] = -np.inf
+            scores[token, :token + 1] = np.where(places < 0, -np.inf, turned[:, 0] @ query[0, 0] * scale)
         scores = np.exp(scores - scores.max(1, keepdims=True))
         results.append(scores / scores.sum(1, keepdims=True) @ v[:, group])
     return np.concatenate(results, 1) @ part["attn_output"].T
 
 
-def _turned(x: np.ndarray, theta: float, neighbours: bool) -> np.ndarray:
+def _turned(x: np.ndarray, theta: float, neighbours: bool, places: np.ndarray) -> np.ndarray:
     """Complex numbers of neighbours, or of both halves of a head, turned by the place times a frequency."""
-    tokens, _, head = x.shape
+    head = x.shape[-1]
     first, second = (x[..., ::2], x[..., 1::2]) if neighbours else (x[..., :head // 2], x[..., head // 2:])
-    turns = np.outer(np.arange(tokens), theta ** (-np.arange(head // 2) * 2 / head))[:, None]
+    turns = np.outer(places, theta ** (-np.arange(head // 2) * 2 / head))[:, None]
     turned = (first + 1j * second) * np.exp(1j * turns)
     return (np.stack([turned.real, turned.imag], -1).reshape(x.shape) if neighbours
             else np.concatenate([turned.real, turned.imag], -1))

@@ -78,7 +78,7 @@ TEXTS = {
     "dims": (("batch=1", "batch=1;sequence=1..128"), ("batch", "batch=-1", "batch=big")),
     "inputs": (("data=uint8,NHWC,mean=127.5", "a=uint8;b=uint8"), ("data", "data=uint7", "data=mean=x")),
     "output_names": (("a", "a,b"), ()), "signature": (("serving_default",), ()), "log": (("/times.jsonl",), ()),
-    "threads": (("1", "4"), ("0", "-1", "many", "2.5")),
+    "threads": (("1", "4"), ("0", "-1", "many", "2.5")), "sinks": (("1", "4"), ("-1", "many", "2.5")),
     **dict.fromkeys(("ram", "flash"), (("65536", "64K", "64k", "64KB", "64KiB", "1M"),
                                        ("64Q", "K", "", "-1", "6.5K", "64 Kilo"))),
     "regions": (("dtcm=64K,flash=1M", "sram=65536", "sram=64KiB"), ("dtcm", "dtcm=64Q", "dtcm=", "DTCM=1K")),

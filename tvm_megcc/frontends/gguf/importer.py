@@ -12,12 +12,12 @@ from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
 from ...ir.shapes import EVERYTHING, Bucket
 from ...ops.cache_rows import ring_rows
-from ...passes.streaming.kv_cache import BatchRows, grow_states
+from ...passes.streaming.kv_cache import BatchRows, Sinks, grow_states
 from ...passes.streaming.states import keep_states
 from ..decoder_names import LENGTH, NEW, PAST, TOKENS
 from .architectures import Decoder, decoder
-from .file import read
-from .transformer import layer_states, state_names, transformer
+from .file import File, read
+from .transformer import layer_states, layers_with_sinks, rotated_sinks, sink_state, state_names, transformer
 
 #: The default capacity of the KV cache in tokens; the model's trained context, if that is smaller.
 DEFAULT_CONTEXT = 2048
@@ -36,7 +36,7 @@ def input_dims(path: str | Path) -> dict[str, Shape]:
 
 
 def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
-                bounds: Mapping[str, int] | None = None, shapes: Bucket = EVERYTHING) -> Graph:
+                bounds: Mapping[str, int] | None = None, shapes: Bucket = EVERYTHING, sinks: int = 0) -> Graph:
     """Returns the file as a graph whose KV cache is a state. Layers with a sliding window have ring buffers, if these
     are smaller than the whole context.
 
@@ -45,10 +45,12 @@ def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = 
             the name of a symbol; default [1, 1].
         bounds: the capacity of the KV cache in tokens, as `past_sequence_length`.
         shapes: a bucket with all values that the symbol has.
+        sinks: the number of attention sinks (ops/cache_rows.py); 0 for none.
 
     Raises:
         ModelError: listing everything in the file that is damaged, contradictory or not supported.
-        MegccError: for bounds of other names, or of more tokens than the model was trained for.
+        MegccError: for bounds of other names, or of more tokens than the model was trained for; for sinks of several
+            sequences, or that leave the cache fewer rows than a run may append.
     """
     file = read(path)
     config = decoder(file)
@@ -60,11 +62,29 @@ def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = 
     if context > config.context:
         raise MegccError(f"--bound {PAST}={context}: the model was trained for {config.context} tokens")
     sequences, length = _sequences_and_length((input_shapes or {}).get(TOKENS))
+    if sinks:
+        longest = shapes.largest(length)
+        if longest is None or longest > context - sinks:
+            raise MegccError(f"--sinks {sinks}: of a cache of {context} tokens a run can replace {context - sinks}, "
+                             f"and it has {longest or 'any number of'} new ones")
+        return _with_sinks(file, config, length, context, sequences, sinks)
     graph = transformer(file, length, context, sequences)
     states = state_names(config.layers)
     batch = BatchRows(PAST, NEW) if sequences > 1 else None
     return keep_states(grow_states(graph, states, {PAST: context}, _rings(config, shapes.largest(length), context),
                                    batch), states)
+
+
+def _with_sinks(file: File, config: Decoder, length: Dim, context: int, sequences: int, sinks: int) -> Graph:
+    """Returns the graph of a file with attention sinks. Arguments are those of `transformer`."""
+    if sequences > 1:
+        raise MegccError(f"--sinks {sinks}: attention sinks are for one sequence, not {sequences}")
+    graph = transformer(file, length, context, sinks=sinks)
+    layers, states = layers_with_sinks(config, context), state_names(config.layers)
+    rotated = {layer_states(layer)[f"present.{layer}.key"]: rotated_sinks(layer) for layer in layers}
+    graph = grow_states(graph, states, {PAST: context}, sinks=Sinks(PAST, sinks, rotated))
+    outputs = tuple(name for name in graph.outputs if name not in rotated.values())
+    return keep_states(graph.with_(outputs=outputs), states | dict(map(sink_state, layers)))
 
 
 def _rings(config: Decoder, longest: int | None, context: int) -> dict[str, int]:

@@ -25,13 +25,18 @@ from ...ops.nn.attention import (
     arange_int32,
     attend,
     concat_past,
+    first_rows,
     gather_angles,
+    keep_first_rows,
     keys_up_to,
     merge_heads,
+    rotary_angles,
     split_axis,
     split_heads,
+    stored_tokens,
 )
 from ...ops.quantized.blocks import BlockConstants, block_constants, emit_block_gather, emit_block_matmul
+from ...ops.rules import emit_arange
 from ..decoder_names import LOGITS, NEW, PAST, TOKENS
 from ..onnx.builder import Builder
 from ..onnx.synthetic_node import SyntheticNode
@@ -50,7 +55,24 @@ def layer_states(layer: int) -> dict[str, str]:
     return {f"present.{layer}.{part}": f"past_key_values.{layer}.{part}" for part in ("key", "value")}
 
 
-def transformer(file: File, length: Dim, context: int, sequences: int = 1) -> Graph:
+def sink_state(layer: int) -> tuple[str, str]:
+    """Returns output and input of the state with the keys of a layer's attention sinks, each rotated by its own
+    position."""
+    return f"present.{layer}.key.sinks", f"past_key_values.{layer}.key.sinks"
+
+
+def layers_with_sinks(config: Decoder, context: int) -> list[int]:
+    """Returns the layers whose keys of attention sinks are rotated further: those that attend to everything in a cache
+    of `context` tokens, not to a shorter window."""
+    return [layer for layer in range(config.layers) if config.attends_to_all(layer) or config.window >= context]
+
+
+def rotated_sinks(layer: int) -> str:
+    """Returns the output with the keys of a layer's attention sinks as attention reads them."""
+    return f"present.{layer}.key.rotated"
+
+
+def transformer(file: File, length: Dim, context: int, sequences: int = 1, sinks: int = 0) -> Graph:
     """Returns the decoder of a file as a graph.
 
     Its inputs are `input_ids`, int64 [sequences, length], and keys and values of the past, float32 [sequences,
@@ -58,17 +80,23 @@ def transformer(file: File, length: Dim, context: int, sequences: int = 1) -> Gr
     and all keys and values. For several sequences there are two more inputs, int64 [sequences]: `new_tokens`, of which
     a sequence has the first of its row of `input_ids`, and `past_sequence_length`, the tokens before them.
 
+    With attention sinks there is an input `past_sequence_length`, int64 [1], too, and for `layers_with_sinks` the state
+    `sink_state` and an output `rotated_sinks`: the keys of the sinks, rotated by as many positions more as there are
+    tokens that are no longer in the cache. So their distances to new tokens are those of a cache without gaps, as in
+    StreamingLLM (Xiao et al. 2023), and all other distances are those of the tokens.
+
     Args:
         length: the number of new tokens in a run.
         context: the capacity of the KV cache in tokens; rotary angles are tabulated for as many.
         sequences: the number of sequences.
+        sinks: the number of attention sinks; 0 for none.
 
     Raises:
         ModelError: for anything in the file that is missing, contradictory or not supported.
     """
     config = decoder(file)
     try:
-        return _Transformer(file, config, length, context, sequences).run()
+        return _Transformer(file, config, length, context, sequences, sinks).run()
     except ModelError:
         raise
     except MegccError as error:
@@ -84,10 +112,14 @@ class _Transformer:
     block_weights: name of a quantised tensor -> its constants in the graph.
     past_length: the number of tokens in the KV cache.
     rotary, masks: by whether a layer attends to all keys: the cosines and sines of rotary angles, and the mask.
+    sink_angles: by whether a layer attends to all keys: cosines and sines of the angles that rotate keys of attention
+        sinks.
+    first_rows: what `keep_first_rows` needs of these keys.
     """
 
-    def __init__(self, file: File, config: Decoder, length: Dim, context: int, sequences: int):
-        self.file, self.config, self.length, self.context, self.sequences = file, config, length, context, sequences
+    def __init__(self, file: File, config: Decoder, length: Dim, context: int, sequences: int, sinks: int):
+        self.file, self.config, self.length, self.context = file, config, length, context
+        self.sequences, self.sinks = sequences, sinks
         self.builder = Builder()
         self.node = SyntheticNode(self.builder, "gguf", "model", (), {})
         self.used_tensors: set[str] = set()
@@ -100,18 +132,28 @@ class _Transformer:
         inputs = {TOKENS: TensorType("int64", (self.sequences, self.length))}
         if self.sequences > 1:
             inputs |= dict.fromkeys((NEW, PAST), TensorType("int64", (self.sequences,)))
+        if self.sinks:
+            inputs[PAST] = TensorType("int64", (1,))
         for name, type_ in inputs.items():
             self.builder.add_input(name, type_)
         states = state_names(config.layers)
         for name in states.values():
             shape = self.sequences, config.kv_heads, self.past_length, config.head_size
             self.builder.add_input(name, TensorType("float32", shape))
+        layers = layers_with_sinks(config, self.context) if self.sinks else []
+        sinks = dict(map(sink_state, layers))
+        for name in sinks.values():
+            self.builder.add_input(name, TensorType("float32", (1, config.kv_heads, self.sinks, config.head_size)))
         (tokens,) = cast_to(node, TOKENS, "int32")
         x = self._embedding(tokens)
         self.positions = self._positions()
         kinds_of_layers = {config.attends_to_all(layer) for layer in range(config.layers)}
         self.rotary = {all_keys: self._angles(all_keys) for all_keys in kinds_of_layers}
         self.masks = {all_keys: self._mask(all_keys) for all_keys in kinds_of_layers}
+        if sinks:
+            kinds_of_layers = {config.attends_to_all(layer) for layer in layers}
+            self.sink_angles = {all_keys: self._sink_angles(all_keys) for all_keys in kinds_of_layers}
+            self.first_rows = first_rows(node, self.sinks, self.length, PAST)
         for layer in range(config.layers):
             x = self._layer(layer, x)
         self._set_origin("output")
@@ -123,7 +165,8 @@ class _Transformer:
         unused = sorted(set(self.file.tensors) - self.used_tensors)
         if unused:
             raise MegccError(f"has tensors that {config.name} does not have, such as {quoted(unused[0])}")
-        return self.builder.graph(self.file.path.stem, [*inputs, *states.values()], [y, *states])
+        return self.builder.graph(self.file.path.stem, [*inputs, *states.values(), *sinks.values()],
+                                  [y, *states, *sinks, *map(rotated_sinks, layers)])
 
     def _check_extents(self) -> None:
         """Compares extents with the file's tensors, before lists and tables are made that could exceed any memory."""
@@ -180,9 +223,11 @@ class _Transformer:
         return self._scale(x, self.config.embedding_scale)
 
     def _positions(self) -> str:
-        """Returns the positions of the new tokens in their sequences, int32 [sequences, S]. Those of elements of
-        `input_ids` that are no tokens are at most the last one of the context."""
+        """Returns the positions of the new tokens in their sequences, int32 [sequences, S]; with attention sinks int64
+        [S]. Those of elements of `input_ids` that are no tokens are at most the last one of the context."""
         self._set_origin("positions")
+        if self.sinks:
+            return emit_broadcast(self.node, "add", (emit_arange(self.node, self.length, "int64"), PAST))[0]
         if self.sequences > 1:
             (before,) = self.node.emit("reshape", cast_to(self.node, PAST, "int32"), shape=(self.sequences, 1))
             (found,) = emit_broadcast(self.node, "add", (arange_int32(self.node, self.length, 1, self.length), before))
@@ -192,26 +237,56 @@ class _Transformer:
 
     def _angles(self, all_keys: bool) -> list[str]:
         """Returns cosines and sines of the rotary angles of the new tokens, [1, 1, S, pairs] each."""
+        if self.sinks:
+            return rotary_angles(self.node, self.positions, self._inverse_frequencies(all_keys))
+        table = np.outer(np.arange(self.context), self._inverse_frequencies(all_keys))
+        return [gather_angles(self.node, self.node.constant(function(table).astype(np.float32)), self.positions)
+                for function in (np.cos, np.sin)]
+
+    def _inverse_frequencies(self, all_keys: bool) -> np.ndarray:
+        """Returns the rotary angles of position 1, [pairs]."""
         config = self.config
         scale = config.rotary_scale if all_keys else config.rotary_scale_window
         theta = config.theta if all_keys else config.theta_window
-        inverse_frequencies = theta ** (-np.arange(config.rotary_pairs) / config.rotary_pairs) / scale
+        found: np.ndarray = theta ** (-np.arange(config.rotary_pairs) / config.rotary_pairs) / scale
         if "rope_freqs.weight" in self.file.tensors:
-            inverse_frequencies = inverse_frequencies / floats(self._tensor("rope_freqs.weight", config.rotary_pairs))
-        table = np.outer(np.arange(self.context), inverse_frequencies)
-        return [gather_angles(self.node, self.node.constant(function(table).astype(np.float32)), self.positions)
-                for function in (np.cos, np.sin)]
+            found = found / floats(self._tensor("rope_freqs.weight", config.rotary_pairs))
+        return found
+
+    def _total(self) -> str:
+        """Returns the number of past and new tokens, int64 [1], of a model with attention sinks."""
+        return emit_broadcast(self.node, "add", (PAST, self.node.extent(self.length)))[0]
+
+    def _sink_angles(self, all_keys: bool) -> list[str]:
+        """Returns cosines and sines of the angles that rotate keys of attention sinks, [1, 1, 1, pairs] each."""
+        (gone,) = emit_broadcast(self.node, "sub", (self._total(), number(self.node, self.context, "int64")))
+        (gone,) = emit_broadcast(self.node, "max", (gone, number(self.node, 0, "int64")))
+        return rotary_angles(self.node, gone, self._inverse_frequencies(all_keys))
 
     def _mask(self, all_keys: bool) -> list[str]:
         """Returns the mask that is added to scores, [S, past + S] or, for several sequences, [sequences, 1, S, past +
         S]; an empty list for one token that attends to all keys."""
-        window = 0 if all_keys else self.config.window
+        window = 0 if all_keys or (self.sinks and self.config.window >= self.context) else self.config.window
         if self.length == 1 and not window and self.sequences == 1:
             return []
+        if self.sinks:
+            return [self._mask_of_stored_tokens(window)]
         outer = (self.sequences, 1) if self.sequences > 1 else ()
         (last,) = self.node.emit("reshape", (self.positions,), shape=(*outer, self.length, 1))
         allowed = keys_up_to(self.node, last, self.past_length + self.length, window)
         return [additive_mask(self.node, allowed, MASKED_SCORE, "float32")]
+
+    def _mask_of_stored_tokens(self, window: int) -> str:
+        """Returns the mask of keys in the order in which a cache with attention sinks stores them, [S, past + S].
+        window: the number of keys that a token attends to; 0 for no limit."""
+        node = self.node
+        tokens = stored_tokens(node, self.past_length + self.length, self._total(), self.context, self.sinks)
+        (last,) = node.emit("reshape", (self.positions,), shape=(self.length, 1))
+        (allowed,) = emit_broadcast(node, "less_equal", (tokens, last))
+        if window:
+            (first,) = emit_broadcast(node, "sub", (last, number(node, window, "int64")))
+            (allowed,) = node.emit("logical_and", (allowed, *emit_broadcast(node, "greater", (tokens, first))))
+        return additive_mask(node, allowed, MASKED_SCORE, "float32")
 
     def _last_row(self, x: str) -> str:
         """Returns the last row of [1, S, width]."""
@@ -263,6 +338,8 @@ class _Transformer:
         all_keys = config.attends_to_all(layer)
         self._set_origin(f"{block}.attn")
         q, k = (apply_rotary(node, value, *self.rotary[all_keys], config.architecture.interleaved) for value in (q, k))
+        if self.sinks and layer in layers_with_sinks(config, self.context):
+            self._keep_sinks(layer, k)
         k, v = (self._state(f"{layer}.{part}", value) for part, value in (("key", k), ("value", v)))
         y = merge_heads(node, attend(node, q, k, v, config.attention_scale, self.masks[all_keys]))
         return self._product(f"{block}.attn_output", y, columns=config.width)
@@ -270,6 +347,14 @@ class _Transformer:
     def _state(self, name: str, new: str) -> str:
         """Appends new keys or values to the cache; the result is the state after the run."""
         return self._rename(f"present.{name}", concat_past(self.node, f"past_key_values.{name}", new))
+
+    def _keep_sinks(self, layer: int, new: str) -> None:
+        """Adds the keys of a layer's attention sinks as a state, and rotated. new: the keys of the new tokens."""
+        output, state = sink_state(layer)
+        kept = self._rename(output, keep_first_rows(self.node, state, new, *self.first_rows))
+        angles = self.sink_angles[self.config.attends_to_all(layer)]
+        rotated = apply_rotary(self.node, kept, *angles, self.config.architecture.interleaved)
+        self._rename(rotated_sinks(layer), rotated)
 
     def _rename(self, name: str, value: str) -> str:
         """Gives a result of the last operator the name of an output, and returns that name."""

@@ -29,10 +29,14 @@ class AppendParameters(CacheParameters):
 
     wraps: the cache is a ring buffer.
     batched: each element of a batch has its first row and its number of new rows.
+    sinks: the cache is a ring buffer after its first SINKS rows.
+    first: there is an operand with the first rows.
     """
 
     wraps: bool
     batched: bool
+    sinks: bool
+    first: bool
 
 
 class AppendRows(Kernel):
@@ -57,16 +61,20 @@ class AppendRows(Kernel):
             extents |= {"RUN": product(rows.shape[axis + 1:])}
         outer, capacity, count, *row = extent_symbols(*extents)
         extents |= {"BATCH": x.shape[0]} if batched else {}
-        (batch,) = extent_symbols("BATCH")
+        extents |= {"SINKS": site.attrs.sinks} if site.attrs.sinks else {}
+        batch, sinks = extent_symbols("BATCH", "SINKS")
         stored_row = product(row)
         if converted_to == "int8":
             groups, run = row
             stored_row = groups * (run + SCALE_ELEMENTS)  # each group of a row has its scale after it
-        name = "append" + "_ring" * site.attrs.wraps + "_batch" * batched + f"_{converted_to}" * bool(converted_to)
+        name = "append" + "_ring" * site.attrs.wraps + "_sinks" * bool(site.attrs.sinks) + "_first" * site.has(4)
+        name += "_batch" * batched + f"_{converted_to}" * bool(converted_to)
         operands = [Operand("x", 0, outer * capacity * stored_row), Operand("rows", 1, outer * count * product(row)),
                     Operand("start", 2, batch if batched else 1)]
         operands += [Operand("new_rows", 3, batch)] if batched else []
-        params = AppendParameters(x.c_type, converted_to, site.attrs.wraps, batched)
+        operands += [Operand("first", 4, outer * sinks * product(row))] if site.has(4) else []
+        params = AppendParameters(x.c_type, converted_to, site.attrs.wraps, batched, bool(site.attrs.sinks),
+                                  site.has(4))
         return Lowered("move/append", params, extents, tuple(operands),
                        (Operand("y", 0, outer * capacity * stored_row),), outer, name, self.name, in_place=((0, 0),))
 

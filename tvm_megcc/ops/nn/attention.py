@@ -204,6 +204,56 @@ def apply_rotary(node: OnnxNode, x: str, cos: str, sin: str, interleaved: bool) 
     return node.emit("concat", (first, second, *rest), axis=3)[0]
 
 
+def rotary_angles(node: OnnxNode, positions: str, inverse_frequencies: np.ndarray) -> list[str]:
+    """Emits cosines and sines of rotary angles, float32 [1, 1, S, pairs] each, of positions int64 [S], which may be any
+    up to 2^53. inverse_frequencies: the angles of position 1 in radians, [pairs].
+
+    Angles are computed in float64 as parts of a revolution, so their error is 2^-53 of a position's number of
+    revolutions.
+    """
+    (length,) = node.type_of(positions).shape
+    (x,) = node.emit("reshape", cast_to(node, positions, "float64"), shape=(1, 1, length, 1))
+    (x,) = emit_broadcast(node, "mul", (x, node.constant(inverse_frequencies.astype(np.float64) / (2 * np.pi))))
+    (x,) = node.emit("sub", (x, *node.emit("floor", (x,))))
+    (angles,) = emit_broadcast(node, "mul", (x, number(node, 2 * np.pi, "float64")))
+    return [cast_to(node, node.emit(function, (angles,))[0], "float32")[0] for function in ("cos", "sin")]
+
+
+def stored_tokens(node: OnnxNode, rows: Dim, total: str, capacity: int, sinks: int) -> str:
+    """Emits the numbers of the tokens in the first rows of a cache with attention sinks (ops/cache_rows.py), int64
+    [rows]. total: int64 [1], the number of tokens that were appended."""
+    row = emit_arange(node, rows, "int64")
+    (later,) = emit_broadcast(node, "sub", (*emit_broadcast(node, "sub", (total, number(node, 1, "int64"))), row))
+    (age,) = emit_broadcast(node, "mod", (later, number(node, capacity - sinks, "int64")))
+    (token,) = node.emit("sub", (*node.emit("add", (row, later)), age))
+    return emit_broadcast(node, "where", (*emit_broadcast(node, "less", (row, number(node, sinks, "int64"))), row,
+                                          token))[0]
+
+
+def first_rows(node: OnnxNode, rows: int, length: Dim, past: str) -> tuple[str, str]:
+    """Emits what `keep_first_rows` needs of the first `rows` rows of a cache, for a run that appends `length` rows to
+    `past` ones, int64 [1].
+
+    Returns:
+        whether a row stays as it is, bool [1, 1, rows, 1], and else the new row that it becomes, int32 [rows].
+    """
+    row, last = emit_arange(node, rows, "int64"), node.extent(length - 1)
+    (index,) = emit_broadcast(node, "sub", (row, past))
+    (is_kept,) = emit_broadcast(node, "less", (row, past))
+    (is_missing,) = emit_broadcast(node, "greater", (index, last))
+    (index,) = emit_broadcast(node, "min", (*emit_broadcast(node, "max", (index, number(node, 0, "int64"))), last))
+    (stays,) = node.emit("reshape", node.emit("logical_or", (is_kept, is_missing)), shape=(1, 1, rows, 1))
+    return stays, cast_to(node, index, "int32")[0]
+
+
+def keep_first_rows(node: OnnxNode, kept: str, new: str, stays: str, index: str) -> str:
+    """Emits the first K rows of a cache after a run that appends `new`, [B, M, S, H]. kept: these rows before it,
+    [B, M, K, H]. stays, index: as of `first_rows`."""
+    if node.type_of(new).shape[2] != 1:
+        (new,) = node.emit("gather", (new, index), axis=2)
+    return emit_broadcast(node, "where", (stays, kept, new))[0]
+
+
 def gather_angles(node: OnnxNode, cache: str, positions: str) -> str:
     """Gathers rows of a table of cosines or sines [positions, pairs] at positions [B or 1, S]. Returns
     [B or 1, 1, S, pairs]."""

@@ -7,6 +7,9 @@ read its first p + n rows. A state whose readers attend to a window of rows beco
 token t in row t modulo their number; readers gather the rows in the order of the tokens. p is an unbacked symbol. Its
 value is another state, which is 0 at first and p + n after a run. So the runtime has no states that grow: it checks p
 like any data-dependent extent.
+
+With attention sinks (ops/cache_rows.py) the state counts all tokens, and p is at most the capacity minus n. Readers get
+the rows in the order in which they are stored.
 """
 
 from __future__ import annotations
@@ -55,6 +58,25 @@ class BatchRows:
     new: str
 
 
+@dataclass(frozen=True)
+class Sinks:
+    """Attention sinks: rows that stay in full caches, as new rows replace the oldest others.
+
+    past: the input, int64 [1], with the number of past tokens, which becomes a state.
+    rows: how many stay, from the first on.
+    first: states -> the values of these rows after a run, which replace those in the cache; as of `Append`. Rows of
+        other states stay as they are.
+    """
+
+    past: str
+    rows: int
+    first: Mapping[str, str]
+
+
+#: The most tokens that a model with attention sinks counts. Their positions, as float64, are exact.
+MAX_TOKENS = 1 << 53
+
+
 def capacities_of(inputs: Mapping[str, tuple[int | str, ...]], states: Mapping[str, str],
                   bounds: Mapping[str, int]) -> dict[str, int]:
     """Returns the bounds that are capacities of states: symbol -> rows. inputs: the shapes of the model's inputs."""
@@ -63,7 +85,8 @@ def capacities_of(inputs: Mapping[str, tuple[int | str, ...]], states: Mapping[s
 
 
 def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str, int],
-                rings: Mapping[str, int] | None = None, batch: BatchRows | None = None) -> Graph:
+                rings: Mapping[str, int] | None = None, batch: BatchRows | None = None,
+                sinks: Sinks | None = None) -> Graph:
     """Turns states that grow into KV caches with a fixed capacity, and adds a state with the number of rows in use for
     each symbol that grows, with the symbol's name.
 
@@ -73,6 +96,7 @@ def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str
         rings: states that become ring buffers -> their rows. Readers must ignore the rows of tokens that later ones
             have overwritten.
         batch: the inputs with the numbers of rows of each element of a batch, if these differ; for one symbol.
+        sinks: the rows of the states that stay when these are full, if any; for one symbol, without rings and batch.
 
     Raises:
         ModelError: listing the states that cannot grow, and why.
@@ -95,7 +119,7 @@ def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str
         raise ModelError(graph.name, problems, "A state grows by Concat(past, new) along one axis; its other extents "
                                                "have one size each: give it with --dim NAME=SIZE.")
     graph = with_symbols(_with_totals(graph, steps), {name: Symbol(name, least=0) for name in capacities})
-    return _Growth(graph, caches, steps, capacities, rings or {}, batch).run()
+    return _Growth(graph, caches, steps, capacities, rings or {}, batch, sinks).run()
 
 
 def _symbols(type_: TensorType) -> frozenset[str]:
@@ -146,6 +170,7 @@ class _Growth:
     capacities: name of the symbol -> the largest number of rows.
     rings: states that become ring buffers -> their rows.
     batch: the inputs with the numbers of rows of each element of a batch; None if all have as many.
+    sinks: the rows that stay in full caches; None for caches that are full then.
     count_states: symbol -> (output, input) of the state that holds the number of rows in use.
     count_values: symbol -> the value of that state in a run, once `Extent` has defined the symbol by it.
     ring_indices: (number of tokens, rows of a ring buffer) -> the value with the tokens' rows.
@@ -153,12 +178,14 @@ class _Growth:
     """
 
     def __init__(self, graph: Graph, caches: list[_KVCache], steps: Mapping[Symbol, Dim],
-                 capacities: Mapping[str, int], rings: Mapping[str, int], batch: BatchRows | None):
-        self.caches, self.steps, self.capacities, self.rings, self.batch = caches, steps, capacities, rings, batch
+                 capacities: Mapping[str, int], rings: Mapping[str, int], batch: BatchRows | None,
+                 sinks: Sinks | None):
+        self.caches, self.steps, self.capacities, self.rings = caches, steps, capacities, rings
+        self.batch, self.sinks = batch, sinks
         types = dict(graph.types)
         self.count_states: dict[Symbol, tuple[str, str]] = {}
         for past in steps:
-            state = batch.past if batch else unused(past.name, types)
+            state = batch.past if batch else sinks.past if sinks else unused(past.name, types)
             self.count_states[past] = unused(f"{state}.next", types), state
             types.update(dict.fromkeys(self.count_states[past], types.get(state, TensorType("int64", (1,)))))
         count_inputs = [state for _, state in self.count_states.values() if state not in graph.inputs]
@@ -166,7 +193,7 @@ class _Growth:
                                  inputs=(*graph.inputs, *count_inputs),
                                  outputs=(*graph.outputs, *(after for after, _ in self.count_states.values())),
                                  states=(*graph.states, *self.count_states.values()),
-                                 cache_capacities={state: capacities[past.name]
+                                 cache_capacities={state: MAX_TOKENS if sinks else capacities[past.name]
                                                    for past, (_, state) in self.count_states.items()})
         self.edit = Editor(self.graph)
         self.count_values: dict[Symbol, str] = {}
@@ -186,13 +213,16 @@ class _Growth:
     def _counted(self, past: Symbol, new: Dim) -> tuple[Condition, ...]:
         """Defines the symbol `past` by a state with the number of rows, and computes that number after the run."""
         capacity, (after, state) = self.capacities[past.name], self.count_states[past]
-        count = self._longest_past(new) if self.batch else state
+        count = self._longest_past(new) if self.batch else self._kept_past(new, capacity) if self.sinks else state
         self.count_values[past] = self.edit.value(f"{state}.rows", self.edit.types[count])
         self.edit.add_after("", Op(EXTENT, Attrs(symbol=past, element=0, bound=capacity - new), (count,),
                                     (self.count_values[past],), origin=past.name))
         if self.batch:
             self.count_values[past] = state
             self.edit.add_after("", Op("add", Attrs(), (state, self.batch.new), (after,)))
+        elif self.sinks:
+            self.count_values[past] = state
+            self.edit.add_after("", Op("add", Attrs(), (state, self._dims("new.rows", new)), (after,)))
         else:
             self.edit.add_after("", Op("dims", Attrs(extents=(past + new,), shape=(1,), dtype="int64"), (), (after,)))
         with recording(f"capacity of {past}") as conditions:
@@ -204,8 +234,7 @@ class _Growth:
         the run, or as many as are new."""
         assert self.batch is not None
         edit = self.edit
-        count = edit.value("new.rows", TensorType("int64", (1,)))
-        edit.add_after("", Op("dims", Attrs(extents=(new,), shape=(1,), dtype="int64"), (), (count,)))
+        count = self._dims("new.rows", new)
         zero, value = edit.constant("no.rows", np.zeros(1, np.int64)), self.batch.past
         for kind, operands, attrs in (("add", (self.batch.new,), Attrs()), ("sub", (count,), Attrs()),
                                       ("max", (zero,), Attrs()),
@@ -215,6 +244,20 @@ class _Growth:
             value = result
         return value
 
+    def _kept_past(self, new: Dim, capacity: int) -> str:
+        """Returns the number of past rows, int64 [1], that are still in the caches when `new` rows are appended."""
+        assert self.sinks is not None
+        inputs = self.sinks.past, self._dims("kept.rows", capacity - new)
+        result = self.edit.result("past.min", "min", Attrs(), inputs)
+        self.edit.add_after("", Op("min", Attrs(), inputs, (result,), origin="past"))
+        return result
+
+    def _dims(self, name: str, extent: Dim) -> str:
+        """Returns an extent as int64 [1]."""
+        value = self.edit.value(name, TensorType("int64", (1,)))
+        self.edit.add_after("", Op("dims", Attrs(extents=(extent,), shape=(1,), dtype="int64"), (), (value,)))
+        return value
+
     def _append(self, cache: _KVCache) -> None:
         """Replaces the Concat of a cache by an operator that appends to it in place."""
         edit, type_ = self.edit, self.graph.types[cache.input]
@@ -222,9 +265,13 @@ class _Growth:
         full_type = type_.with_shape(rows if axis == cache.axis else dim for axis, dim in enumerate(type_.shape))
         type_before = edit.types[cache.output]
         edit.types[cache.input] = edit.types[cache.output] = full_type
-        new_rows = (self.batch.new,) if self.batch else ()
-        inputs = (*cache.concat.inputs, self.count_values[cache.past], *new_rows)
-        edit.replace(cache.concat, Op("append", Attrs(axis=cache.axis, wraps=cache.input in self.rings), inputs,
+        others: tuple[str, ...] = (self.batch.new,) if self.batch else ()
+        wraps, sinks = cache.input in self.rings, 0
+        if self.sinks:
+            others = ("", self.sinks.first[cache.input]) if cache.input in self.sinks.first else ()
+            wraps, sinks = True, self.sinks.rows
+        inputs = (*cache.concat.inputs, self.count_values[cache.past], *others)
+        edit.replace(cache.concat, Op("append", Attrs(axis=cache.axis, wraps=wraps, sinks=sinks), inputs,
                                       (cache.output,), origin=cache.concat.origin))
         ring = self.rings.get(cache.input, 0)
         self._valid_rows(cache.output, cache.axis, type_before, ring=ring)

@@ -57,7 +57,7 @@ def measure(folder: str | Path, target: str | None = None, threads: int | None =
     model = LanguageModel(folder, target, threads)
     load = time.perf_counter() - begin
     context = model.settings.context
-    if prompt + tokens > context:
+    if prompt + tokens > context and not model.settings.sinks:
         raise MegccError(f"{prompt} tokens of a prompt and {tokens} after it are more than the context of {context}")
     given = np.random.default_rng(0).integers(0, model.tokenizer.get_vocab_size(), prompt).tolist()
     _sequence(model, given[:model.settings.prompt], 1)

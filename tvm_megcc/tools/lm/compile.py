@@ -41,9 +41,10 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
             builder of ONNX Runtime GenAI write it, or the ONNX file in it.
         output: the folder; default is the file's name with `_megcc`.
         target: names of CPUs.
-        options: options of compilation, except dimensions, bounds and states.
+        options: options of compilation, except dimensions, bounds and states. With `sinks`, a text has no end.
         context: capacity of the KV cache in tokens; default is the model's trained context, at most 2048.
-        prompt: the most new tokens in a run, in which a prompt is read; default is 64, at most the context.
+        prompt: the most new tokens in a run, in which a prompt is read; default is 64, at most the context without
+            its attention sinks.
         force: replace an existing folder whatever it contains.
         grammars: those that a text in C can be restricted to, by names that are C identifiers.
         sequences: the number of sequences that one run has new tokens of; of a GGUF file. For several, the folder has
@@ -57,14 +58,15 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     refuse_misnamed(path)
     if not path.is_dir() and not is_gguf(path) and path.suffix != ".onnx":
         raise MegccError(f"{path} is no GGUF file (.gguf), and no ONNX file (.onnx) or folder of one")
-    source = (_gguf if is_gguf(path) else _onnx)(path, context, prompt)
+    options = options or CompileOptions()
+    source = (_gguf if is_gguf(path) else _onnx)(path, context, prompt, options.sinks)
     if sequences > 1 and not is_gguf(path):
         raise MegccError(f"--sequences {sequences}: {path} is no GGUF file")
     if sequences > 1 and grammars:
         raise MegccError(f"--sequences {sequences}: grammars are for the program of one sequence")
-    settings = replace(source.settings, sequences=sequences)
+    settings = replace(source.settings, sequences=sequences, sinks=options.sinks)
     lengths = f"{LENGTH}=1" + f",2..{settings.prompt}" * (settings.prompt > 1)
-    options = replace(options or CompileOptions(), states=source.states)
+    options = replace(options, states=source.states)
     if sequences > 1:
         options = replace(options, input_shapes=f"{TOKENS}=({sequences},?)")
     artifact = api.compile(source.model, target, options, name=source.name, dims=lengths,
@@ -96,35 +98,39 @@ class _Source:
     settings: Settings
 
 
-def _lengths(trained: int, context: int, prompt: int) -> tuple[int, int]:
+def _lengths(trained: int, context: int, prompt: int, sinks: int) -> tuple[int, int]:
     """Returns the context and the most new tokens in a run. trained: the number of tokens that the model was trained
-    for, 0 if its files do not have it. context, prompt: as of `compile_model`.
+    for, 0 if its files do not have it. context, prompt: as of `compile_model`. sinks: the number of attention sinks.
 
     Raises:
-        MegccError: for a context longer than the trained one, and a prompt that is longer than the context.
+        MegccError: for a context longer than the trained one, sinks that leave no room in it, and a prompt that is
+            longer than that room.
     """
     context = context or min(DEFAULT_CONTEXT, trained or DEFAULT_CONTEXT)
     if trained and context > trained:
         raise MegccError(f"--context {context}: the model was trained for {trained} tokens")
-    prompt = prompt or min(PROMPT, context)
-    if not 1 <= prompt <= context:
-        raise MegccError(f"--prompt {prompt} is no number of tokens from 1 to {context}, the context")
+    if sinks >= context:
+        raise MegccError(f"--sinks {sinks}: as many tokens as these stay, of a context of {context}; 4 are usual")
+    room, what = context - sinks, "the context without its sinks" if sinks else "the context"
+    prompt = prompt or min(PROMPT, room)
+    if not 1 <= prompt <= room:
+        raise MegccError(f"--prompt {prompt} is no number of tokens from 1 to {room}, {what}")
     return context, prompt
 
 
-def _gguf(path: Path, context: int, prompt: int) -> _Source:
+def _gguf(path: Path, context: int, prompt: int, sinks: int) -> _Source:
     """Reads a GGUF file."""
     metadata = read(path).metadata
-    context, prompt = _lengths(trained_context(metadata), context, prompt)
+    context, prompt = _lengths(trained_context(metadata), context, prompt, sinks)
     vocabulary = Vocabulary.of(metadata)
     settings = replace(_settings(metadata), context=context, prompt=prompt)
     return _Source(path, {}, path.stem, vocabulary, settings)
 
 
-def _onnx(path: Path, context: int, prompt: int) -> _Source:
+def _onnx(path: Path, context: int, prompt: int, sinks: int) -> _Source:
     """Reads the folder of an ONNX file."""
     folder = hugging_face.read(path)
-    context, prompt = _lengths(folder.context, context, prompt)
+    context, prompt = _lengths(folder.context, context, prompt, sinks)
     settings = replace(folder.settings, context=context, prompt=prompt)
     hugging_face.check_template(settings, folder.template)
     found = decoder(folder.model, folder.ports)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,6 +71,7 @@ class Settings:
     bos_token: the template's variable of this name: the text of the first token, "" if `bos` puts it before a text.
     eos_token: the template's variable of this name: the text of the token that ends a text, "" for none.
     sequences: the number of sequences, each of which has a KV cache.
+    sinks: the number of first tokens that stay in a full KV cache, so that a text has no end; 0: it ends then.
     """
 
     context: int
@@ -80,6 +82,7 @@ class Settings:
     bos_token: str = ""
     eos_token: str = ""
     sequences: int = 1
+    sinks: int = 0
 
     def text(self) -> str:
         return json.dumps(asdict(self), indent=1, ensure_ascii=True) + "\n"
@@ -172,7 +175,7 @@ class LanguageModel(Session):
         except Exception as error:  # numpy lets the errors of zipfile, zlib and its own parser through
             raise MegccError(f"the saved state is damaged: {error}") from None
         tokens, states = given.pop(_SAVED_TOKENS, None), {}
-        if tokens is None or tokens.dtype != np.int64 or tokens.ndim != 1 or len(tokens) > self.settings.context \
+        if tokens is None or tokens.dtype != np.int64 or tokens.ndim != 1 or len(tokens) > self._longest() \
                 or not ((tokens >= 0) & (tokens < self._vocabulary_size())).all():
             raise MegccError("the saved state has no tokens, or tokens that this model does not have")
         for port in self.session.state_ports:
@@ -187,6 +190,10 @@ class LanguageModel(Session):
             states[port.name] = padded
         self.session.reset(states)
         self.tokens = tokens.tolist()
+
+    def _longest(self) -> float:
+        """Returns the most tokens of a text."""
+        return math.inf if self.settings.sinks else self.settings.context
 
     def _vocabulary_size(self) -> int:
         """Returns the number of logits."""
@@ -224,7 +231,7 @@ class LanguageModel(Session):
         """Reads the prompt after everything read so far, and yields the generated text piece by piece.
 
         Args:
-            max_tokens: the most tokens to generate; the end of the context ends the text too.
+            max_tokens: the most tokens to generate; the end of the context ends the text too, without attention sinks.
             sampling: how tokens are chosen; by default always the most likely one.
             stop: strings that end the text and are not part of it.
             log_probabilities: gets the tokens of the text, and of each the natural logarithm of its probability in the
@@ -256,7 +263,7 @@ class LanguageModel(Session):
             if not text.endswith(_INCOMPLETE) and len(final) > len(yielded):
                 yield final[len(yielded):]
                 yielded = final
-            if stops or len(self.tokens) == self.settings.context or (matcher and matcher.is_complete):
+            if stops or len(self.tokens) >= self._longest() or (matcher and matcher.is_complete):
                 break
             begin = time.perf_counter()
             logits = self.read([token])
@@ -286,9 +293,9 @@ class LanguageModel(Session):
         """Reads tokens after everything read so far. Returns the logits [vocabulary] of the next token.
 
         Raises:
-            MegccError: for no tokens, and for more than fit in the context.
+            MegccError: for no tokens, and for more than fit in the context. With attention sinks all do.
         """
-        remaining = self.settings.context - len(self.tokens)
+        remaining = self._longest() - len(self.tokens)
         if not tokens:
             raise MegccError("the prompt is empty")
         if len(tokens) > remaining:
@@ -498,7 +505,7 @@ def read_settings(folder: Path) -> Settings:
         settings = Settings(context=int(given["context"]), prompt=int(given["prompt"]), bos=int(given["bos"]),
                             ends=tuple(map(int, given["ends"])), chat_template=str(given["chat_template"]),
                             bos_token=str(given.get("bos_token", "")), eos_token=str(given.get("eos_token", "")),
-                            sequences=int(given.get("sequences", 1)))
+                            sequences=int(given.get("sequences", 1)), sinks=int(given.get("sinks", 0)))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MegccError(f"{folder}: {SETTINGS} is damaged: {error}") from None
     if min(settings.context, settings.prompt, settings.sequences) < 1:

@@ -52,7 +52,8 @@ class LanguageModelVariables(TypedDict):
     name: the model's, a C identifier: the prefix of its functions.
     macro: the name in capitals, the prefix of its macros.
     vocabulary: number of tokens that the tokenizer knows.
-    context: the most tokens of a conversation, prompts and answers.
+    context: the most tokens of a conversation, prompts and answers; of a prompt, if a conversation has no end.
+    endless: whether a conversation may have more tokens than the context.
     prompt: the most tokens of a run of the network.
     pieces: whether the tokenizer merges a whole text as one word (SentencePiece); else it splits a text into words.
     normalizes: whether the tokenizer normalizes a text before it splits it.
@@ -73,6 +74,7 @@ class LanguageModelVariables(TypedDict):
     macro: str
     vocabulary: int
     context: int
+    endless: bool
     prompt: int
     pieces: bool
     normalizes: bool
@@ -138,7 +140,8 @@ def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings,
     longest_token = max(len(token.encode()) for token in vocabulary.tokens)
     context: LanguageModelVariables = {
         "version": VERSION, "name": name, "macro": c_name(name).upper(), "vocabulary": len(vocabulary.tokens),
-        "context": settings.context, "prompt": settings.prompt, "pieces": vocabulary.pieces,
+        "context": settings.context, "endless": bool(settings.sinks), "prompt": settings.prompt,
+        "pieces": vocabulary.pieces,
         "normalizes": bool(vocabulary.form),
         "word": text_bytes if vocabulary.pieces or vocabulary.form else _WORD_BYTES,
         "text": max(text_bytes, 4 * longest_token),

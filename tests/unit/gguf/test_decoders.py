@@ -87,6 +87,19 @@ def test_a_vocabulary_that_is_the_head_too_is_stored_once(encoding, activations,
     assert sizes[0] + numbers < sizes[1]
 
 
+@pytest.mark.parametrize("target, options, prefetches", [
+    ("x86-64-v4", {"cache": "int8"}, True), ("x86-64-v3", {"optimize": "size"}, False), ("arm64-v82", {}, False)])
+def test_attention_prefetches_keys_and_values(target, options, prefetches, tmp_path):
+    """On CPUs where this was measured to be faster, and where size does not matter more."""
+    shape = SHAPES["llama"].with_(layers=1)
+    path = write(tmp_path / "model.gguf", shape, weights(shape))
+    compiled = tvm_megcc.compile(path, target, dims={"sequence_length": 1}, bounds={"past_sequence_length": 16},
+                                 **options)
+    (text,) = (text for name, text in compiled.sources.items() if name.startswith("kernels/attention"))
+    assert ("prefetch_key(k + t * k_row, next, " in text) == prefetches
+    assert ("mgc_prefetch_ahead(v_head, " in text) == prefetches
+
+
 @pytest.mark.parametrize("encoding", _DECODERS)
 def test_products_have_the_weights_of_the_encoding(encoding):
     """To the bit, from drawn bytes; only those whose offsets are no multiple of their scales keep offsets."""

@@ -15,6 +15,7 @@ from ..microkernel.panel_tile import PanelTile
 from ..microkernel.printer import Printer
 from ..microkernel.tile import Multiply
 from ..parameters import Scope
+from .prefetch import CachePrefetch
 
 if TYPE_CHECKING:
     from .queries import AttentionParameters, ColumnsParameters
@@ -35,6 +36,7 @@ class AttentionTiles:
     sizes: numbers of queries, or keys, in tiles, the largest first.
     query_stride, key_stride: elements from the scores of one query, or key, to those of the next.
     prefix: the beginning of the names of the tiles' functions.
+    prefetch: prints prefetches of keys and values, if tiles prefetch them.
 
     Q: queries of a tile. U: keys of a tile. W: vectors of values of a tile.
 
@@ -53,6 +55,7 @@ class AttentionTiles:
     query_stride: int
     key_stride: int
     prefix = ""
+    prefetch: CachePrefetch | None = None
 
     def __init__(self, params: AttentionParameters, scope: Scope):
         self.p, self.scope, self.lanes = params, scope, scope.isa.lanes
@@ -196,8 +199,10 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};{row}"""
     def add_values(self, Q: int, W: int) -> str:
         """Returns the call for Q queries and W vectors of values, of which `count` columns are valid."""
         more = f", key == {self.first_key}, key + part >= seen, rescale + r" * self.has_parts
-        return (f"{self.prefix}values_{Q}_{W}(s + r * {self.query_stride}, v_head + {self.first_row} * v_row + column, "
-                f"v_row, part, count{more}, sum + r, y_head + r * y_row + column, y_row);")
+        values = f"v_head + {self.first_row} * v_row + column"
+        after = f", column + count < V ? {values} + count : next_keys" * (self.prefetch is not None)
+        return (f"{self.prefix}values_{Q}_{W}(s + r * {self.query_stride}, {values}, "
+                f"v_row, part, count{more}, sum + r{after}, y_head + r * y_row + column, y_row);")
 
     @contextmanager
     def for_columns(self, c: Printer, W: int) -> Iterator[None]:
@@ -206,6 +211,17 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};{row}"""
         with c.block(f"for (; column {f'+ {columns} <= V' if W > 1 else '< V'}; column += {columns})"):
             c(f"const int32_t count = {columns if W > 1 else f'V - column < {columns} ? V - column : {columns}'};")
             yield
+
+    @property
+    def next_parameter(self) -> str:
+        """C: the parameter for the rows that are read after those of a call, if they are prefetched; else empty."""
+        return f", const {self.unit} *next" * (self.prefetch is not None)
+
+    def prefetched_values(self, W: int) -> list[str]:
+        """Returns the call that prefetches W vectors of values in the loop over the keys t."""
+        if self.prefetch is None:
+            return []
+        return [self.prefetch.call(f"prefetch_values_{W}", "v", "v_row", self.scope.known.V, 0, "keys - t")]
 
     @property
     def query_sizes(self) -> list[int]:
@@ -221,15 +237,16 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};{row}"""
         rescale_parameters = ", int32_t first, int32_t last, const float *rescale" * has_parts
         c(f"/* Computes {W} vectors of the results of {Q} queries{'; the first n lanes are valid' * (W == 1)}. */")
         with c.function(f"static MGC_NOINLINE void {self.prefix}values_{Q}_{W}(const float *s, const {self.unit} *v, "
-                        f"ptrdiff_t v_row, int32_t keys, int32_t n{rescale_parameters}, const float *factor, float *y, "
-                        "ptrdiff_t y_row)"):
+                        f"ptrdiff_t v_row, int32_t keys, int32_t n{rescale_parameters}, const float *factor"
+                        f"{self.next_parameter}, float *y, ptrdiff_t y_row)"):
             c(tile.for_each(Q, "mgc_v a{p}_{v} = mgc_zero();"))
             if has_parts:
                 with c.block("if (!first)"):
                     c(tile.for_each(Q, f"a{{p}}_{{v}} = {load}(y + {{p}} * y_row + {{at}}{n})"
                                        " * mgc_set1(rescale[{p}]);"))
             with c.block(f"for (int32_t t = 0; t < keys; t++, s += {self.key_stride}, v += v_row)"):
-                c(tile.for_each(1, f"const mgc_v b{{v}} = {self.load('v + {at}', 'n' * bool(n))};"))
+                c(*self.prefetched_values(W),
+                  tile.for_each(1, f"const mgc_v b{{v}} = {self.load('v + {at}', 'n' * bool(n))};"))
                 # The scores of four neighbouring queries are one vector, whose lanes are operands of multiply-adds.
                 if self.scope.isa.lane_fma and self.query_stride == 1 and Q % 4 == 0:
                     c(*(f"const mgc_v x{p} = mgc_load(s + {p});" for p in range(0, Q, 4)),
@@ -331,6 +348,52 @@ class FewQueriesTiles(AttentionTiles):
         open_queries = scope.known.S is None and not scope.compact
         self.sizes = list(range(params.rows, 0, -1)) if open_queries else [params.rows, *[1] * (params.rows > 1)]
         self.query_stride, self.key_stride = params.keys, 1
+        #: A cache is read from memory; other keys and values have just been computed.
+        if params.has_spare_rows and scope.isa.prefetch_bytes and scope.known.H and scope.known.V and not scope.compact:
+            self.prefetch = CachePrefetch(scope, params.cache, prefix)
+
+    @property
+    def next_values(self) -> str:
+        """C: its argument for keys: the values of the same part."""
+        return f", v_head + {self.first_row} * v_row" * (self.prefetch is not None)
+
+    def prefetch_functions(self) -> str:
+        """Prints the functions that prefetch a key, and as many values of a row as a tile reads."""
+        if self.prefetch is None:
+            return ""
+        H, V = self.scope.known.H, self.scope.known.V
+        widths = sorted({W for Q in self.sizes for W in self.widths(Q)})
+        return "\n".join((self.prefetch.function("prefetch_key", H), *(
+            self.prefetch.function(f"prefetch_values_{W}", min(W * self.lanes, V)) for W in widths), ""))
+
+    def prefetched_keys(self, U: int) -> list[str]:
+        """Returns the calls that prefetch U keys in the loop over the keys t."""
+        return [] if self.prefetch is None else [
+            self.prefetch.call("prefetch_key", "k + t * k_row", "k_row", self.scope.known.H, u, "part - t")
+            for u in range(U)]
+
+    def next_head(self, axes: str) -> str:
+        """Returns C: elements from the keys or values of a task to those of the next one."""
+        stride, shared = self.stride(axes, "n"), self.p.shared
+        return f"(head % {shared} == {shared - 1} ? {stride} : 0)" if shared > 1 else stride
+
+    def next_keys(self) -> list[str]:
+        """Declares `next_keys`, the keys that a task reads after a part: those of its next part, then those of the next
+        head."""
+        return [] if self.prefetch is None else [
+            f"const {self.unit} *next_keys = "
+            f"k_head + (key + part < seen ? ({self.first_row} + part) * k_row : {self.next_head(self.p.k_axes)});"]
+
+    def prefetched_pages(self) -> str:
+        """Prints the prefetches of the pages of the next task's keys and values, which are pages of their own if heads
+        lie one after the other."""
+        c, known, rows = Printer(), self.scope.known, "T < R ? T : R" if self.p.wraps else "T"
+        if self.prefetch is not None and all("nt" in axes for axes in (self.p.k_axes, self.p.v_axes)):
+            with c.block("if (task + 1 < end)"):
+                c(f"const int32_t rows = {rows};",
+                  self.prefetch.pages("k_head", "k_row", known.H, self.next_head(self.p.k_axes)),
+                  self.prefetch.pages("v_head", "v_row", known.V, self.next_head(self.p.v_axes)))
+        return c.text
 
     def widths(self, Q: int) -> list[int]:
         """Returns the numbers of vectors of values in tiles of Q queries, the largest first: as many as registers hold,
@@ -351,7 +414,7 @@ class FewQueriesTiles(AttentionTiles):
 
     def results(self, begin: str) -> str:
         c = Printer()
-        c(begin)
+        c(begin, *self.next_keys())
         for Q in self.query_sizes:
             with c.block(f"for (; r + {Q} <= n; r += {Q})"):
                 c("int32_t column = 0;")

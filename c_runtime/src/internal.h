@@ -291,14 +291,15 @@ uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset);
  * is allocated or bound. */
 uint8_t *megcc_session_own_address(const megcc_session *session, uint32_t tensor);
 
-/* The address of a tensor; NULL if it has no memory yet. */
+/* Writes the addresses of `count` tensors to `result`; NULL for a tensor that has no memory yet. */
+void megcc_session_addresses(const megcc_session *session, const row_u32 *tensors, uint32_t count, void **result);
+
 static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
 {
-    const megcc_program *p = &session->model->program;
-    const tensor_row *row = tensor_at(p, tensor);
-    const uint32_t root = row->storage == STORAGE_VIEW ? row->root : tensor;
-    uint8_t *at = root < bases_of(p) ? session->base[root] : megcc_session_own_address(session, root);
-    return at == NULL || row->storage != STORAGE_VIEW ? at : at + row->data;
+    const row_u32 index = tensor;
+    void *result;
+    megcc_session_addresses(session, &index, 1, &result);
+    return result;
 }
 
 /* Copies weights that have an offset in the arena to it. */

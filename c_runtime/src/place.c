@@ -40,6 +40,37 @@ uint8_t *megcc_session_own_address(const megcc_session *session, uint32_t tensor
     }
 }
 
+void megcc_session_addresses(const megcc_session *session, const row_u32 *tensors, uint32_t count, void **result)
+{
+    const megcc_program *p = &session->model->program;
+    const tensor_slot *slots = row_at(session->bucket.tensors, 0, sizeof *slots);
+    const uint32_t bases = bases_of(p);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t root = tensors[i], offset = 0;
+        const tensor_row *row = tensor_at(p, root);
+        if (row->storage == STORAGE_VIEW) {
+            offset = row->data;
+            root = row->root;
+            row = tensor_at(p, root);
+        }
+        /* Inputs, outputs and unbounded tensors have a base. The others are found here and not by a function, because every
+         * call of a run needs them. */
+        uint8_t *at;
+        if (root < bases) {
+            at = session->base[root];
+#ifndef MEGCC_NO_REGIONS
+        } else if (session->bucket.regions.count != 0u) {
+            at = megcc_session_own_address(session, root);
+#endif
+        } else if (row->storage == STORAGE_WEIGHT) {
+            at = (uint8_t *)(uintptr_t)(session->model->weights + weight_begin(session->model, row));
+        } else {
+            at = session->arena + slots[root].offset;
+        }
+        result[i] = at == NULL ? NULL : at + offset;
+    }
+}
+
 #ifndef MEGCC_NO_REGIONS
 void megcc_session_copy_weights(megcc_session *session)
 {

@@ -87,13 +87,21 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
                      call_need *result)
 {
     int64_t need[MEGCC_MAX_NEED];
-    (void)demands(program, kernel, extents, first, need); /* megcc_verify_sizes has seen that this succeeds */
-    round_demands(program, need + kernel->inputs + kernel->outputs, result);
+    if (kernel->need != NULL) {
+        (void)demands(program, kernel, extents, first, need); /* megcc_verify_sizes has seen that this succeeds */
+        round_demands(program, need + kernel->inputs + kernel->outputs, result);
+    } else { /* as demands(), without copies of all sizes: every call of a run comes here */
+        result->shared = align_up(kernel->shared, program->alignment);
+        result->scratch = align_up(kernel->scratch, program->alignment);
+        result->tasks = kernel->tasks;
+    }
 #ifndef MEGCC_NO_DYNAMIC
     /* Extents may be 0: kernels that have nothing to write do not run. */
     bool writes = kernel->outputs == 0u;
-    for (uint32_t i = 0; i < kernel->outputs; i++) {
-        writes = writes || need[kernel->inputs + i] != 0;
+    for (uint32_t i = 0; i < kernel->outputs && !writes; i++) {
+        const int64_t bytes = kernel->need != NULL ? need[kernel->inputs + i]
+                                                   : (int64_t)kernel->operand[kernel->inputs + i].bytes;
+        writes = bytes != 0;
     }
     if (!writes) {
         result->tasks = 0;

@@ -5,6 +5,7 @@
  */
 #include "internal.h"
 
+#ifndef MEGCC_NO_THREADS
 /* A call that is divided into pieces of tasks, for the workers. */
 typedef struct job {
     const megcc_call *call;
@@ -27,12 +28,8 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
     if (j->status[worker] != MEGCC_OK) {
         return;
     }
-#ifndef MEGCC_NO_THREADS
     const int32_t begin = (int32_t)((int64_t)j->tasks * piece / j->pieces);
     const int32_t end = (int32_t)((int64_t)j->tasks * ((int64_t)piece + 1) / j->pieces);
-#else
-    const int32_t begin = 0, end = j->tasks; /* one piece: a 64-bit division is 1 KB of code on a microcontroller */
-#endif
     uint8_t *scratch = j->scratch_bytes != 0u ? j->scratch + (uint64_t)worker * j->scratch_bytes : NULL;
     const int32_t status = j->run(j->call, begin, end, scratch);
     if (status != MEGCC_OK) { /* all workers' statuses share a cache line, so it is written only on failure */
@@ -40,31 +37,44 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
     }
 }
 
-/* Runs all tasks, with several workers in four pieces for each, so that a slow one gets fewer. Returns the first status
+/* Runs all tasks with several workers, in four pieces for each, so that a slow one gets fewer. Returns the first status
  * that is not MEGCC_OK. */
-static int32_t run_tasks(megcc_session *session, job *j)
+static int32_t run_pieces(megcc_session *session, job *j)
 {
-    j->pieces = 1;
-    j->workers = 1;
+    const megcc_parallel *parallel = &session->options.parallel;
+    j->workers = parallel->workers;
+    j->pieces = j->tasks / 4 < j->workers ? j->tasks : 4 * j->workers;
     j->status = session->status;
-    j->status[0] = MEGCC_OK;
+    (void)memset(j->status, 0, sizeof *j->status * (size_t)j->workers);
+    parallel->run(parallel->user, run_piece, j, j->pieces);
+    for (int32_t i = 0; i < j->workers; i++) {
+        if (j->status[i] != MEGCC_OK) {
+            return j->status[i];
+        }
+    }
+    return MEGCC_OK;
+}
+#endif
+
+/* Runs a kernel. memory: its shared workspace and, after that, the workers' scratch. */
+static int32_t run_kernel(megcc_session *session, const megcc_kernel *kernel, const megcc_call *call,
+                          const call_need *need, uint8_t *memory, bool *misused)
+{
+    uint8_t *scratch = need->scratch != 0u ? memory + need->shared : NULL;
 #ifndef MEGCC_NO_THREADS
     const megcc_parallel *parallel = &session->options.parallel;
-    if (parallel->run != NULL && parallel->workers > 1 && j->tasks > 1) {
-        j->workers = parallel->workers;
-        j->pieces = j->tasks / 4 < j->workers ? j->tasks : 4 * j->workers;
-        (void)memset(j->status, 0, sizeof *j->status * (size_t)j->workers);
-        parallel->run(parallel->user, run_piece, j, j->pieces);
-        for (int32_t i = 0; i < j->workers; i++) {
-            if (j->status[i] != MEGCC_OK) {
-                return j->status[i];
-            }
-        }
-        return MEGCC_OK;
+    if (parallel->run != NULL && parallel->workers > 1 && need->tasks > 1) {
+        job j = { .call = call, .run = kernel->run, .scratch = scratch, .scratch_bytes = need->scratch,
+                  .tasks = need->tasks };
+        const int32_t status = run_pieces(session, &j);
+        *misused = j.misused;
+        return status;
     }
+#else
+    (void)session;
 #endif
-    run_piece(j, 0, 0);
-    return j->status[0];
+    *misused = false;
+    return kernel->run(call, 0, need->tasks, scratch);
 }
 
 /* Finds the workspace of a call, in the arena or allocated; *result is NULL if an allocated one has no bytes. */
@@ -88,21 +98,13 @@ static int32_t workspace(megcc_session *session, const call_slot *slot, const ca
     return MEGCC_OK;
 }
 
-/* Executes an instruction `call`: finds the addresses of its operands and its workspace, and runs its kernel. */
-static int32_t run_call(megcc_session *session, const instruction_row *row, megcc_error *error)
+#ifndef MEGCC_NO_DYNAMIC
+/* Allocates memory for the outputs of a call that have no place in the arena, and checks that its inputs have some. */
+static int32_t allocate_operands(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
-    const uint32_t index = session->next, operands = (uint32_t)row->inputs + row->outputs;
-    const call_slot *slot = row_at(session->bucket.calls, index, sizeof *slot);
-    const megcc_kernel *kernel = &p->code->kernel[slot->kernel];
-    const int32_t *extent = session->extents + row->first_extent;
-
-    const void **in = session->operands;
-    void **out = (void **)session->operands + row->inputs;
-    for (uint32_t i = 0; i < operands; i++) {
-        const uint32_t tensor = operand_at(p, row, i);
-#ifndef MEGCC_NO_DYNAMIC
-        const uint32_t root = root_of(p, tensor);
+    for (uint32_t i = 0; i < (uint32_t)row->inputs + row->outputs; i++) {
+        const uint32_t tensor = operand_at(p, row, i), root = root_of(p, tensor);
         if (tensor_at(p, root)->storage == STORAGE_UNBOUNDED) {
             const int32_t status = i < row->inputs ? MEGCC_OK : megcc_materialise(session, root, error);
             if (status != MEGCC_OK) {
@@ -110,17 +112,33 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
             }
             /* An input has no memory if nothing has written it, as after a loop without iterations. Then it must be empty. */
             if (session->base[root] == NULL && megcc_tensor_bytes(tensor_at(p, tensor), session->extents) != 0u) {
-                return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), index, root, 0);
+                return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, root, 0);
             }
         }
-#endif
-        if (i < row->inputs) {
-            in[i] = address_of(session, tensor);
-        } else {
-            out[i - row->inputs] = address_of(session, tensor);
-        }
     }
+    return MEGCC_OK;
+}
+#endif
 
+/* Executes an instruction `call`: finds the addresses of its operands and its workspace, and runs its kernel. */
+static int32_t run_call(megcc_session *session, const instruction_row *row, megcc_error *error)
+{
+    const megcc_program *p = &session->model->program;
+    const uint32_t index = session->next;
+    const call_slot *slot = row_at(session->bucket.calls, index, sizeof *slot);
+    const megcc_kernel *kernel = &p->code->kernel[slot->kernel];
+    const int32_t *extent = session->extents + row->first_extent;
+    const void **in = session->operands;
+    void **out = (void **)session->operands + row->inputs;
+
+#ifndef MEGCC_NO_DYNAMIC
+    const int32_t without = p->unbounded != 0u ? allocate_operands(session, row, error) : MEGCC_OK;
+    if (without != MEGCC_OK) {
+        return without;
+    }
+#endif
+    megcc_session_addresses(session, row_at(p->rows[MEGCC_OPERANDS], row->operands, sizeof(row_u32)),
+                            (uint32_t)row->inputs + row->outputs, session->operands);
     call_need need;
     uint8_t *memory;
     megcc_call_need(p, kernel, session->extents, row->first_extent, &need);
@@ -129,12 +147,9 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
         return megcc_fail(error, refused, AT("CallSlot.workspace"), index, 0, need.shared);
     }
     const megcc_call call = { in, out, extent, need.shared != 0u ? memory : NULL };
-    job j = { .call = &call, .run = kernel->run, .scratch_bytes = need.scratch, .tasks = need.tasks };
-    if (need.scratch != 0u) {
-        j.scratch = memory + need.shared; /* the workers' scratch follows the shared workspace */
-    }
-    const int32_t status = run_tasks(session, &j);
-    if (j.misused) {
+    bool misused;
+    const int32_t status = run_kernel(session, kernel, &call, &need, memory, &misused);
+    if (misused) {
         return megcc_fail(error, MEGCC_E_THREADS, AT("parallel.run"), index, 0, 0);
     }
     if (status != MEGCC_OK) {
@@ -143,46 +158,49 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
     return MEGCC_OK;
 }
 
+#ifndef MEGCC_NO_CALLBACKS
 static int32_t observe(megcc_session *session, int32_t after, megcc_error *error)
 {
-#ifdef MEGCC_NO_CALLBACKS
-    (void)session;
-    (void)after;
-    (void)error;
-    return MEGCC_OK;
-#else
     const megcc_observer *observer = &session->options.observer;
-    if (observer->observe == NULL) {
-        return MEGCC_OK;
-    }
     const int32_t answer = observer->observe(observer->user, session, session->next, after);
     if (answer != 0) {
         return megcc_fail(error, MEGCC_E_CANCELLED, AT("observer"), session->next, answer, 0);
     }
     return MEGCC_OK;
+}
 #endif
+
+/* Executes an instruction of any kind. */
+static int32_t execute(megcc_session *session, const instruction_row *row, megcc_error *error)
+{
+#ifndef MEGCC_NO_DYNAMIC
+    if (row->opcode == OP_RELEASE) {
+        megcc_release(session, row->operands);
+        return MEGCC_OK;
+    }
+    if (row->opcode == OP_EXTENT) {
+        return megcc_session_extent(session, session->next, error);
+    }
+    if (row->opcode != OP_CALL) {
+        return megcc_session_control(session, row, error);
+    }
+#endif
+    return run_call(session, row, error);
 }
 
 static int32_t run_instruction(megcc_session *session, megcc_error *error)
 {
     const instruction_row *row = instruction_at(&session->model->program, session->next);
-    int32_t status = observe(session, 0, error);
-    if (status != MEGCC_OK) {
-        return status;
+#ifndef MEGCC_NO_CALLBACKS
+    const bool observed = session->options.observer.observe != NULL;
+    int32_t status = observed ? observe(session, 0, error) : MEGCC_OK;
+    if (status == MEGCC_OK) {
+        status = execute(session, row, error);
     }
-#ifndef MEGCC_NO_DYNAMIC
-    if (row->opcode == OP_RELEASE) {
-        megcc_release(session, row->operands);
-    } else if (row->opcode == OP_EXTENT) {
-        status = megcc_session_extent(session, session->next, error);
-    } else if (row->opcode != OP_CALL) {
-        status = megcc_session_control(session, row, error);
-    } else
+    return status == MEGCC_OK && observed ? observe(session, 1, error) : status;
+#else
+    return execute(session, row, error);
 #endif
-    {
-        status = run_call(session, row, error);
-    }
-    return status == MEGCC_OK ? observe(session, 1, error) : status;
 }
 
 #ifndef MEGCC_NO_DYNAMIC

@@ -108,7 +108,7 @@ def _extent(dim: Dim, is_of_input: bool) -> int | str:
 def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], split_regions: Sequence[SplitRegion]) -> dict:
     """Returns the facts about the program of one target. Sizes are those of the largest bucket, multiply-accumulates
     those of likely shapes. `rows` are the regions that are computed by strips of rows (`SplitRegion`), `counts` the
-    instructions at which an unbacked symbol gets its value."""
+    instructions at which an unbacked symbol gets its value. `fixed_extents`: no kernel gets extents at run time."""
     calls, instruction, counts = [], 0, []
 
     def count_control_flow(index: int) -> int:
@@ -144,4 +144,5 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], split_re
         **({"rows": [{"first": region.first.origin, "last": region.last.origin, "strips": region.strips,
                       "macs": region.macs, "kept": region.buffer_bytes}
                      for region in split_regions]} if split_regions else {}),
+        **({} if any(step.spec.runtime_extents for step in plan.steps) else {"fixed_extents": True}),
         "calls": calls, **({"counts": counts} if counts else {})}

@@ -20,6 +20,8 @@ _ANY = "1"
 NO_DYNAMIC = "-DMEGCC_NO_DYNAMIC"
 #: The flag for builds without error messages and names of kernels.
 NO_STRINGS = "-DMEGCC_NO_STRINGS"
+#: The flag for models whose kernels get no extents at run time.
+NO_EXTENTS = "-DMEGCC_NO_EXTENTS"
 #: Flags that leave out parts of the runtime that a microcontroller does not need, if shapes are known before the model
 #: runs.
 STATIC_PROFILE = ("-DMEGCC_NO_STDIO", NO_STRINGS, NO_DYNAMIC, "-DMEGCC_NO_THREADS")
@@ -47,7 +49,10 @@ def static_profile(models: Iterable[Mapping[str, Any]], trusted_data: bool, shar
     dynamic = shared or any(map(is_dynamic, models))
     flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == NO_DYNAMIC))
     one = all("regions" not in model["options"] for model in models)
-    return (*flags, *([f"-D{ONE_REGION}"] if one else []), *([EMBEDDED] if trusted_data else []))
+    fixed = bool(models) and not shared and all(program.get("fixed_extents") for model in models
+                                                for program in model["programs"])
+    return (*flags, *([NO_EXTENTS] if fixed else []), *([f"-D{ONE_REGION}"] if one else []),
+            *([EMBEDDED] if trusted_data else []))
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,14 @@ def test_a_folder_says_how_to_build_it_for_its_targets_alone(names, commands):
     assert ("cmake -B" in readme) == (names != "cortex-m4")
 
 
+@pytest.mark.parametrize(("optimize", "expected"), [("speed", True), ("size", False)])
+def test_builds_leave_out_extents_that_no_kernel_gets(optimize, expected):
+    """Layers share kernels at -O size, which get extents at run time."""
+    manifest = tvm_megcc.compile(DIGITS, "cortex-m4", optimize=optimize).manifest
+    assert ("-DMEGCC_NO_EXTENTS" in static_profile([manifest], trusted_data=True)) == expected
+    assert "-DMEGCC_NO_EXTENTS" not in static_profile([manifest], trusted_data=True, shared=True)
+
+
 #: A product of bytes, the nearest of whose sums are bytes again.
 BYTES = model([node("QLinearMatMul", "x s z w s z s z", "y")], {"x": ("int8", [4, 32])}, ("y",),
               {"s": np.float32(0.25), "z": np.int8(0), "w": np.ones((32, 24), np.int8)}, opset=17)

@@ -20,6 +20,7 @@
  *   mgc_sum(v) mgc_hmax(v)     reduce the lanes to a float; the order of additions is fixed
  *   mgc_sums                   partial sums along a row: mgc_sums_zero(); mgc_sums_add(&sums,k,v) adds elements from k on,
  *                              a multiple of MGC_LANES; mgc_sums_multiply(&sums,k,a,b) adds a * b;
+ *                              mgc_sums_squares(&sums,p,n) adds the squares of a whole row, a multiple of MGC_LANES;
  *                              mgc_sums_total(&sums)
  *   mgc_even(a,b)              lanes 0, 2, 4, … of a, followed by those of b
  *   mgc_zip_low(a,b) mgc_zip_high(a,b)     interleaves the lower or upper halves of a and b
@@ -309,6 +310,35 @@ static MGC_INLINE void mgc_sums_add(mgc_sums *sums, int32_t k, mgc_v v)
     }
     mgc_v *part = sums->part + k / MGC_LANES % MGC_ROW_SUMS;
     *part = *part + v;
+}
+/* Adds the squares of n elements, the row up to its last whole vector, to sums of zeros. */
+static MGC_INLINE void mgc_sums_squares(mgc_sums *sums, const float *p, int32_t n)
+{
+    int32_t k = 0;
+#if MGC_ROW_SUMS == 16
+    /* Sixteen sums in registers; by an index of `part` each addition would load and store one. */
+    for (; k + 16 <= n;) {
+        const int32_t end = n - k < MGC_CHAIN ? k + (n - k) / 16 * 16 : k + MGC_CHAIN;
+        float a = 0.0f, b = 0.0f, c = 0.0f, d = 0.0f, e = 0.0f, f = 0.0f, g = 0.0f, h = 0.0f;
+        float i = 0.0f, j = 0.0f, l = 0.0f, m = 0.0f, o = 0.0f, q = 0.0f, r = 0.0f, s = 0.0f;
+        for (; k < end; k += 16) {
+            const float *x = p + k;
+            a += x[0] * x[0], b += x[1] * x[1], c += x[2] * x[2], d += x[3] * x[3];
+            e += x[4] * x[4], f += x[5] * x[5], g += x[6] * x[6], h += x[7] * x[7];
+            i += x[8] * x[8], j += x[9] * x[9], l += x[10] * x[10], m += x[11] * x[11];
+            o += x[12] * x[12], q += x[13] * x[13], r += x[14] * x[14], s += x[15] * x[15];
+        }
+        const float parts[16] = { a, b, c, d, e, f, g, h, i, j, l, m, o, q, r, s };
+        mgc_sums_settle(sums);
+        for (int32_t part = 0; part < 16; part++) {
+            sums->part[part] = parts[part];
+        }
+    }
+#endif
+    for (; k + MGC_LANES <= n; k += MGC_LANES) {
+        const mgc_v v = mgc_load(p + k);
+        mgc_sums_add(sums, k, v * v);
+    }
 }
 /* Adds to `part` only. Its callers sum rows that are short, or call mgc_sums_settle themselves. */
 static MGC_INLINE void mgc_sums_multiply(mgc_sums *sums, int32_t k, mgc_v a, mgc_v b)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .. import ops
 from .attention.queries import AttentionColumns, AttentionFewQueries
+from .attention.rotary import RotaryRows
 from .base import realise
 from .conv2d.depthwise import DepthwiseConv
 from .conv2d.direct import DirectConv
@@ -51,7 +52,7 @@ from .move.reverse import ReverseRuns
 from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
 from .move.transpose_narrow import RelayoutNarrow, TransposeNarrow
 from .norm.l2 import L2Slices
-from .norm.layer import LayerNormBytes, LayerNormRows
+from .norm.layer import LayerNormBytes, LayerNormRows, RmsNormRows
 from .norm.lrn import LrnPixels
 from .pool.columns import ColumnsRows, ScatterMaxima
 from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
@@ -115,6 +116,8 @@ realise(ops.recurrent.rnn.Rnn, PackedSteps(), DotSteps())
 realise(ops.quantized.reduce_prod.ProductFixed, FixedProducts())
 realise(ops.quantized.dynamic_quantize_linear.DynamicQuantize, DynamicQuantizeKernel())
 realise(ops.nn.layer_norm.LayerNorm, LayerNormRows())
+realise(ops.nn.layer_norm.RmsNorm, RmsNormRows())
+realise(ops.nn.rotary.Rotary, RotaryRows())
 realise(ops.quantized.layer_norm.LayerNormQuantised, LayerNormBytes())
 realise(ops.recurrent.lstm_int8.LstmFixed, FixedSteps())
 realise(ops.recurrent.hybrid.RecurrentSteps, HybridSteps())

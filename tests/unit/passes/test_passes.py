@@ -397,6 +397,24 @@ def test_layer_normalisation_is_one_operator(rooted: bool):
             np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("rooted", [True, False])
+def test_rms_normalisation_is_one_operator(rooted: bool):
+    """Written with a quotient or with the inverse root; a root that somebody else reads keeps it as it is."""
+    for shared in (False, True):
+        b = Builder()
+        x = b.input("x", 2, 3, 20)
+        mean = b.op("reduce_mean", b.op("mul", x, x), axes=(2,), keepdims=True)
+        root = b.op("sqrt" if rooted else "rsqrt", b.op("add", mean, b.const("e", value=np.float32(1e-3))))
+        y = b.op("div", x, root) if rooted else b.op("mul", root, x)
+        y = b.op("add", b.op("mul", y, b.const("w", 1, 1, 20)), b.const("c", 20))
+        graph = b.graph(y, *([b.op("relu", root)] if shared else []))
+        after = passes.before_layouts(graph, Context(TARGETS["x86-64-v3"]))
+        assert ([op.kind for op in after.ops] == ["rms_norm", "elementwise"]) != shared
+        feed = {"x": np.random.default_rng(0).standard_normal((2, 3, 20)).astype(np.float32) + 3}
+        for found, wanted in zip(run(after, feed).values(), run(graph, feed).values(), strict=True):
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
 def test_relayouts_at_the_peak_are_avoided(monkeypatch):
     """Plain input would suit the convolution behind the largest tensor, but a relayout would hold it twice."""
     b = Builder()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of layer normalization."""
+"""The kernels of layer normalization and of RMS normalization."""
 
 from __future__ import annotations
 
@@ -49,6 +49,38 @@ class LayerNormRows(Kernel):
     def cost(self, site: Site) -> float:
         # 6: a vector is read three times, for the mean, the variance and the result.
         return 6.0 * site.likely.x.size / site.isa.lanes
+
+
+@dataclass(frozen=True)
+class RmsNormParameters(Parameters):
+    """Parameters of `rms.c.j2`.
+
+    epsilon: the number that is added to the mean square, a C literal.
+    weight: whether there is a factor for each element of a row.
+    """
+
+    epsilon: str
+    weight: bool
+
+
+class RmsNormRows(Kernel):
+    """Divides one row by its root mean square in a task."""
+
+    name = "rows"
+    dtypes = (FLOAT32, FLOAT32)
+
+    def lower(self, site: Site) -> Lowered:
+        R, N = extent_symbols("R", "N")
+        epsilon = c_float(site.attrs.epsilon)
+        params = RmsNormParameters(epsilon, site.has(1))
+        inputs = present(site, Operand("x", 0, R * N), Operand("weight", 1, N))
+        name = f"{site.kind}{'_weight' * params.weight}_e{digest(epsilon, 4)}"
+        return Lowered("norm/rms", params, {"R": product(site.x.shape[:-1]), "N": site.x.shape[-1]}, inputs,
+                       (Operand("y", 0, R * N),), R, name, self.name, in_place=((0, 0),))
+
+    def cost(self, site: Site) -> float:
+        # 4: a vector is read twice, for the mean square and for the result.
+        return 4.0 * site.likely.x.size / site.isa.lanes
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from . import (
     lrn,
     norm,
     pool,
+    rotary,
     softmax,
     windows,
 )

@@ -185,6 +185,8 @@ def apply_rotary(node: OnnxNode, x: str, cos: str, sin: str, interleaved: bool) 
         cos, sin: cosines and sines of the angles, [B, 1, S, pairs].
         interleaved: whether a pair is two neighbours; else it is elements i and pairs + i.
     """
+    if node.type_of(x).dtype != "float64":
+        return node.emit("rotary", (x, cos, sin), interleaved=interleaved)[0]
     *outer, width = node.type_of(x).shape
     pairs = node.type_of(cos).shape[3]
     rotary_part, *rest = split_axis(node, x, 3, (2 * pairs, width - 2 * pairs)) if 2 * pairs != width else [x]

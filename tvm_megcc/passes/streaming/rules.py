@@ -405,6 +405,6 @@ def recurrent(s: Streamer, op: Op) -> None:
 RULES: dict[str, Rule] = {
     "reshape": reshape, "transpose": transpose, "slice": cut, "pad": pad, "concat": concat, "conv2d": convolution,
     "conv3d": convolution, "max_pool": pool, "avg_pool": pool, "sum_pool": pool, "matmul": matmul,
-    "softmax": along("axis"), "log_softmax": along("axis"), "layer_norm": along(""), "cast": unchanged,
-    "copy": unchanged, "quantize_linear": quantised, "dequantize_linear": quantised, "conv2d_integer": convolution,
-    "matmul_integer": matmul, "lookup": unchanged}
+    "softmax": along("axis"), "log_softmax": along("axis"), "layer_norm": along(""), "rms_norm": along(""),
+    "cast": unchanged, "copy": unchanged, "quantize_linear": quantised, "dequantize_linear": quantised,
+    "conv2d_integer": convolution, "matmul_integer": matmul, "lookup": unchanged}

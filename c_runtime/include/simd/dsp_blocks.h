@@ -3,8 +3,8 @@
  * Products of quantised blocks on cores with Arm's DSP extension; megcc_blocks.h includes this header.
  *
  *   mgc_dots_unpack(x,parts,part,u)    unpacks parts of x, 16 or 32 elements each, for mgc_dots_quad_8
- *   mgc_dots_quad_8(c,u,w,n) mgc_dots_quad_4(c,x,w,n)
- *       add the products of n elements of x, 16 or 32, with those of four columns to c[0] to c[3]
+ *   mgc_dots_quad_8(c,&u,&w,n) mgc_dots_quad_4(c,&x,&w,n)
+ *       add the products of n elements of x, 16 or 32, with those of four columns to c[0] to c[3]; advance u or x, and w
  *   mgc_dots_quad_scales(s,w)          converts four finite float16 to s[0] to s[3]
  *
  * Of 4-bit elements w holds [n / 8][4 columns][4] bytes: element i of eight in the low half of byte i, and element i + 4 in the
@@ -31,9 +31,10 @@
     "ldr %9, [%5], #4\n\tsmlad %0, %10, %7, %0\n\tuxtb16 %10, %9\n\tsmlad %1, %9, %6, %1\n\tldr %8, [%5], #4\n\t" \
     "smlad %1, %10, %7, %1\n\tuxtb16 %10, %8\n\tsmlad %2, %8, %6, %2\n\tldr %9, [%5], #4\n\t" \
     "smlad %2, %10, %7, %2\n\tuxtb16 %10, %9\n\tsmlad %3, %9, %6, %3\n\tsmlad %3, %10, %7, %3\n\t"
-static MGC_INLINE void mgc_dots_quad_8(int32_t *c, const uint32_t *u, const uint8_t *w, int32_t n)
+static MGC_INLINE void mgc_dots_quad_8(int32_t *c, const uint32_t **unpacked, const uint8_t **weights, int32_t n)
 {
-    const uint32_t *const end = u + n / 2;
+    const uint32_t *u = *unpacked, *const end = u + n / 2;
+    const uint8_t *w = *weights;
     int32_t c0 = (int32_t)*end, c1 = c0, c2 = c0, c3 = c0;
     uint32_t odd, even, a, b, t;
     while (u < end) {
@@ -42,6 +43,8 @@ static MGC_INLINE void mgc_dots_quad_8(int32_t *c, const uint32_t *u, const uint
                            "=&r"(b), "=&r"(t) : : "memory");
     }
     c[0] += c0 >> 8, c[1] += c1 >> 8, c[2] += c2 >> 8, c[3] += c3 >> 8;
+    *unpacked = u + 1;
+    *weights = w;
 }
 
 static MGC_INLINE void mgc_dots_unpack(const int8_t *x, int32_t parts, int32_t part, uint32_t *u)
@@ -69,18 +72,24 @@ static MGC_INLINE void mgc_dots_unpack(const int8_t *x, int32_t parts, int32_t p
     MGC_QUAD_4_COLUMN("%0", "sxtb16 %9, %9, ror #8\n\t") MGC_QUAD_4_COLUMN("%1", "smlad %0, %9, %11, %0\n\t") \
     MGC_QUAD_4_COLUMN("%2", "smlad %1, %9, %11, %1\n\t") MGC_QUAD_4_COLUMN("%3", "smlad %2, %9, %11, %2\n\t") \
     "smlad %3, %9, %11, %3\n\t"
-static MGC_INLINE void mgc_dots_quad_4(int32_t *c, const int8_t *x, const uint8_t *w, int32_t n)
+static MGC_INLINE void mgc_dots_quad_4(int32_t *c, const int8_t **elements, const uint8_t **weights, int32_t n)
 {
+    const int8_t *x = *elements;
+    const uint8_t *w = *weights;
     uint32_t even, odd, next_even, next_odd, all, two;
     for (; n > 0; n -= 16) {
         __asm__ volatile(MGC_QUAD_4 MGC_QUAD_4
                          : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(x), "+r"(w), "=&r"(even), "=&r"(odd),
                            "=&r"(next_even), "=&r"(next_odd), "=&r"(all), "=&r"(two) : "r"(0x000f000fu) : "memory");
     }
+    *elements = x;
+    *weights = w;
 }
 #else
-static MGC_INLINE void mgc_dots_quad_8(int32_t *c, const uint32_t *u, const uint8_t *w, int32_t n)
+static MGC_INLINE void mgc_dots_quad_8(int32_t *c, const uint32_t **unpacked, const uint8_t **weights, int32_t n)
 {
+    const uint32_t *u = *unpacked;
+    const uint8_t *w = *weights;
     for (int32_t i = 0; i < 4; i++) {
         int32_t sum = (int32_t)u[n / 2];
         for (int32_t k = 0; k < n / 4; k++) {
@@ -89,6 +98,8 @@ static MGC_INLINE void mgc_dots_quad_8(int32_t *c, const uint32_t *u, const uint
         }
         c[i] += mgc_shift_right(sum, 8);
     }
+    *unpacked += n / 2 + 1;
+    *weights += 4 * n;
 }
 static MGC_INLINE void mgc_dots_unpack(const int8_t *x, int32_t parts, int32_t part, uint32_t *u)
 {
@@ -102,13 +113,17 @@ static MGC_INLINE void mgc_dots_unpack(const int8_t *x, int32_t parts, int32_t p
         *u++ = (uint32_t)even * (uint32_t)-32768;
     }
 }
-static MGC_INLINE void mgc_dots_quad_4(int32_t *c, const int8_t *x, const uint8_t *w, int32_t n)
+static MGC_INLINE void mgc_dots_quad_4(int32_t *c, const int8_t **elements, const uint8_t **weights, int32_t n)
 {
+    const int8_t *x = *elements;
+    const uint8_t *w = *weights;
     for (int32_t k = 0; k < n; k++) {
         for (int32_t i = 0; i < 4; i++) {
             c[i] += x[k] * (w[k / 8 * 16 + i * 4 + k % 4] >> (k & 4) & 15);
         }
     }
+    *elements += n;
+    *weights += 2 * n;
 }
 #endif
 

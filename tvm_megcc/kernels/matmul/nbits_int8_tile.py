@@ -112,6 +112,8 @@ class NBitsInt8Tile(PanelTile):
         self.x_type = "uint32_t" if params.unpacks else "int8_t"
         #: Elements of x of that type in a part.
         self.x_part = unpacked_bytes(params.part) // 4 if params.unpacks else params.part
+        #: Whether an assembler's function multiplies a part of x by four columns, and advances x and w.
+        self.is_quad = scope.isa.dsp and self.lanes == 1 and params.bits in (4, 8)
 
     def begin(self, P: int, statement: str) -> str:
         # A constant lets the compiler leave out the conditions of stores.
@@ -167,7 +169,8 @@ class NBitsInt8Tile(PanelTile):
         """Declares the address, sum and scale of a part of each row."""
         c, params = Printer(), self.params
         for row in range(P):
-            c(f"const {self.x_type} *x{row} = {offset('x', f'{row} * (ptrdiff_t)K' if row else 0)};")
+            if not self.is_quad:
+                c(f"const {self.x_type} *x{row} = {offset('x', f'{row} * (ptrdiff_t)K' if row else 0)};")
             if self.reads_sums:
                 c(f"const int32_t sum{row} = x_sum[{f'{row} * (ptrdiff_t)(K / {params.part})' if row else 0}];")
             if not params.block_sums:
@@ -242,15 +245,14 @@ class NBitsInt8Tile(PanelTile):
     def sums_of_columns(self) -> str:
         """Prints the products of a part of one row for code without vectors, and adds their sums to the float sums."""
         params, c, columns = self.params, Printer(), self.vectors
-        is_quad = self.scope.isa.dsp and params.bits in (4, 8)
-        if is_quad:
+        if self.is_quad:
             c(f"int32_t c[4] = {{ {', '.join([self.start(0)] * 4)} }};",
-              f"mgc_dots_quad_{params.bits}(c, x0, w, {params.part});")
+              f"mgc_dots_quad_{params.bits}(c, &x, &w, {params.part});")
         else:
             c(f"int32_t {', '.join(f'c{v} = {self.start(0)}' for v in columns)};")
         if params.bits in (5, 6):
             self.columns_of_planes(c)
-        elif not is_quad:
+        elif not self.is_quad:
             half, stride = params.part // 2, params.part // 2 * self.width  # bytes from one half of a part to the other
             with c.block(f"for (int32_t j = 0; j < {half}; j++)"):
                 c(f"const int32_t a = x0[j], b = x0[j + {half}];")
@@ -259,9 +261,10 @@ class NBitsInt8Tile(PanelTile):
                     products = (f"(w[{first}] & 15) * a + (w[{first}] >> 4) * b" if params.bits == 4
                                 else f"w[{first}] * a + w[{offset('j', v * half + stride)}] * b")
                     c(f"c{v} += {products};")
-        c(f"w += {params.part * self.width * params.bits // 8};")
+        if not self.is_quad:
+            c(f"w += {params.part * self.width * params.bits // 8};", f"x += {self.x_part};")
         for v in columns:
-            total = f"c[{v}]" if is_quad else f"c{v}"
+            total = f"c[{v}]" if self.is_quad else f"c{v}"
             scale = f"s{v}" if params.block_sums else f"(scale0 * s{v})"
             c(f"t0_{v} += {total};" if self.has_totals else f"y0_{v} += (float){total} * {scale};")
             if params.offset:

@@ -180,17 +180,28 @@ def tokenizer(folder: Path, normalizer: dict | None = None) -> None:
 def likeliest(path: Path, tokens: list[int], count: int) -> list[int]:
     """The likeliest tokens after some, by ONNX Runtime with float activations."""
     runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(exact(path))
+    found = list(tokens)
+    for _ in range(count):
+        found.append(int(session.run(["logits"], feeds(session, np.array([found])))[0][0, -1].argmax()))
+    return found[len(tokens):]
+
+
+def exact(path: Path) -> bytes:
+    """A model whose products have float activations."""
     model = onnx.load(path)
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.name == "accuracy_level":
                 attribute.i = 0
-    session = runtime.InferenceSession(model.SerializeToString())
-    found = list(tokens)
-    for _ in range(count):
-        given = {"input_ids": np.array([found]), "attention_mask": np.ones((1, len(found)), np.int64),
-                 "position_ids": np.arange(len(found))[None], "use_cache_branch": np.ones(1, bool)}
-        feeds = {port.name: given.get(port.name, np.zeros((1, GROUPS, 0, HEAD), np.float32))
-                 for port in session.get_inputs()}
-        found.append(int(session.run(["logits"], feeds)[0][0, -1].argmax()))
-    return found[len(tokens):]
+    return model.SerializeToString()
+
+
+def feeds(session, tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """The inputs for tokens [1, count] without a past. session: of ONNX Runtime."""
+    count = tokens.shape[1]
+    given = {"input_ids": tokens.astype(np.int64), "attention_mask": np.ones((1, count), np.int64),
+             "position_ids": np.arange(count)[None], "use_cache_branch": np.ones(1, bool)}
+    return {port.name: given[port.name] if port.name in given else
+            np.zeros([each if index in (1, 3) and isinstance(each, int) else (1, GROUPS, 0, HEAD)[index]
+                      for index, each in enumerate(port.shape)], np.float32) for port in session.get_inputs()}

@@ -45,7 +45,7 @@ def _building_verbs(steps: Verbs) -> None:
                            "(default: float32)")
     verb.add_argument("--sinks", type=count, default=0, metavar="K",
                       help="texts without an end: their first K tokens stay in the KV cache (attention sinks; 4 are "
-                           "usual), and new ones replace the oldest others; of GGUF files")
+                           "usual), and new ones replace the oldest others")
     verb.add_argument("--grammar", action="append", default=[], metavar="[NAME=]FILE",
                       help="add a grammar in llama.cpp's GBNF, to which the C program can restrict texts; may be given "
                            "several times (default name: that of the file)")

@@ -63,14 +63,14 @@ def _import_unstreamed(model, options: CompileOptions, params: Mapping[str, obje
     formats.refuse_misnamed(model)
     if is_tflite(model):
         if options.sinks:
-            raise MegccError(f"--sinks {options.sinks}: attention sinks are for language models in GGUF files")
+            raise MegccError(f"--sinks {options.sinks}: attention sinks are for language models: megcc lm compile")
         if params or options.constants or options.bounds:
             raise MegccError("params, --constant and --bound are not for TFLite files")
         return _import_tflite_file(model, options)
     if is_gguf(model):
         return _import_gguf_file(model, options, params)
-    if options.sinks:
-        raise MegccError(f"--sinks {options.sinks}: attention sinks are for language models in GGUF files")
+    if options.sinks and not options.states:
+        raise MegccError(f"--sinks {options.sinks}: attention sinks are for language models: megcc lm compile")
     if _tvm.needs_tvm_importer(model):
         model = _from_exported_program(model)
     if _tvm.is_module(model):
@@ -88,6 +88,7 @@ def _import_unstreamed(model, options: CompileOptions, params: Mapping[str, obje
 def _import_onnx_file(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...]]:
     """Imports an ONNX model with its states. A bound of a state that grows by Concat is the capacity of that state."""
     from .onnx import import_onnx, input_dims
+    from .onnx_sinks import with_sinks
 
     dims = input_dims(model)
     shapes, buckets = _shapes_of(dims, options)
@@ -101,7 +102,15 @@ def _import_onnx_file(model, options: CompileOptions) -> tuple[Graph, tuple[Buck
                                  f"{', '.join(dims)}")
     graph = import_onnx(model, input_shapes=shapes, output_names=options.output_names, constants=options.constants,
                         extern=options.extern, bounds=other_bounds, empty=possibly_empty(buckets))
-    return grow_states(graph, states, capacities), buckets
+    if not options.sinks:
+        return grow_states(graph, states, capacities), buckets
+    if len(capacities) != 1:
+        raise MegccError(f"--sinks {options.sinks}: attention sinks are for one KV cache, whose capacity is a --bound")
+    ((_, capacity),) = capacities.items()
+    graph, sinks = with_sinks(graph, states, capacity, options.sinks)
+    graph = grow_states(graph, states, capacities, sinks=sinks)
+    outputs = tuple(name for name in graph.outputs if name not in sinks.first.values())
+    return graph.with_(outputs=outputs), buckets
 
 
 def _shapes_of(inputs: Mapping[str, Shape], options: CompileOptions) -> tuple[Shapes, tuple[Bucket, ...]]:

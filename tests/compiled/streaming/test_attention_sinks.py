@@ -7,15 +7,19 @@ import io
 import subprocess
 
 import numpy as np
+import onnx
 import pytest
 
 import tvm_megcc
+from tests import decoder_folders, decoders
 from tests.c_flags import native_compiler
 from tests.compiled.runtime.test_runtime import call, need
 from tests.compiled.tools.test_language_model import SHAPE, TENSORS, WORDS, _written
 from tests.unit.gguf.files import SHAPES, Sinks, logits, weights, write
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError, MissingTool
+from tvm_megcc.frontends.onnx_decoders import Ports, decoder
+from tvm_megcc.tools.lm import hugging_face
 from tvm_megcc.tools.lm.compile import compile_model
 from tvm_megcc.tools.lm.model import LanguageModel
 
@@ -87,6 +91,39 @@ def test_distant_positions(tmp_path):
                          for token in TOKENS[FIRST:FIRST + 3 * ring]])[-1]
 
     np.testing.assert_allclose(after(FIRST + ring * (2 ** 30 // ring)), after(FIRST + ring * 4), rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["optimum", "genai"])
+def test_onnx_files(kind, tmp_path, monkeypatch):
+    """In one layer, keys depend on their token alone: after a run, logits are those of the tokens in the cache."""
+    runtime = pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(decoder_folders, "LAYERS", 1)
+    path, ports = tmp_path / "llama.onnx", Ports()
+    if kind == "genai":
+        path = decoder_folders.genai(tmp_path / "genai") / "text.onnx"
+        ports = hugging_face.read(path.parent).ports
+    else:
+        onnx.save(decoders.llama(layers=1), path)
+    found, runs = decoder(path, ports), [2, 6, 1, 6, 6, 8, *[1] * 15, 5]
+    logits_of, tokens = runtime.InferenceSession(decoder_folders.exact(path)), TOKENS % 30
+    try:
+        model = tvm_megcc.compile(found.model, states=found.states, name="decoder", dims="sequence_length=1,2..8",
+                                  bounds={"past_sequence_length": ROWS}, sinks=FIRST, activations="float32")
+        session = tvm_megcc.load(model.save(tmp_path / "made"))
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    for count, end in zip(runs, np.cumsum(runs), strict=True):
+        kept = np.concatenate([tokens[:FIRST], tokens[max(FIRST, end - ROWS + FIRST):end]])[None, :end]
+        wanted = logits_of.run(["logits"], decoder_folders.feeds(logits_of, kept))[0][0, -1]
+        result = session.run({"input_ids": tokens[None, end - count:end]})["logits"][0]
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_positions_that_are_learned(tmp_path, capsys):
+    folder = decoder_folders.hugging_face(tmp_path / "learned")
+    assert main(["lm", "compile", str(folder), "--sinks", "2", "-q", "-o", str(tmp_path / "made")]) == 1
+    said = capsys.readouterr().err
+    assert "depends on positions, and is no rotary angle or mask" in said and "--sinks 2 is for decoders with" in said
 
 
 def expected(prompt: str, count: int, rows: int, runs: list[int]) -> str:

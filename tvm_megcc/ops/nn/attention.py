@@ -232,6 +232,17 @@ def stored_tokens(node: OnnxNode, rows: Dim, total: str, capacity: int, sinks: i
                                           token))[0]
 
 
+def stored_positions(node: OnnxNode, rows: Dim, total: str, capacity: int, sinks: int) -> str:
+    """Emits the positions of the first rows of a cache with attention sinks among its tokens, int32 [rows].
+    Arguments are those of `stored_tokens`."""
+    token = stored_tokens(node, rows, total, capacity, sinks)
+    (gone,) = emit_broadcast(node, "sub", (total, number(node, capacity, "int64")))
+    (gone,) = emit_broadcast(node, "max", (gone, number(node, 0, "int64")))
+    (is_sink,) = emit_broadcast(node, "less", (token, number(node, sinks, "int64")))
+    (position,) = emit_broadcast(node, "where", (is_sink, token, *emit_broadcast(node, "sub", (token, gone))))
+    return cast_to(node, position, "int32")[0]
+
+
 def first_rows(node: OnnxNode, rows: int, length: Dim, past: str) -> tuple[str, str]:
     """Emits what `keep_first_rows` needs of the first `rows` rows of a cache, for a run that appends `length` rows to
     `past` ones, int64 [1].

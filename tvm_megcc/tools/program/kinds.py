@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from . import detections, labels, searches, text_lines
+from . import detections, labels, regions, searches, text_lines
 from .functions import Function
 from .steps import Detection, NamedFunction, Search, Text
 
@@ -20,5 +20,5 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     step.kind: Kind(step, functions) for step, functions in (
-        (Detection, {**detections.FUNCTIONS, **text_lines.FUNCTIONS}), (Search, searches.FUNCTIONS),
-        (Text, labels.FUNCTIONS))}
+        (Detection, {**detections.FUNCTIONS, **text_lines.FUNCTIONS, **regions.FUNCTIONS}),
+        (Search, searches.FUNCTIONS), (Text, labels.FUNCTIONS))}

@@ -183,11 +183,16 @@ def _expected(path: Path, found: _Found, is_pair: bool) -> tuple[Around, int]:
         first, last = (getattr(found, end, -1) for end in ("first", "last"))
         return Around(before=((first, 0),) * (first >= 0), after=((last, 0),) * (last >= 0)), 0
     data = file.read_text("utf-8")
-    package = tokenizers_package().Tokenizer.from_str(data)
+    try:
+        package = tokenizers_package().Tokenizer.from_str(data)
+    except Exception as error:  # the package raises Exception itself
+        if isinstance(error, MegccError):
+            raise
+        raise MegccError(f"{file}: the package tokenizers refuses it: {error}") from None
     package.no_padding()
     package.no_truncation()
     padding: Any = json.loads(data).get("padding")
-    pad = padding.get("pad_id", 0) if isinstance(padding, dict) else 0
+    pad = int(padding.get("pad_id", 0)) if isinstance(padding, dict) else 0
     return _around(package.encode("a", "a") if is_pair else package.encode("a")), pad
 
 

@@ -198,8 +198,9 @@ class NativeSession(Session):
             if not row.port.is_of(port):
                 raise self._other_container(f"it has {row.port} where {port} should be")
         # The ports of a run: inputs that are given, outputs that are returned.
+        states = frozenset(self.state_of.values())
         self._given = [(port.name, row) for row, port in zip(self._input_rows, self._all_inputs, strict=True)
-                       if port not in self.state_ports]
+                       if port.name not in states]
         self._returned = [(port.name, index, row) for index, (row, port)
                           in enumerate(zip(self._output_rows, self._all_outputs, strict=True))
                           if port.name not in self.state_of]

@@ -155,8 +155,9 @@ class Session:
         #: State -> its initial elements; the others begin as zeros.
         self._initial: dict[str, list[Any]] = {
             row["input"]: row["begins"] for row in model["states"] if "begins" in row}
-        self.state_ports = tuple(port for port in self._all_inputs if port.name in self.state_of.values())
-        self.inputs = tuple(port for port in self._all_inputs if port not in self.state_ports)
+        states = frozenset(self.state_of.values())
+        self.state_ports = tuple(port for port in self._all_inputs if port.name in states)
+        self.inputs = tuple(port for port in self._all_inputs if port.name not in states)
         self.outputs = tuple(port for port in self._all_outputs if port.name not in self.state_of)
         #: States that hold the number of rows of other states, which stay when the next run has other shapes.
         self.counters: tuple[str, ...] = tuple(model.get("counters", ()))

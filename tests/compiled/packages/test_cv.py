@@ -178,6 +178,19 @@ def test_warps(functions, suffix, dtype):
         called(functions, "warp_perspective", x, to, nowhere.ctypes.data_as(ctypes.c_void_p), 1, None)
 
 
+@pytest.mark.parametrize(("suffix", "dtype"), TYPES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_warps_right_before_the_edge(functions, suffix, dtype, channels):
+    """The float before 32 plus 1 is rounded to 33: column 32 does not exist, and the address is that of the next row.
+    """
+    x, value = np.zeros((4, 32, channels), dtype), np.full(channels, 200, np.float32)
+    for shift in (np.nextafter(np.float32(32), 0), np.nextafter(np.float32(-1), 0), np.float32(31.5)):
+        matrix = np.array([[1, 0, shift], [0, 1, 0]], np.float32)
+        actual = called(functions, "warp_affine", x, (4, 1, channels), matrix.ctypes.data_as(ctypes.c_void_p), 0,
+                        value.ctypes.data_as(ctypes.c_void_p))
+        np.testing.assert_allclose(actual, 100 if shift == 31.5 else 200, atol=0.01)
+
+
 def colours(x: np.ndarray, code: str, dtype) -> np.ndarray:
     source, result = code.split("_")
     half, one = (128, 255) if dtype == np.uint8 else (0.5, 1)

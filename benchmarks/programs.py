@@ -341,7 +341,8 @@ def measured(name: str, models: Path, rounds: int, folder: str) -> dict[str, flo
 
 def table(results: Mapping[str, Mapping[str, float]]) -> str:
     """Returns the results as Markdown."""
-    lines = ["| program | ours, ms | theirs, ms | theirs / ours | memory, MB | theirs, MB |", "|---|--:|--:|--:|--:|--:|"]
+    lines = ["| program | ours, ms | theirs, ms | theirs / ours | memory, MB | theirs, MB |",
+             "|---|--:|--:|--:|--:|--:|"]
     lines += [f"| `{name}` | {1e3 * row['ours']:.2f} | {1e3 * row['theirs']:.2f} | {row['speed']:.2f} "
               f"| {row['our bytes'] / 1e6:.0f} | {row['their bytes'] / 1e6:.0f} |" for name, row in results.items()]
     speed = statistics.geometric_mean(row["speed"] for row in results.values())

@@ -16,7 +16,7 @@ from tvm_megcc.cli import main
 
 #: For 10,000 mutants, which take an hour: MEGCC_GGUF_MUTANTS=10000.
 COUNT = int(os.environ.get("MEGCC_GGUF_MUTANTS", "40"))
-#: Of a process, beyond that of the test: a file of 200 KB must not ask for more.
+#: Bytes and seconds that a compilation may take: a file of 200 KB must not ask for more.
 MAX_MEMORY, MAX_SECONDS = 6 << 30, 60
 SHAPE = STORIES.with_(layers=1, width=32, heads=2, groups=1, head=16, hidden=32, context=64)
 

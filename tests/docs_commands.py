@@ -24,6 +24,7 @@ NOT_HERE = (
     (r"--rpc ", "there is no board"), (r"^program (compile|run) ", "tests/models/test_programs.py does"),
     (r"^lm |\.gguf", "tests/compiled/tools/test_language_model.py does"),
     (r"^export smollm2", "tests/compiled/packages/test_language_models.py does"),
+    (r"^export voice_activity", "tests/compiled/packages/test_programs.py does"),
     (r"^bench stories", "tests/compiled/boards/test_language_models.py does"),
     (r"--for android|--for swift", "tests/compiled/packages/test_mobile.py does"),
     (r"bench .*--against", "tests/compiled/tools/test_against.py does, with the engines that are installed"),

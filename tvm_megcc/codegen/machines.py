@@ -34,7 +34,8 @@ def is_dynamic(model: Mapping[str, Any]) -> bool:
     return bool(model.get("control") or any(model["buckets"]))
 
 
-def static_profile(models: Iterable[Mapping[str, Any]], trusted_data: bool, shared: bool = False) -> tuple[str, ...]:
+def static_profile(models: Iterable[Mapping[str, Any]], trusted_data: bool, shared: bool = False,
+                   program: bool = False) -> tuple[str, ...]:
     """Returns the flags of the static profile for these models: they leave out the parts of the runtime that the
     models, by their manifests, do not need on a microcontroller.
 
@@ -42,13 +43,14 @@ def static_profile(models: Iterable[Mapping[str, Any]], trusted_data: bool, shar
         trusted_data: whether the container is as trusted as the code, as one is that is part of the program.
         shared: whether models that are compiled separately share the runtime: then no part that they may need is left
             out.
+        program: whether the models are the networks of a program, whose sessions share a memory region.
     """
     models = list(models)
     if any(map(is_safe, models)):  # the other switches are in its headers
         return (NO_STRINGS,)
     dynamic = shared or any(map(is_dynamic, models))
     flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == NO_DYNAMIC))
-    one = all("regions" not in model["options"] for model in models)
+    one = not shared and not program and all("regions" not in model["options"] for model in models)
     fixed = bool(models) and not shared and all(program.get("fixed_extents") for model in models
                                                 for program in model["programs"])
     return (*flags, *([NO_EXTENTS] if fixed else []), *([f"-D{ONE_REGION}"] if one else []),

@@ -42,7 +42,8 @@ _MODEL = {"name": str, "targets": [str], "container_bytes": int, "inputs": [_POR
 _STREAM = {"axis": int, "block": int, "inputs": [str], "states": int, "state_bytes": int, "copied_bytes": int,
            "outputs": [{"name": str, "axis": int, "block": int, "latency": int,
                         "receptive_field": (int, type(None))}]}
-_NETWORKS_PROGRAM = {"name": str, "inputs": [_PORT], "outputs": [_PORT]}
+_NETWORKS_PROGRAM = {"name": str, "inputs": [_PORT], "outputs": [_PORT], "texts": [str], "strings": [str],
+                     "states": [str], "container_bytes": int, "block_bytes": int}
 _MANIFEST = {"generator": str, "models": [_MODEL], "files": dict}
 
 
@@ -90,7 +91,8 @@ def _program_damage(facts: Any) -> str:
     ports = [*facts["inputs"], *facts["outputs"]]
     if not re.fullmatch(r"[a-z][a-z0-9_]*", facts["name"], re.ASCII) or any(
             port["dtype"] not in ORDINARY or not all(type(extent) is int and extent > 0 for extent in port["shape"])
-            for port in ports):
+            or not re.fullmatch(r"[a-z][a-z0-9_]*", port["name"], re.ASCII)
+            or type(port.get("sample_rate", 1)) is not int for port in ports):
         return "the description of a program is invalid"
     return ""
 

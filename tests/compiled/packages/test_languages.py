@@ -226,7 +226,7 @@ int main()
 
 def named_as_variables(folder: Path) -> Path:
     """A network whose inputs, of changing shapes, are named as variables that generated code once had."""
-    names = ("axis", "error", "shapes", "tensor", "data", "dims", "elements", "memory", "index")
+    names = ("axis", "error", "shapes", "tensor", "data", "dims", "elements", "memory", "index", "linux")
     made = model([node("Identity", name, f"{name}_y") for name in names], {name: ["n"] for name in names},
                  {f"{name}_y": ["n"] for name in names})
     return tvm_megcc.compile(saved(made, folder / "names.onnx"), "c", dims="n=1..4").save(folder / "out", embed=True)
@@ -236,7 +236,7 @@ def named_as_variables(folder: Path) -> Path:
 def test_cpp_with_ports_named_as_variables(tmp_path):
     needs("g++")
     made = written(base.package(named_as_variables(tmp_path), "cpp"), tmp_path / "made")
-    ran("g++", "-std=c++17", "-fsyntax-only", "-Isrc", "-Iinclude", "examples/zeros.cpp", cwd=made)
+    ran("g++", "-std=gnu++20", "-fsyntax-only", "-Isrc", "-Iinclude", "examples/zeros.cpp", cwd=made)
 
 
 @pytest.mark.slow

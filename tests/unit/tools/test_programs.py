@@ -65,6 +65,8 @@ def test_a_file_and_python_describe_the_same(tmp_path):
     ('x = "float32[4]"', 'x = "float32[0]"', "inputs.x: a value of type float32[0] is empty"),
     ('x = "float32[4]"', 'x = 4', "[inputs] is a table of strings"),
     ('x = "float32[4]"', 'float = "float32[4]"', "'float' cannot be a name"),
+    ('x = "float32[4]"', 'nullptr = "float32[4]"', "'nullptr' cannot be a name"),  # in C++, and in C23
+    ('x = "float32[4]"', 'linux = "float32[4]"', "'linux' cannot be a name"),  # a macro of gcc
     ('x = "float32[4]"', 'int32_t = "float32[4]"', "'int32_t' cannot be a name"),
     ('next = "y"', 'next = "z"', "states.kept: next: no step makes 'z'"),
     ('next = "y"', 'then = "y"', "[states.kept] has 'type' and 'next'"),

@@ -46,6 +46,7 @@ from .languages import (
     words,
 )
 from .mobile import abis, check_parameters, slices
+from .program import Sizes, packaged
 from .systems import SYSTEMS
 from .variables import Benchmark, Model, PackageVariables, Tensor
 
@@ -88,22 +89,25 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     web = package_address(url)
     manifest = read_manifest(folder)
     targets = _targets(folder, manifest, system)
-    lm = LanguageModel.of(folder, manifest)
-    sources = _sources(folder, manifest, system, lm)
-    name = package_name(name or "_".join(model["name"] for model in manifest["models"]), system)
-    context = _context(folder, manifest["models"], targets, sources, system, name, lm)
+    lm, program = LanguageModel.of(folder, manifest), packaged(folder, manifest)
+    rows = [program] if program else manifest["models"]
+    # Whether the weights are a file that the language includes.
+    separate = bool(lm or program) and bool(SYSTEMS[system].text_only)
+    sources = _sources(folder, manifest, system, rows[0] if (lm or program) else None)
+    name = package_name(name or "_".join(row["name"] for row in rows), system)
+    context = _context(folder, manifest["models"], rows, targets, sources, system, name, lm)
+    context["embedded"] = not separate
     context |= {"version": version, "web": web, "url": bool(url), "place": printable(folder_name or name)}
     if system == "go":
         context["module"] = go_module(name, web[1].rstrip("/") if url else "")
     files = {**sources, _CONFIG: _render("config.h", context)}
-    for path, template in templates(system, bool(lm)).items():
+    for path, template in templates(system, bool(lm), bool(program)).items():
         # A template that the package does not need, such as a cross file for this machine, prints nothing.
         if text := _render(template.removeprefix("export/").removesuffix(".j2"), context):
             files[path.replace("NAME", name)] = text
-    if lm and SYSTEMS[system].text_only:  # the weights are a file that the language includes
-        model = manifest["models"][0]
-        files[f"{'Sources/' + name + '/' if system == 'swift' else ''}{model['name']}.megcc"] = read_container(
-            folder, model["name"], targets[0])
+    if separate:
+        files[f"{'Sources/' + name + '/' if system == 'swift' else ''}{rows[0]['name']}.megcc"] = read_container(
+            folder, rows[0]["name"], targets[0])
     if system == "go":
         return in_one_folder(files)
     if system == "cmsis-pack":
@@ -111,19 +115,21 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     return files
 
 
-def _context(folder: Path, models: Sequence[dict], targets: Sequence[Target], sources: Mapping[str, bytes],
-             system: str, name: str, lm: LanguageModel | None) -> PackageVariables:
-    """Returns the variables of the templates that follow from the folder."""
+def _context(folder: Path, models: Sequence[dict], rows: Sequence[dict], targets: Sequence[Target],
+             sources: Mapping[str, bytes], system: str, name: str, lm: LanguageModel | None) -> PackageVariables:
+    """Returns the variables of the templates that follow from the folder. rows: the models that callers see, which are
+    `models`, the networks, except that a program is one."""
     context: PackageVariables = {
         "name": name, "macro": c_name(name).upper(), "generator": f"tvm_megcc {VERSION}",
-        "models": [model_view(row) for row in models], "model": model_view(models[0]), "lm": lm,
+        "models": [model_view(row) for row in rows], "model": model_view(rows[0]), "lm": lm,
         "benchmark": _benchmark(folder, models) if system == "mlperf-tiny" else None,
         "targets": targets, "target": targets[0], "sources": sorted(sources),
-        "profile": [flag[2:] for flag in static_profile(models, trusted_data=True, shared=SYSTEMS[system].shares)],
+        "profile": [flag[2:] for flag in static_profile(models, trusted_data=True, shared=SYSTEMS[system].shares,
+                                                        program=rows[0].get("is_program", False))],
         "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
         "boards": boards_of(targets), "helium": any(target.isa.helium for target in targets)}
     if SYSTEMS[system].language:
-        context |= _language(folder, models, sources, system)
+        context |= _language(folder, models, rows, sources, system)
     if system == "android":
         if not lm:
             check_parameters(len(context["inputs"]) + len(context["outputs"])
@@ -177,17 +183,22 @@ def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
     return fitting
 
 
-def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes], language: str) -> PackageVariables:
+def _language(folder: Path, models: Sequence[dict], rows: Sequence[dict], sources: Mapping[str, bytes],
+              language: str) -> PackageVariables:
     """Returns the variables that only templates of languages need: ports, and the memory of a session."""
-    if len(models) != 1:
-        raise MegccError(f"{folder} has {len(models)} models, of which each is a package of its own: compile them into "
+    if len(rows) != 1:
+        raise MegccError(f"{folder} has {len(rows)} models, of which each is a package of its own: compile them into "
                          "folders of their own")
-    name = models[0]["name"]
-    inputs, outputs = ports(models[0], language)
-    return {"inputs": inputs, "outputs": outputs, "strings": known_strings(models[0]), "head": _BLOCK_POINTERS,
-            "session_pointers": _SESSION_POINTERS, "statuses": statuses(),
-            "align": max(models[0]["alignment"], MIN_ALIGNMENT),
-            "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
+    (row,) = rows
+    inputs, outputs = ports(row, language)
+    headers = {model["name"]: sources[f"src/{model['name']}.h"].decode() for model in models}
+    if row.get("is_program"):
+        sizes = Sizes.of(sources[f"src/{row['name']}.h"].decode(), row["name"], headers, [*inputs, *outputs])
+    else:
+        sizes = Sizes((Memory.of(headers[row["name"]], row["name"]),), ())
+    return {"inputs": inputs, "outputs": outputs, "strings": known_strings(row),
+            "head": _BLOCK_POINTERS * len(models), "session_pointers": _SESSION_POINTERS, "statuses": statuses(),
+            "align": max(row["alignment"], MIN_ALIGNMENT), "sizes": sizes}
 
 
 def known_strings(row: Mapping) -> list[str] | None:
@@ -208,12 +219,13 @@ def _benchmark(folder: Path, models: Sequence[dict]) -> Benchmark:
     return found
 
 
-def _sources(folder: Path, manifest: dict, system: str, lm: LanguageModel | None) -> dict[str, bytes]:
-    """Returns the C files, headers and included data by their paths in the package."""
+def _sources(folder: Path, manifest: dict, system: str, separate: Mapping | None) -> dict[str, bytes]:
+    """Returns the C files, headers and included data by their paths in the package. separate: the language model or
+    program whose container is a file of the folder; None: containers are in C files."""
     found: dict[str, bytes] = {}
-    if lm and not SYSTEMS[system].text_only:
-        found |= {f"src/{name}": data for name, data in including(folder, manifest["models"][0]).items()}
-    for model in () if lm else manifest["models"]:
+    if separate and not SYSTEMS[system].text_only:
+        found |= {f"src/{name}": data for name, data in including(folder, separate).items()}
+    for model in () if separate else manifest["models"]:
         if f"{model['name']}_data.c" not in manifest["files"]:
             raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, but a package of {system} "
                              "needs it in the code: compile it again with --weights text")
@@ -258,6 +270,7 @@ def model_view(row: Mapping) -> Model:
     shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in state_outputs)
     return Model(name=row["name"], macro=macro, shapes=initial_shapes(row), ranges=ranges(row),
                  keeps_states=bool(row.get("counters")), outputs=shown or outputs,
+                 is_program=row.get("is_program", False), has_states=bool(row["states"] or row.get("keeps")),
                  states=tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names),
                  input_quant=_quant(row["inputs"][0]) if row["inputs"] else None)
 

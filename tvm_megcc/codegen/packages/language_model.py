@@ -23,8 +23,11 @@ _SHARED = {
     "cmake": ("CMakeLists.txt", "CMakePresets.json", "toolchain.cmake"),
     "go": ("go.mod", "nocgo.go"),
     "android": ("CMakeLists.txt", "CMakePresets.json"),
+    "swift": ("Package.swift",),
 }
-#: The most bytes of weights, and of a session with what a block has before it, since functions count them in 32 bits.
+#: How paths begin of templates that packages of programs leave out: an XCFramework has no place for the weights.
+_NOT_OF_PROGRAMS = "xcframework/"
+#: The most bytes of weights, and of a session with what a block has beside it, since functions count them in 32 bits.
 _MAX_BYTES = (1 << 32) - (1 << 28)
 #: The functions of export/language_model/block.c.j2 without the prefix `<model>_block_`.
 FUNCTIONS = ("bytes", "open", "options", "stop", "start", "next", "piece", "piece_bytes", "reset", "step", "logits",
@@ -39,12 +42,30 @@ def including(folder: Path, row: Mapping[str, Any]) -> dict[str, bytes]:
     return {f"{name}_data.c": source.encode(), part_files(name, 1)[0]: data}
 
 
-def templates(system: str, language_model: bool) -> dict[str, str]:
+def require_32_bits(folder: Path, sizes: Mapping[str, int], advice: Mapping[str, str], kind: str) -> None:
+    """Raises MegccError for sizes that the functions of packages cannot count.
+
+    Args:
+        sizes: what it is, such as "weights" -> bytes.
+        advice: the same keys -> what to do instead.
+        kind: what the packages have, such as "language models".
+    """
+    for what, size in sizes.items():
+        if size > _MAX_BYTES:
+            raise MegccError(f"{folder} has {size / (1 << 30):.1f} GB of {what}, and packages of {kind} have at most "
+                             f"{_MAX_BYTES / (1 << 30):.2f} GB: {advice[what]}")
+
+
+def templates(system: str, language_model: bool = False, program: bool = False) -> dict[str, str]:
     """Returns the templates of a system's packages: paths in the package -> names of templates."""
-    folders = [f"export/{system}/", f"export/language_model/{system}/"]
+    kind = "language_model" if language_model else "program"
     common, own = ({name.removeprefix(folder).removesuffix(".j2"): name for name in environment().list_templates()
-                    if name.startswith(folder)} for folder in folders)
-    return own | {path: common[path] for path in _SHARED.get(system, ())} if language_model else common
+                    if name.startswith(folder)} for folder in (f"export/{system}/", f"export/{kind}/{system}/"))
+    if language_model:
+        return own | {path: common[path] for path in _SHARED.get(system, ())}
+    if program:
+        return {path: name for path, name in common.items() if not path.startswith(_NOT_OF_PROGRAMS)} | own
+    return common
 
 
 @dataclass(frozen=True)
@@ -81,12 +102,10 @@ class LanguageModel:
             raise MegccError(f"{folder} is damaged: {name}_lm.h does not say how large context and vocabulary are; "
                              "compile the model again")
         row = manifest["models"][0]
-        for what, size, advice in (
-                ("weights", row["container_bytes"], "use the folder itself"),
-                ("keys and values", max(program["arena_bytes"] for program in row["programs"]),
-                 "compile it with a smaller --context, or with --cache int8")):
-            if size > _MAX_BYTES:
-                raise MegccError(f"{folder} has {size / (1 << 30):.1f} GB of {what}, and packages of language models "
-                                 f"have at most {_MAX_BYTES / (1 << 30):.2f} GB: {advice}")
+        require_32_bits(
+            folder, {"weights": row["container_bytes"],
+                     "keys and values": max(program["arena_bytes"] for program in row["programs"])},
+            {"weights": "use the folder itself",
+             "keys and values": "compile it with a smaller --context, or with --cache int8"}, "language models")
         return LanguageModel(chats=f"{name}_ask(" in header, vocabulary=numbers["VOCABULARY"],
                              context=numbers["CONTEXT"])

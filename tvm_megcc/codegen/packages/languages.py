@@ -14,8 +14,9 @@ from ...errors import MegccError
 from ...foreign import identifier, printable
 from ...ir.types import DTYPES
 
-#: Reserved words of any of the languages, which are avoided in all; and, from "arena" on, names that the generated code
-#: has itself. Its variables beside parameters with names of ports end in "_", as no word of a port does.
+#: Reserved words of any of the languages, which are avoided in all; from "i386" on, macros that C compilers have by
+#: themselves; and, from "arena" on, names that the generated code has itself. Its variables beside parameters with
+#: names of ports end in "_", as no word of a port does.
 RESERVED_WORDS = set("""
     abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break case catch
     char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn
@@ -24,7 +25,8 @@ RESERVED_WORDS = set("""
     or_eq override priv private protected pub public ref register reinterpret_cast requires return self short signed
     sizeof static static_assert static_cast struct super switch template this thread_local throw trait true try type
     typedef typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while
-    xor xor_eq yield arena model outputs reset run ok status block main std core""".split())
+    xor xor_eq yield co_await co_return co_yield consteval constinit typeof_unqual i386 linux mips sparc sun unix
+    arena model outputs reset run ok status block main std core""".split())
 #: Further reserved words by language, for names of packages and ports. Java's include Kotlin's, and existing names of
 #: packages and modules; C++'s is a function of the generated class.
 MORE_RESERVED_WORDS = {
@@ -92,6 +94,8 @@ class Port:
     kept: whether it is a state, which the session keeps from run to run.
     quant: its `scale` and `zero_point`; None: it is not quantised.
     is_string: whether its elements are codes of strings (int64).
+    is_utf8: whether it is text: the bytes of UTF-8, with zeros after it.
+    sample_rate: the samples of a second of sound; 0: it is none, or not known.
     """
 
     index: int
@@ -103,6 +107,8 @@ class Port:
     kept: bool
     quant: Mapping | None
     is_string: bool = False
+    is_utf8: bool = False
+    sample_rate: int = 0
 
     @property
     def dynamic(self) -> bool:
@@ -118,7 +124,21 @@ class Port:
     def text(self) -> str:
         """Its type for comments and READMEs, such as `float32[1,3,N]`."""
         kind = f"{self.dtype}, numbers of strings" if self.is_string else self.dtype
-        return f"{kind}[{','.join(map(printable, self.shape))}]"
+        shown = f"{kind}[{','.join(map(printable, self.shape))}]"
+        if self.is_utf8:
+            each = f"of at most {self.text_bytes:,} bytes in UTF-8"
+            return f"text {each}" if self.texts == 1 else f"{self.texts} texts, each {each}"
+        return f"{shown}, sound of {self.sample_rate:,} samples a second" if self.sample_rate else shown
+
+    @property
+    def text_bytes(self) -> int:
+        """The most bytes of a text."""
+        return self.least[-1] if self.least else 1
+
+    @property
+    def texts(self) -> int:
+        """The number of texts; 0: it is no text."""
+        return self.count // self.text_bytes if self.is_utf8 else 0
 
     @property
     def count(self) -> int:
@@ -207,7 +227,8 @@ def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
             taken.add(word)
             ports_found.append(Port(index=index, name=name, word=word, dtype=port["dtype"], shape=shape, least=least,
                                     kept=is_state and are_hidden, quant=port.get("quant"),
-                                    is_string=port.get("text") is True))
+                                    is_string=port.get("text") is True, is_utf8=port.get("is_utf8", False),
+                                    sample_rate=port.get("sample_rate", 0)))
     return found
 
 

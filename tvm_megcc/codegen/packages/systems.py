@@ -30,7 +30,7 @@ class System:
     text: a model file is compiled to C text, whatever its size.
     text_only: why the model must be C text, and not a file that the assembler includes, for messages; "": both work.
     weights_file: the weights are a file of their own in the package.
-    language_models: there are packages of folders that `megcc lm compile` wrote.
+    programs: there are packages of folders that `megcc lm compile` and `megcc program compile` wrote.
     reserved: names that a package cannot have, besides words of a language.
     """
 
@@ -44,7 +44,7 @@ class System:
     text: bool = False
     text_only: str = ""
     weights_file: bool = False
-    language_models: bool = False
+    programs: bool = False
     reserved: frozenset[str] = frozenset()
 
 
@@ -62,17 +62,17 @@ SYSTEMS = {
     "cmake": System("a CMake project with a toolchain file and presets", reserved=_CMAKE),
     "meson": System("a Meson project", _ANY, hosted=True, reserved=_MESON),
     "mlperf-tiny": System("the functions that the harness of MLPerf Tiny calls", "cortex-m4", text=True),
-    "rust": _language("a Rust crate, no_std and without dependencies", shares=True, language_models=True),
-    "cpp": _language("a C++17 header with the C sources and CMake", shares=True, language_models=True,
+    "rust": _language("a Rust crate, no_std and without dependencies", shares=True, programs=True),
+    "cpp": _language("a C++17 header with the C sources and CMake", shares=True, programs=True,
                      reserved=_CMAKE | {"generate", "zeros"}),
-    "go": _language("a Go package, with cgo", language_models=True, text_only="cgo neither copies nor watches"),
+    "go": _language("a Go package, with cgo", programs=True, text_only="cgo neither copies nor watches"),
     "android": _language("a Java class with the C sources, and CMake presets for the NDK",
-                         "arm64,arm64-v82,armv7,x86-64", language_models=True, reserved=_CMAKE),
-    "swift": _language("a Swift package, with a script that makes an XCFramework", language_models=True,
+                         "arm64,arm64-v82,armv7,x86-64", programs=True, reserved=_CMAKE),
+    "swift": _language("a Swift package, with a script that makes an XCFramework", programs=True,
                        target="arm64,arm64-v82,x86-64,x86-64-v3", text_only="Swift's package manager does not find"),
     "npm": System("an ES module with the network in WebAssembly", "wasm32-simd128", built=True, text=True,
-                  language_models=True),
+                  programs=True),
     "wheel": System("a Python package with the network compiled in", "", built=True, weights_file=True,
-                    language_models=True),
+                    programs=True),
     "tvm-ffi": System("a library of functions for TVM's FFI", "", built=True),
 }

@@ -12,8 +12,9 @@ from ...target import Target
 from ..boards import Boards
 from ..quantised import Quantisation
 from .language_model import LanguageModel
-from .languages import Memory, Port
+from .languages import Port
 from .mobile import Abi, Slice
+from .program import Sizes
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ class Model:
     outputs: those that the caller fetches.
     states: the numbers of the inputs that a session keeps from run to run.
     input_quant: scale and zero point of the first input; None: it is not quantised.
+    is_program: whether it is a program of several networks.
+    has_states: whether it keeps states from run to run.
     """
 
     name: str
@@ -84,6 +87,18 @@ class Model:
     outputs: tuple[Tensor, ...]
     states: tuple[int, ...]
     input_quant: Quantisation | None
+    is_program: bool = False
+    has_states: bool = False
+
+    @property
+    def noun(self) -> str:
+        """The word for it in comments: "network" or "program"."""
+        return "program" if self.is_program else "network"
+
+    @property
+    def title(self) -> str:
+        """Its kind and name, such as "neural network resnet" or "program portrait"."""
+        return f"program {self.name}" if self.is_program else f"neural network {self.name}"
 
 
 class PackageVariables(TypedDict, total=False):
@@ -118,7 +133,9 @@ class PackageVariables(TypedDict, total=False):
     session_pointers: an upper bound of MEGCC_SESSION_BYTES (megcc.h), in pointers; generated C checks it (languages
         only).
     align: the largest alignment that the memory of a session needs on any CPU, in bytes (languages only).
-    memory: the terms of the size of a session's memory (languages only).
+    sizes: the sizes in a block of memory (languages only).
+    embedded: whether C has the weights; else they are a file of their own, which the language includes (languages
+        only).
     abis: the ABIs of Android that the package is built for (android only).
     jni: the package's name in names of JNI functions, with "_1" for "_" (android only).
     slices: the libraries of the XCFramework (swift only).
@@ -150,7 +167,8 @@ class PackageVariables(TypedDict, total=False):
     head: int
     session_pointers: int
     align: int
-    memory: Memory
+    sizes: Sizes
+    embedded: bool
     abis: Sequence[Abi]
     jni: str
     slices: Sequence[Slice]

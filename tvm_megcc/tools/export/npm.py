@@ -16,6 +16,7 @@ from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import MIN_ALIGNMENT, known_strings, model_view, package_address, package_version
 from ...codegen.packages.language_model import FUNCTIONS, LanguageModel, templates
 from ...codegen.packages.languages import Port, ports, statuses
+from ...codegen.packages.program import packaged
 from ...codegen.packages.variables import Model
 from ...errors import MegccError
 from ...foreign import printable
@@ -51,7 +52,6 @@ class NpmVariables(TypedDict, total=False):
     inputs: the inputs of the model in their order, states included.
     outputs: the outputs of the model in their order, states included.
     strings: the strings of the model, each at its code; None: the model has no string inputs or outputs.
-    kept: whether the model has states.
     embedded: whether the weights are in the module; else they are a file of their own.
     align: the alignment of the memory of a session, in bytes.
     target: the CPU that the module is compiled for, such as "wasm32-simd128".
@@ -70,7 +70,6 @@ class NpmVariables(TypedDict, total=False):
     inputs: Sequence[Port]
     outputs: Sequence[Port]
     strings: Sequence[str] | None
-    kept: bool
     embedded: bool
     align: int
     target: str
@@ -98,7 +97,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
         ToolError: if there is no compiler, or it fails.
     """
     manifest = read_manifest(folder)
-    row = model_of(manifest, None, folder)
+    program = packaged(folder, manifest)
+    row = program or model_of(manifest, None, folder)
     cpu = _target(folder, row, target)
     package_version(version)
     package_address(url)
@@ -114,19 +114,19 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
         "statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": chosen,
         "place": printable(folder_name or chosen), "version": version, "link": url,
         "model": model_view(row), "inputs": inputs, "outputs": outputs, "strings": known_strings(row),
-        "kept": bool(row["states"]), "lm": LanguageModel.of(folder, manifest),
+        "lm": LanguageModel.of(folder, manifest),
         "embedded": embedded, "align": max(row["alignment"], MIN_ALIGNMENT),
         "target": cpu.name}
     functions = FUNCTIONS if context["lm"] else (
         *_EXPORTS, *(["shape"] if any(port.dynamic for port in inputs) else []),
         *(["dim"] if any(port.dynamic for port in outputs) else []))
     shim = environment().get_template("export/web.c.j2").render(context)
-    files = {f"{row['name']}.wasm": _module(folder, row, cpu, cc, shim, functions)}
+    files = {f"{row['name']}.wasm": _module(folder, row["name"], cpu, cc, shim, functions)}
     if not embedded:
         files[f"{row['name']}.megcc"] = read_container(folder, row["name"], cpu)
     context |= {"wasm_bytes": len(files[f"{row['name']}.wasm"]),
                 "weight_bytes": len(files.get(f"{row['name']}.megcc", b""))}
-    for path, template in templates("npm", bool(context["lm"])).items():
+    for path, template in templates("npm", bool(context["lm"]), bool(program)).items():
         files[path] = environment().get_template(template).render(context).encode()
     return files
 
@@ -140,16 +140,18 @@ def _target(folder: Path, row: Mapping, asked: str | None) -> Target:
     return fitting[0]
 
 
-def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: str,
+def _module(folder: Path, name: str, target: Target, cc: str | None, source: str,
             functions: Sequence[str]) -> bytes:
     """Compiles the folder's C code and `source` to a WebAssembly module, without a C library and therefore without
-    imports, that exports `functions`."""
+    imports, that exports `functions` of the model or program `name`."""
+    manifest = read_manifest(folder)
     with building_in(folder), tempfile.TemporaryDirectory() as aside:
-        compiler, name = find_compiler(target, cc), row["name"]
+        compiler = find_compiler(target, cc)
         shim = Path(aside) / "web.c"
         shim.write_text(source)
         objects = Objects(folder, folder / "build" / target.name / "npm", compiler)
-        flags = (*CFLAGS, *target.cflags, *static_profile([row], trusted_data=True))
+        flags = (*CFLAGS, *target.cflags, *static_profile(
+            manifest["models"], trusted_data=True, program="program" in manifest))
         compiled = objects.compile_all([*c_sources(folder), shim], flags)
         exported = [f"-Wl,--export={name}_block_{function}" for function in functions]
         output = Path(aside) / f"{name}.wasm"

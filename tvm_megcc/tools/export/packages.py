@@ -10,6 +10,7 @@ from ...codegen.embedding import AUTO, TEXT
 from ...codegen.manifest import read_manifest
 from ...codegen.packages import base as sources
 from ...codegen.packages.language_model import LanguageModel
+from ...codegen.packages.program import packaged
 from ...codegen.packages.systems import SYSTEMS
 from ...errors import MegccError
 from ...target import machine
@@ -47,9 +48,8 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
         ToolError: if there is no compiler, or it fails.
     """
     manifest = read_manifest(folder)
-    if "program" in manifest:
-        raise MegccError(f"{folder} is a program of several networks: packages are of models; take the folder as it is")
-    models = manifest["models"]
+    program = packaged(folder, manifest)
+    models = [program] if program else manifest["models"]
     bound = [model["name"] for model in models if model["options"].get("caller_inputs")]
     if bound:
         raise MegccError(f"{', '.join(bound)}: examples of packages write inputs into a session's memory; compile "
@@ -58,9 +58,10 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
     if split:
         raise MegccError(f"{', '.join(split)}: examples of packages have one block of memory; compile without "
                          "--region, or take the folder as it is")
-    if not SYSTEMS[system].language_models and LanguageModel.of(folder, manifest):
-        having = ", ".join(name for name, row in SYSTEMS.items() if row.language_models)
-        raise MegccError(f"{folder} is a language model, which has no package for {system}: export it for {having}, or "
+    if not SYSTEMS[system].programs and (program or LanguageModel.of(folder, manifest)):
+        having = ", ".join(name for name, row in SYSTEMS.items() if row.programs)
+        what = "program of several networks" if program else "language model"
+        raise MegccError(f"{folder} is a {what}, which has no package for {system}: export it for {having}, or "
                          "take the folder as it is, which make and CMake build")
     output = Path(output or "_".join([*(model["name"] for model in models), system.replace("-", "_")]))
     folders.refuse_precious(output)

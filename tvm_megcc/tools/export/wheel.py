@@ -22,6 +22,7 @@ from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import model_view, package_version, zipped
 from ...codegen.packages.language_model import LanguageModel, templates
 from ...codegen.packages.languages import Port, ports, statuses
+from ...codegen.packages.program import packaged
 from ...codegen.packages.variables import Model
 from ...errors import MegccError
 from ...foreign import printable
@@ -89,7 +90,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
         ToolError: if there is no compiler, or it fails.
     """
     manifest = read_manifest(folder)
-    row = model_of(manifest, None, folder)
+    program = packaged(folder, manifest)
+    row = program or model_of(manifest, None, folder)
     targets = [TARGETS[target] for target in row["targets"]]
     machines = {target.machine for target in targets if target.machine != "any"}
     if len(machines) != 1 or not machines <= set(_TAGS):
@@ -117,21 +119,22 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
     chosen = next(target for target in targets if target.machine == machine)
     info = f"{name}-{version}.dist-info"
     written = {path: environment().get_template(template).render(context).encode()
-               for path, template in templates("wheel", bool(context["lm"])).items()}
+               for path, template in templates("wheel", bool(context["lm"]), bool(program)).items()}
     shim = environment().get_template("export/wheel.c.j2").render(context)
     files = {f"{name}/__init__.py": written["__init__.py"], f"{name}/py.typed": b"",
              f"{name}/network.megcc": read_container(folder, row["name"], chosen),
-             f"{name}/_network.so": _library(folder, row, chosen, cc, shim),
+             f"{name}/_network.so": _library(folder, manifest, chosen, cc, shim),
              f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tvm_megcc {VERSION}\nRoot-Is-Purelib: false\n".encode()
              + b"".join(f"Tag: py3-none-{tag}\n".encode() for tag in _TAGS[machine].split(".")),
-             f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: The network "
-                                 f"{row['name']}, compiled\nRequires-Python: >=3.9\nRequires-Dist: numpy\n".encode()}
+             f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: The "
+                                 f"{context['model'].noun} {row['name']}, compiled\nRequires-Python: >=3.9\n"
+                                 "Requires-Dist: numpy\n".encode()}
     rows = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in sorted(files.items())]
     files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
     return {file: zipped(files), "README.md": written["README.md"]}
 
 
-def _library(folder: Path, row: Mapping, target: Target, cc: str | None, source: str) -> bytes:
+def _library(folder: Path, manifest: Mapping, target: Target, cc: str | None, source: str) -> bytes:
     """Compiles the folder's C code and `source` to a shared library. It does not link a C library, since the loading
     process has one."""
     with building_in(folder), tempfile.TemporaryDirectory() as aside:
@@ -141,8 +144,9 @@ def _library(folder: Path, row: Mapping, target: Target, cc: str | None, source:
         objects = Objects(folder, folder / "build" / target.name / "wheel", compiler)
         # The container is a separate file next to the library, and as trusted as the library: `trusted_data` leaves out
         # the checks of its structure.
-        sources = [path for path in c_sources(folder) if path.name != f"{row['name']}_data.c"]
-        profile_flags = static_profile([row], trusted_data=True)
+        data = {f"{model['name']}_data.c" for model in manifest["models"]}
+        sources = [path for path in c_sources(folder) if path.name not in data]
+        profile_flags = static_profile(manifest["models"], trusted_data=True, program="program" in manifest)
         compiled = objects.compile_all([*sources, shim], (*CFLAGS, *target.cflags, *profile_flags, "-fPIC"))
         output = Path(aside) / "network.so"
         link(compiler, ("-shared", "-nostdlib", "-Wl,--gc-sections", "-s", *target.cflags), compiled, output)

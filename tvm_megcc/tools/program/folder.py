@@ -168,9 +168,8 @@ class Folder:
                         for path, content in image_library.files(self.target).items() if path.startswith("include/")}
         written |= self._tokenizer_files()
         facts = {"name": name, **self._ports(), "strings": self._strings(),
-                 "texts": [text for step in self.flat if isinstance(step.step, NamedFunction)
-                           and step.step.kind == "text"
-                           and (text := step.step.outputs.get("text")) in self.description.outputs],
+                 "texts": [name for name in self.description.outputs if name in _texts(self.steps)],
+                 "states": list(self.description.states),
                  "block_bytes": self.plan.arena_bytes, "lower_bound": self.plan.lower_bound,
                  "weight_bytes": self.joined.weight_bytes, "container_bytes": len(self.joined.data),
                  # as they would be if nothing were shared
@@ -359,6 +358,19 @@ class Folder:
             fill=[_element(number, result.dtype) for number in call.fill],
             elements=math.prod(result.shape), border=list(map(images.literal, call.value)),
             matrix=[] if isinstance(call.matrix, str) else list(map(images.literal, call.matrix)))
+
+
+def _texts(steps: Sequence[CompiledStep]) -> set[str]:
+    """Returns the values that are texts, and those that have a text in each row: results of loops."""
+    found: set[str] = set()
+    for compiled in steps:
+        step = compiled.step
+        if isinstance(step, NamedFunction) and step.kind == "text":
+            found |= {value for output, value in step.outputs.items() if output == "text"}
+        elif isinstance(step, Loop):
+            inner = _texts(compiled.body)
+            found |= {name for name, source in {**step.outputs, **step.final}.items() if source in inner}
+    return found
 
 
 def _element(number: float, dtype: str) -> str:

@@ -10,14 +10,17 @@ from typing import NamedTuple
 from ...errors import MegccError, quoted
 from .steps import Function, Loop, NamedFunction, Network, Operator, Step, Tokenizer
 
-#: Words of C and C++, and names that the generated functions use themselves (templates/program/program.c.j2).
+#: Words of C and C++, macros that compilers have by themselves, and names that the generated functions use themselves
+#: (templates/program/program.c.j2).
 _RESERVED = frozenset(
-    "auto break case catch char class const continue default delete do double else enum explicit extern float for "
-    "friend goto if inline int long mutable namespace new operator private protected public register restrict return "
-    "short signed sizeof static struct switch template this throw try typedef typename union unsigned using virtual "
-    "void volatile while bool true false and or not xor asm main error from to program status matrix value fill "
-    "pixels i failed open_network memcpy memset data size memory bytes at container block models "
-    "read_trip_count".split())
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class co_await co_return co_yield "
+    "compl concept const const_cast consteval constexpr constinit continue decltype default delete do double "
+    "dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace "
+    "new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires "
+    "restrict return short signed sizeof static static_assert static_cast struct switch template this thread_local "
+    "throw true try typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile while xor "
+    "xor_eq i386 linux mips sparc sun unix near far main error from to program status matrix value fill pixels i "
+    "failed open_network memcpy memset data size memory bytes at container block models read_trip_count".split())
 #: Counters of loops in the generated function, with the depth of the loop: i1, n1, ….
 _COUNTER = re.compile(r"[in]\d+")
 #: How macros of inputs and outputs begin.

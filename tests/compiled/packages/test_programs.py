@@ -424,3 +424,20 @@ def test_refusals(tmp_path, capsys):
                             ({"block_bytes": 1 << 32}, r"4\.0 GB of memory")):
         with pytest.raises(MegccError, match=message):
             packages.packaged(folder, {**manifest, "program": manifest["program"] | change})
+
+
+def test_voice_activity(tmp_path):
+    """A sound in blocks: its states are those of a session."""
+    models = Path(os.environ.get("MEGCC_MODELS", ""))
+    if not (models / "silero_vad_16k_static").exists():
+        pytest.skip("set MEGCC_MODELS")
+    folder = Program.read("voice-activity", models).compile(tmp_path / "vad", "native")
+    assert main(["export", str(folder), "--for", "wheel", "-q", "-o", str(tmp_path / "out")]) == 0
+    blocks = np.random.default_rng(3).standard_normal((12, 512)).astype(np.float32) / 10
+    np.save(tmp_path / "blocks.npy", blocks)
+    (wheel,) = (tmp_path / "out").glob("*.whl")
+    said = python(wheel, "import sys, numpy, voice_activity\nmodel = voice_activity.Model()\n"
+                  "for block in numpy.load(sys.argv[1]):\n    print(model.run(block)['speech'].tobytes().hex())",
+                  tmp_path / "blocks.npy")
+    with tvm_megcc.load(folder) as session:
+        assert said.splitlines() == [session(block).tobytes().hex() for block in blocks]

@@ -25,7 +25,7 @@ RESERVED_WORDS = set("""
     or_eq override priv private protected pub public ref register reinterpret_cast requires return self short signed
     sizeof static static_assert static_cast struct super switch template this thread_local throw trait true try type
     typedef typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while
-    xor xor_eq yield co_await co_return co_yield consteval constinit typeof_unqual i386 linux mips sparc sun unix
+    xor xor_eq yield co_await co_return co_yield consteval constinit typeof_unqual i386 linux unix
     arena model outputs reset run ok status block main std core""".split())
 #: Further reserved words by language, for names of packages and ports. Java's include Kotlin's, and existing names of
 #: packages and modules; C++'s is a function of the generated class.

@@ -4,18 +4,21 @@ bit."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.compiled.tokenizers import test_c_wordpiece
 from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import main
 from tvm_megcc.codegen.manifest import read_manifest
@@ -28,25 +31,43 @@ from tvm_megcc.tools.program.program import Program
 from .test_languages import needs, ran
 from .test_mobile import java
 
+pytest.importorskip("tokenizers")
+
 pytestmark = pytest.mark.slow
 #: A label is a separator of lines and one begins with a byte order mark: texts that languages like to change.
 LABELS = {"labels": ["a", "ß", " ", "🦀", "\u2028", "\ufeffx", ""]}
 RUNS, RESET = 4, 2
+#: Strings of each run: the first input of them, and the rows of the second one.
+STRINGS = (("", "", ""), ("the ß🦀 of", "x", ""), ("a" * 24, "of", "the" * 5), ("To\u2028be\ufeff", "", "🦀🦀🦀🦀"))
 
 
-def hostile() -> Program:
-    """A picture, a sound with a state, and tokens that become a text, and texts in a loop, whose names are words of
-    Rust, Go, Java, Kotlin, Swift, Python and of the generated code."""
+@cache
+def tokenizer() -> str:
+    """A tokenizer.json; another training would number its tokens in another way."""
+    return json.dumps(test_c_wordpiece.vocabulary("uncased", 400))
+
+
+def hostile(folder: Path) -> Program:
+    """A picture, a sound with a state, tokens that become a string, and strings in a loop, and strings that become
+    tokens, whose names are words of Rust, Go, Java, Kotlin, Swift, Python and of the generated code."""
+    path = folder / "tokenizer.json"
+    folder.mkdir(exist_ok=True)
+    path.write_text(tokenizer())
     loop = Program.Loop(
         "each", [Program.Text("labels", {"tokens": "row"}, {"text": "line", "bytes": "length"}, LABELS)], 3,
         count="byte", for_each={"row": "match"}, outputs={"string": "line", "lambda": "length"})
+    read = Program.Loop("each_string", [Program.Tokenizer(str(path), {"text": "each_row"}, {"tokens": "ids"},
+                                                          {"most": 12})],
+                        2, for_each={"each_row": "fallthrough"}, outputs={"def": "ids"})
     return Program(
-        "fn", {"self": "uint8[12,16,3]", "func": "float32[64]", "match": "int64[3,4]", "byte": "int64[1]"},
+        "fn", {"self": "uint8[12,16,3]", "func": "float32[64]", "match": "int64[3,4]", "byte": "int64[1]",
+               "in": "uint8[24]", "fallthrough": "uint8[2,16]"},
         [Program.Image("resize", "self", "is", {"size": [6, 8]}), Program.Operator("Add", ["func", "range"], ["var"]),
          Program.Operator("ReduceSum", ["match", [0]], ["sum"], {"keepdims": 0}),
          Program.Operator("Mod", ["sum", [7]], ["tokens"]),
-         Program.Text("labels", {"tokens": "tokens"}, {"text": "model"}, LABELS), loop],
-        ["var", "is", "model", "string", "lambda"], {"range": Program.State("float32[64]", "var")},
+         Program.Text("labels", {"tokens": "tokens"}, {"text": "model"}, LABELS), loop,
+         Program.Tokenizer(str(path), {"text": "in"}, {"tokens": "let"}, {"most": 12}), read],
+        ["var", "is", "model", "string", "lambda", "let", "def"], {"range": Program.State("float32[64]", "var")},
         {"func": 16000})
 
 
@@ -55,13 +76,19 @@ def given() -> Iterator[dict[str, np.ndarray]]:
     for run in range(RUNS):
         yield {"self": random.integers(0, 256, (12, 16, 3), np.uint8),
                "func": random.standard_normal(64).astype(np.float32),
-               "match": random.integers(0, 6 + (run > 0), (3, 4)), "byte": np.array([run])}
+               "match": random.integers(0, 6 + (run > 0), (3, 4)), "byte": np.array([run]),
+               "in": rows(STRINGS[run][:1], 24)[0], "fallthrough": rows(STRINGS[run][1:], 16)}
+
+
+def rows(strings: Sequence[str], size: int) -> np.ndarray:
+    return np.array([list(each.encode().ljust(size, b"\0")) for each in strings], np.uint8)
 
 
 @pytest.fixture(scope="module")
 def wanted(tmp_path_factory) -> list[str]:
     """What a run says of each output: its bytes in hexadecimal digits, those of several texts with "|" between them."""
-    session, found = tvm_megcc.load(hostile().compile(tmp_path_factory.mktemp("wanted") / "fn", "c")), []
+    session, found = tvm_megcc.load(hostile(tmp_path_factory.mktemp("wanted")).compile(
+        tmp_path_factory.mktemp("wanted") / "fn", "c")), []
     for run, inputs in enumerate(given()):
         if run == RESET:
             session.reset()
@@ -81,7 +108,7 @@ def raw(folder: Path) -> Path:
 
 
 def exported(system: str, folder: Path, target: str = "c") -> Path:
-    made = hostile().compile(folder / "fn", target)
+    made = hostile(folder).compile(folder / "fn", target)
     assert main(["export", str(made), "--for", system, "--name", "some_fn", "-q", "-o", str(folder / "out")]) == 0
     return folder / "out"
 
@@ -91,13 +118,19 @@ import sys
 import numpy as np
 import some_fn
 model = some_fn.Model()
-assert some_fn.inputs[1].sample_rate == 16000 and [port.texts for port in some_fn.outputs] == [0, 0, 1, 3, 0]
+assert some_fn.inputs[1].sample_rate == 16000
+assert [port.string_count for port in some_fn.outputs] == [0, 0, 1, 3, 0, 0, 0]
 data = open(sys.argv[1], "rb")
 for run in range(4):
     if run == 2:
         model.reset()
-    outputs = model.run({port.name: np.fromfile(data, port.dtype, int(np.prod(port.shape))).reshape(port.shape)
-                         for port in some_fn.inputs})
+    given = {port.name: np.fromfile(data, port.dtype, int(np.prod(port.shape))).reshape(port.shape)
+             for port in some_fn.inputs}
+    given["in"] = given["in"].tobytes().rstrip(b"\\0").decode()
+    given["fallthrough"] = [row.tobytes().rstrip(b"\\0").decode() for row in given["fallthrough"]]
+    if not given["fallthrough"][1]:
+        given["fallthrough"].pop()
+    outputs = model.run(given)
     for value in outputs.values():
         if isinstance(value, list):
             value = "|".join(value)
@@ -108,6 +141,12 @@ for wrong in ({}, {"self": 1}, [np.zeros(64, np.float32)], [np.zeros((12, 16, 3)
         model.run(wrong)
         raise SystemExit("not refused")
     except TypeError:
+        pass
+for name, wrong in (("in", "a" * 25), ("in", "🦀" * 7), ("in", "a\\0"), ("in", ["a", "b"]), ("fallthrough", [""] * 3)):
+    try:
+        model.run({**given, name: wrong})
+        raise SystemExit("not refused")
+    except ValueError:
         pass
 """
 
@@ -133,14 +172,17 @@ JAVASCRIPT = """
 import { readFileSync } from "node:fs";
 import { inputs, load, outputs } from "./index.js";
 const ok = (condition) => { if (!condition) throw new Error("wrong"); };
-ok(inputs[1].sampleRate === 16000 && outputs[3].texts === 3);
+ok(inputs[1].sampleRate === 16000 && outputs[3].stringCount === 3);
 const model = await load(), { buffer } = new Uint8Array(readFileSync(process.argv[2]));
 let offset = 0;
 for (let run = 0; run < 4; run++) {
   if (run === 2) model.reset();
-  const given = inputs.map(({ array, shape }) => {
+  const given = inputs.map(({ array, shape, stringCount }) => {
     const length = shape.reduce((a, b) => a * b, 1), begin = offset;
     offset += length * array.BYTES_PER_ELEMENT;
+    const text = (begin, end) => Buffer.from(buffer.slice(begin, end)).toString().replace(/\\0+$/, "");
+    if (stringCount === 1) return text(begin, offset);
+    if (stringCount === 2) return [text(begin, begin + 16), text(begin + 16, offset)];
     return new array(buffer.slice(begin, offset));
   });
   for (const value of Object.values(model.run(given))) {
@@ -153,6 +195,18 @@ for (const wrong of [{}, [], new Float32Array(64), inputs.map(({ array }) => new
     model.run(wrong);
   } catch (error) {
     ok(error instanceof TypeError);
+    continue;
+  }
+  throw new Error("not refused");
+}
+const zeros = ({ array, shape }) => new array(shape.reduce((a, b) => a * b, 1));
+const given = inputs.map((port) => port.stringCount ? [] : zeros(port));
+model.run(given);
+for (const [index, wrong] of [[4, "a".repeat(25)], [4, "a\\0"], [5, ["", "", ""]], [4, 3]]) {
+  try {
+    model.run(given.map((each, at) => at === index ? wrong : each));
+  } catch (error) {
+    ok(error instanceof (wrong === 3 ? TypeError : RangeError));
     continue;
   }
   throw new Error("not refused");
@@ -175,27 +229,39 @@ use std::io::Read;
 fn hex(bytes: &[u8]) {
     println!("{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
 }
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap().trim_end_matches('\\0')
+}
 fn main() -> Result<(), Error> {
     let mut arena = Box::new(Arena::new());
     let mut model = Model::new(&mut arena)?;
     let mut data = Vec::new();
     std::io::stdin().read_to_end(&mut data).unwrap();
-    for (run, bytes) in data.chunks_exact(576 + 256 + 96 + 8).enumerate() {
+    for (run, bytes) in data.chunks_exact(576 + 256 + 96 + 8 + 24 + 32).enumerate() {
         if run == 2 {
             model.reset();
         }
         let mut sound = [0f32; 64];
         let mut tokens = [0i64; 12];
         sound.iter_mut().zip(bytes[576..].chunks(4)).for_each(|(x, b)| *x = f32::from_ne_bytes(b.try_into().unwrap()));
-        tokens.iter_mut().zip(bytes[832..].chunks(8)).for_each(|(x, b)| *x = i64::from_ne_bytes(b.try_into().unwrap()));
-        let count = [i64::from_ne_bytes(bytes[928..].try_into().unwrap())];
-        let outputs = model.run(bytes[..576].try_into().unwrap(), &sound, &tokens, &count)?;
+        let numbers = bytes[832..928].chunks(8);
+        tokens.iter_mut().zip(numbers).for_each(|(x, b)| *x = i64::from_ne_bytes(b.try_into().unwrap()));
+        let count = [i64::from_ne_bytes(bytes[928..936].try_into().unwrap())];
+        let outputs = model.run(bytes[..576].try_into().unwrap(), &sound, &tokens, &count, text(&bytes[936..960]),
+            &[text(&bytes[960..976]), text(&bytes[976..])])?;
         hex(&outputs.var.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>());
         hex(outputs.is);
         hex(outputs.model_out2.as_bytes());
         hex(outputs.string.join("|").as_bytes());
-        hex(&outputs.lambda.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>());
+        for numbers in [&outputs.lambda[..], outputs.let_out5, outputs.def] {
+            hex(&numbers.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>());
+        }
     }
+    let (picture, sound, tokens) = ([0; 576], [0.0; 64], [0; 12]);
+    for (text, rows) in [("a\\0", &[""][..]), (&"a".repeat(25), &[]), ("", &["", "", ""])] {
+        assert_eq!(model.run(&picture, &sound, &tokens, &[0], text, rows).err(), Some(Error(0x10)));
+    }
+    model.run(&picture, &sound, &tokens, &[0], "", &[])?;
     Ok(())
 }
 """
@@ -231,6 +297,10 @@ static void hex(const void *data, std::size_t size)
         std::printf("%02x", static_cast<const unsigned char *>(data)[i]);
     std::puts("");
 }
+static std::string_view text(const char *bytes, std::size_t size)
+{
+    return std::string_view(bytes, size).substr(0, std::string_view(bytes, size).find('\\0'));
+}
 template <class T> static bool filled(T span)
 {
     return std::fread(span.data(), sizeof *span.data(), span.size(), stdin) == span.size();
@@ -241,7 +311,10 @@ int main()
                       && filled(model.byte()); run++) {
         if (run == 2)
             model.reset();
-        if (!model.run())
+        char bytes[24 + 32];
+        if (std::fread(bytes, sizeof bytes, 1, stdin) != 1 || !model.in_in4(text(bytes, 24))
+            || !model.fallthrough(0, text(bytes + 24, 16)) || !model.fallthrough(1, text(bytes + 40, 16))
+            || !model.run() || model.in_in4(std::string(25, 'a')) || model.in_in4(std::string(3, '\\0')))
             return 1;
         hex(model.var().data(), sizeof(float) * model.var().size());
         hex(model.is().data(), model.is().size());
@@ -251,6 +324,8 @@ int main()
             texts.append("|").append(model.string(i));
         hex(texts.data(), texts.size());
         hex(model.lambda().data(), 8 * model.lambda().size());
+        hex(model.let_out5().data(), 8 * model.let_out5().size());
+        hex(model.def().data(), 8 * model.def().size());
     }
     return !model.ok();
 }
@@ -284,6 +359,20 @@ public final class Main {
             text.append(String.format("%02x", each));
         System.out.println(text);
     }
+    static String text(ByteBuffer data, int size) {
+        byte[] bytes = new byte[size];
+        data.get(bytes);
+        String found = new String(bytes, StandardCharsets.UTF_8);
+        return found.indexOf('\\0') < 0 ? found : found.substring(0, found.indexOf('\\0'));
+    }
+    static void refused(Model model, int pixels, String text, String[] rows) {
+        try {
+            model.run(new byte[pixels], new float[64], new long[12], new long[1], text, rows);
+        } catch (IllegalArgumentException error) {
+            return;
+        }
+        throw new AssertionError();
+    }
     public static void main(String[] arguments) throws Exception {
         ByteBuffer data = ByteBuffer.wrap(Files.readAllBytes(Path.of("INPUTS"))).order(ByteOrder.nativeOrder());
         Model model = new Model();
@@ -298,7 +387,8 @@ public final class Main {
                 sound[i] = data.getFloat();
             for (int i = 0; i < 12; i++)
                 tokens[i] = data.getLong();
-            Model.Outputs outputs = model.run(picture, sound, tokens, new long[] {data.getLong()});
+            Model.Outputs outputs = model.run(picture, sound, tokens, new long[] {data.getLong()}, text(data, 24),
+                new String[] {text(data, 16), text(data, 16)});
             ByteBuffer sums = ByteBuffer.allocate(256).order(ByteOrder.nativeOrder());
             for (float each : outputs.var_out0)
                 sums.putFloat(each);
@@ -306,16 +396,17 @@ public final class Main {
             hex(outputs.is_out1);
             hex(outputs.model_out2.getBytes(StandardCharsets.UTF_8));
             hex(String.join("|", outputs.string).getBytes(StandardCharsets.UTF_8));
-            ByteBuffer lengths = ByteBuffer.allocate(24).order(ByteOrder.nativeOrder());
-            for (long each : outputs.lambda)
-                lengths.putLong(each);
-            hex(lengths.array());
+            for (long[] numbers : new long[][] {outputs.lambda, outputs.let_out5, outputs.def}) {
+                ByteBuffer bytes = ByteBuffer.allocate(8 * numbers.length).order(ByteOrder.nativeOrder());
+                for (long each : numbers)
+                    bytes.putLong(each);
+                hex(bytes.array());
+            }
         }
-        try {
-            model.run(new byte[575], new float[64], new long[12], new long[1]);
-            throw new AssertionError();
-        } catch (IllegalArgumentException error) {
-        }
+        refused(model, 575, "", new String[0]);
+        refused(model, 576, "a".repeat(25), new String[0]);
+        refused(model, 576, "\\0", new String[0]);
+        refused(model, 576, "", new String[3]);
         model.close();
     }
 }
@@ -352,12 +443,20 @@ func Example() {
 				panic(err)
 			}
 		}
+		var text [24]byte
+		var rows [2][16]byte
+		binary.Read(data, binary.LittleEndian, &text)
+		binary.Read(data, binary.LittleEndian, &rows)
+		given.In_in4 = strings.TrimRight(string(text[:]), "\\x00")
+		for _, row := range rows {
+			given.Fallthrough_in5 = append(given.Fallthrough_in5, strings.TrimRight(string(row[:]), "\\x00"))
+		}
 		outputs, err := model.Run(given)
 		if err != nil {
 			panic(err)
 		}
 		for _, each := range []interface{}{outputs.Var_out0, outputs.Is, []byte(outputs.Model_out2),
-			[]byte(strings.Join(outputs.String, "|")), outputs.Lambda} {
+			[]byte(strings.Join(outputs.String, "|")), outputs.Lambda, outputs.Let_out5, outputs.Def} {
 			var bytes strings.Builder
 			binary.Write(&bytes, binary.LittleEndian, each)
 			fmt.Println(hex.EncodeToString([]byte(bytes.String())))
@@ -407,7 +506,7 @@ def test_weights_are_no_c_text(tmp_path):
 
 
 def test_refusals(tmp_path, capsys):
-    folder = hostile().compile(tmp_path / "fn", "c")
+    folder = hostile(tmp_path).compile(tmp_path / "fn", "c")
     for system in ("zephyr", "arduino", "cmake", "meson", "tvm-ffi"):
         assert main(["export", str(folder), "--for", system, "-o", str(tmp_path / system)]) == 1
         assert f"is a program of several networks, which has no package for {system}: export it for rust, cpp" \

@@ -94,7 +94,7 @@ class Port:
     kept: whether it is a state, which the session keeps from run to run.
     quant: its `scale` and `zero_point`; None: it is not quantised.
     is_string: whether its elements are codes of strings (int64).
-    is_utf8: whether it is text: the bytes of UTF-8, with zeros after it.
+    is_utf8: whether it is a string or an array of strings: rows of UTF-8, with zeros after it.
     sample_rate: the samples of a second of sound; 0: it is none, or not known.
     """
 
@@ -126,19 +126,19 @@ class Port:
         kind = f"{self.dtype}, numbers of strings" if self.is_string else self.dtype
         shown = f"{kind}[{','.join(map(printable, self.shape))}]"
         if self.is_utf8:
-            each = f"of at most {self.text_bytes:,} bytes in UTF-8"
-            return f"text {each}" if self.texts == 1 else f"{self.texts} texts, each {each}"
+            each = f"of at most {self.string_bytes:,} bytes in UTF-8"
+            return f"string {each}" if self.string_count == 1 else f"{self.string_count} strings, each {each}"
         return f"{shown}, sound of {self.sample_rate:,} samples a second" if self.sample_rate else shown
 
     @property
-    def text_bytes(self) -> int:
-        """The most bytes of a text."""
+    def string_bytes(self) -> int:
+        """The most bytes of a string in UTF-8."""
         return self.least[-1] if self.least else 1
 
     @property
-    def texts(self) -> int:
-        """The number of texts; 0: it is no text."""
-        return self.count // self.text_bytes if self.is_utf8 else 0
+    def string_count(self) -> int:
+        """The number of strings in UTF-8; 0: it has none."""
+        return self.count // self.string_bytes if self.is_utf8 else 0
 
     @property
     def count(self) -> int:

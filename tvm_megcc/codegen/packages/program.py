@@ -24,8 +24,8 @@ def packaged(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any] | None
     facts = manifest.get("program")
     if facts is None:
         return None
-    ports = {direction: [{**port, "is_utf8": port["name"] in facts["texts"]} for port in facts[direction]]
-             for direction in ("inputs", "outputs")}
+    ports = {direction: [{**port, "is_utf8": port["name"] in facts[known]} for port in facts[direction]]
+             for direction, known in (("inputs", "strings"), ("outputs", "texts"))}
     models = manifest["models"]
     sessions = sum(max(program["arena_bytes"] for program in model["programs"]) for model in models)
     require_32_bits(folder, {"weights": facts["container_bytes"], "memory": facts["block_bytes"] + sessions},

@@ -168,7 +168,7 @@ class Folder:
                         for path, content in image_library.files(self.target).items() if path.startswith("include/")}
         written |= self._tokenizer_files()
         facts = {"name": name, **self._ports(), "strings": self._strings(),
-                 "texts": [name for name in self.description.outputs if name in _texts(self.steps)],
+                 "texts": [name for name in self.description.outputs if name in _strings_of(self.steps)],
                  "states": list(self.description.states),
                  "block_bytes": self.plan.arena_bytes, "lower_bound": self.plan.lower_bound,
                  "weight_bytes": self.joined.weight_bytes, "container_bytes": len(self.joined.data),
@@ -360,15 +360,15 @@ class Folder:
             matrix=[] if isinstance(call.matrix, str) else list(map(images.literal, call.matrix)))
 
 
-def _texts(steps: Sequence[CompiledStep]) -> set[str]:
-    """Returns the values that are texts, and those that have a text in each row: results of loops."""
+def _strings_of(steps: Sequence[CompiledStep]) -> set[str]:
+    """Returns the values that are strings, and those that have a string in each row: results of loops."""
     found: set[str] = set()
     for compiled in steps:
         step = compiled.step
         if isinstance(step, NamedFunction) and step.kind == "text":
             found |= {value for output, value in step.outputs.items() if output == "text"}
         elif isinstance(step, Loop):
-            inner = _texts(compiled.body)
+            inner = _strings_of(compiled.body)
             found |= {name for name, source in {**step.outputs, **step.final}.items() if source in inner}
     return found
 

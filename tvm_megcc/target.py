@@ -255,11 +255,12 @@ class Target:
         return 4 if self.machine in ("thumb", "arm", "riscv32", "wasm32") else 8
 
 
-def _cortex_m(name: str, isa: str, description: str, cpu: str, fpu: str = "") -> Target:
-    """Returns a target of a Cortex-M core. cpu, fpu: flags of the compiler; fpu is "" for a core without FPU."""
+def _cortex_m(name: str, isa: str, description: str, cpu: str, fpu: str = "", *others: str) -> Target:
+    """Returns a target of a Cortex-M core. cpu, fpu, others: flags of the compiler; fpu is "" for a core without
+    FPU."""
     flags = (f"-mfloat-abi={'hard' if fpu else 'soft'}", *([fpu] if fpu else []))
     return Target(name, ISAS[isa], "thumb", f"{description}, bare metal", ("arm-none-eabi-",),
-                  cflags=("-mthumb", cpu, *flags), qemu="qemu-system-arm", bare_metal=True, l1=0, l2=0)
+                  cflags=("-mthumb", cpu, *flags, *others), qemu="qemu-system-arm", bare_metal=True, l1=0, l2=0)
 
 
 def _wasm(name: str, isa: str, description: str, *vectors: str) -> Target:
@@ -332,7 +333,8 @@ TARGETS = {target.name: target for target in (
     _cortex_m("cortex-m3", "cortex_m3", "Cortex-M3 microcontrollers", "-mcpu=cortex-m3"),
     _cortex_m("cortex-m23", "cortex_m0", "Cortex-M23 microcontrollers", "-mcpu=cortex-m23"),
     _cortex_m("cortex-m4-soft", "cortex_m4", "Cortex-M4 microcontrollers without FPU", "-mcpu=cortex-m4"),
-    _cortex_m("cortex-m7", "cortex_m4", "Cortex-M7 microcontrollers", "-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16"),
+    _cortex_m("cortex-m7", "cortex_m4", "Cortex-M7 microcontrollers", "-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16",
+              "-DMEGCC_DUAL_ISSUE"),
     _cortex_m("cortex-m33", "cortex_m33", "Cortex-M33 and M35P microcontrollers with DSP and FPU",
               "-mcpu=cortex-m33", "-mfpu=fpv5-sp-d16"),
     _cortex_m("cortex-m55", "cortex_m55", "Cortex-M55 microcontrollers (Helium)", "-mcpu=cortex-m55",

@@ -22,6 +22,29 @@
 
 #if MGC_ENABLED
 
+/* A Cortex-M7 loads a term in the cycle of another element's product, but does not copy one from a register then. The unused
+ * operand r keeps the compiler from loading terms before a loop, and from loading one for two elements. */
+#if MGC_LANES == 1 && MGC_GNU && defined(MEGCC_DUAL_ISSUE)
+#define MGC_LOADS_TERMS 1
+/* Computes `v` before a condition that decides on it, not in a branch: so the next element is computed at the same time. */
+#define mgc_unconditional(v) __asm__("" : "+t"(v))
+#else
+#define MGC_LOADS_TERMS 0
+#define mgc_unconditional(v) ((void)0)
+#endif
+
+/* Returns a * r + term. */
+static MGC_INLINE mgc_v mgc_term(mgc_v a, mgc_v r, const float *term)
+{
+#if MGC_LOADS_TERMS
+    mgc_v sum;
+    __asm__("vldr %0, %1" : "=t"(sum) : "Uv"(*term), "t"(a), "t"(r));
+    return mgc_fma(a, r, sum);
+#else
+    return mgc_fma(a, r, mgc_set1(*term));
+#endif
+}
+
 /* 1.5 * 2^23. Adding it rounds to an integer n, whose bits are the lowest bits of the sum's. So (bits of the sum + 127) << 23
  * are the bits of 2^n. */
 #define MGC_ROUNDER 12582912.0f
@@ -29,12 +52,13 @@
 /* Returns e^r for r in [-0.35, 0.35]. */
 static MGC_INLINE mgc_v mgc_exp_fraction(mgc_v r)
 {
+    static const float terms[] = { 8.3687240e-3f, 4.1668389e-2f, 0.16666521f, 0.49999994f, 1.0f };
     mgc_v p = mgc_set1(1.3814581e-3f);
-    p = mgc_fma(p, r, mgc_set1(8.3687240e-3f));
-    p = mgc_fma(p, r, mgc_set1(4.1668389e-2f));
-    p = mgc_fma(p, r, mgc_set1(0.16666521f));
-    p = mgc_fma(p, r, mgc_set1(0.49999994f));
-    return mgc_fma(mgc_fma(p, r, mgc_set1(1.0f)), r, mgc_set1(1.0f));
+    p = mgc_term(p, r, terms);
+    p = mgc_term(p, r, terms + 1);
+    p = mgc_term(p, r, terms + 2);
+    p = mgc_term(p, r, terms + 3);
+    return mgc_term(mgc_term(p, r, terms + 4), r, terms + 4);
 }
 
 /* Returns x - n * ln 2. ln 2 is the sum of two floats, the first with so few bits that n times it is exact (Cody and Waite,
@@ -55,14 +79,16 @@ static MGC_INLINE mgc_v mgc_exp(mgc_v x)
 /* Returns e^x for x <= 0, with the bits of mgc_exp from -87 on. Smaller results are 0, or subnormal with AVX-512. */
 static MGC_INLINE mgc_v mgc_exp_nonpositive(mgc_v x)
 {
+    static const float rounder_term = MGC_ROUNDER;
     const mgc_v rounder = mgc_set1(MGC_ROUNDER), log2_e = mgc_set1(1.44269504f);
 #if defined(MGC_SCALEF) && !defined(MEGCC_REPRODUCIBLE)
     x = mgc_max(x, mgc_set1(-105.0f));
-    const mgc_v n = mgc_fma(x, log2_e, rounder) - rounder;
+    const mgc_v n = mgc_term(x, log2_e, &rounder_term) - rounder;
     return mgc_ldexp(mgc_exp_fraction(mgc_exp_rest(x, n)), n);
 #else
-    const mgc_v shifted = mgc_fma(x, log2_e, rounder), power = mgc_float((mgc_bits(shifted) + 127u) << 23);
-    const mgc_v result = mgc_exp_fraction(mgc_exp_rest(x, shifted - rounder)) * power;
+    const mgc_v shifted = mgc_term(x, log2_e, &rounder_term), power = mgc_float((mgc_bits(shifted) + 127u) << 23);
+    mgc_v result = mgc_exp_fraction(mgc_exp_rest(x, shifted - rounder)) * power;
+    mgc_unconditional(result);
     return mgc_if_lt(x, mgc_set1(-87.0f), mgc_zero(), result);
 #endif
 }
@@ -79,22 +105,28 @@ static MGC_INLINE mgc_v mgc_exp_plus(mgc_v x, mgc_v term)
     const mgc_v low = mgc_fma(f, mgc_set1(0.69314718f), mgc_set1(1.0f));
     return mgc_fma(mgc_fma(high, f * f, low), mgc_power(mgc_bits(shifted)), term);
 #else
+    static const float rounder_term = MGC_ROUNDER;
     const mgc_v rounder = mgc_set1(MGC_ROUNDER), log2_e = mgc_set1(1.44269504f);
-    const mgc_v shifted = mgc_fma(x, log2_e, rounder), f = mgc_fma(x, log2_e, rounder - shifted);
+    const mgc_v shifted = mgc_term(x, log2_e, &rounder_term), f = mgc_fma(x, log2_e, rounder - shifted);
     const mgc_v power = mgc_float((mgc_bits(shifted) + 127u) << 23);
+    static const float terms[] = { 1.3398875e-3f, 9.6184369e-3f, 5.5503324e-2f, 0.24022648f, 0.69314718f, 1.0f };
     mgc_v p = mgc_set1(1.5353361e-4f);
-    p = mgc_fma(p, f, mgc_set1(1.3398875e-3f));
-    p = mgc_fma(p, f, mgc_set1(9.6184369e-3f));
-    p = mgc_fma(p, f, mgc_set1(5.5503324e-2f));
-    p = mgc_fma(p, f, mgc_set1(0.24022648f));
-    p = mgc_fma(p, f, mgc_set1(0.69314718f));
-    return mgc_fma(mgc_fma(p, f, mgc_set1(1.0f)), power, term);
+    p = mgc_term(p, f, terms);
+    p = mgc_term(p, f, terms + 1);
+    p = mgc_term(p, f, terms + 2);
+    p = mgc_term(p, f, terms + 3);
+    p = mgc_term(p, f, terms + 4);
+    return mgc_fma(mgc_term(p, f, terms + 5), power, term);
 #endif
 }
 
 static MGC_INLINE mgc_v mgc_sigmoid(mgc_v x)
 {
-    x = mgc_min(mgc_max(mgc_neg(x), mgc_set1(-87.0f)), mgc_set1(87.3f)); /* the arguments of mgc_exp_plus */
+    /* The arguments of mgc_exp_plus. */
+    x = mgc_max(mgc_neg(x), mgc_set1(-87.0f));
+    mgc_unconditional(x);
+    x = mgc_min(x, mgc_set1(87.3f));
+    mgc_unconditional(x);
     return mgc_recip(mgc_exp_plus(x, mgc_set1(1.0f)));
 }
 

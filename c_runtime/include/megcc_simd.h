@@ -63,6 +63,12 @@ void *memcpy(void *to, const void *from, size_t size);
 #else
 #define MGC_INDEPENDENT _Pragma("GCC ivdep")
 #endif
+/* Before a loop: two iterations in one, so that a core that executes in order loads for one while it computes the other. */
+#ifdef __clang__
+#define MGC_TWICE _Pragma("clang loop unroll_count(2)")
+#else
+#define MGC_TWICE _Pragma("GCC unroll 2")
+#endif
 #define MGC_INF __builtin_inff()
 #define MGC_NAN __builtin_nanf("")
 #define MGC_GNU 1
@@ -72,6 +78,7 @@ void *memcpy(void *to, const void *from, size_t size);
 #define MGC_INLINE inline
 #define MGC_NOINLINE
 #define MGC_INDEPENDENT
+#define MGC_TWICE
 #define MGC_INF (1e38f * 10.0f)
 #define MGC_NAN (MGC_INF - MGC_INF)
 #define MGC_GNU 0
@@ -329,7 +336,9 @@ static MGC_INLINE void mgc_sums_squares(mgc_sums *sums, const float *p, int32_t 
             o += x[12] * x[12], q += x[13] * x[13], r += x[14] * x[14], s += x[15] * x[15];
         }
         const float parts[16] = { a, b, c, d, e, f, g, h, i, j, l, m, o, q, r, s };
-        mgc_sums_settle(sums);
+        if (end > MGC_CHAIN) {
+            mgc_sums_settle(sums);
+        }
         for (int32_t part = 0; part < 16; part++) {
             sums->part[part] = parts[part];
         }

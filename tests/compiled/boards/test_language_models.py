@@ -4,11 +4,14 @@ microcontrollers."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.unit.gguf.stories import STORIES, write_stories
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MissingTool
+from tvm_megcc.frontends.decoder_names import PAST
+from tvm_megcc.frontends.decoder_names import TOKENS as TOKENS_INPUT
 from tvm_megcc.options import CompileOptions
 from tvm_megcc.runtime.emulator import text
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
@@ -68,6 +71,22 @@ def test_text_on_a_microcontroller(encoded, target: str):
     assert list(found.tokens) == wanted and found.stack_bytes < 4096
     # The package tokenizers shows all bytes of a run that is no UTF-8 as U+FFFD, the C code only those that are not.
     assert found.text.partition("\ufffd")[0] == wanted_text.partition("\ufffd")[0] != ""
+
+
+def test_cycles_of_a_token(tmp_path):
+    """Of the whole model, after 64 tokens, with the bits that portable C gives here."""
+    require("cortex-m7")
+    path = write_stories(tmp_path / "stories.gguf")
+    logits, sessions = [], {}
+    for target in ("c", "cortex-m7"):
+        session = sessions[target] = LanguageModel(compiled(path, target), target).session
+        rng = np.random.default_rng(0)
+        session.reset({port.name: np.array([64], np.int64) if port.name == PAST else
+                       rng.standard_normal(port.shape).astype(np.float32) for port in session.state_ports})
+        session.counted = True
+        logits.append(session.run({TOKENS_INPUT: np.array([[100]], np.int64)})["logits"])
+    assert logits[0].tobytes() == logits[1].tobytes()
+    assert sum(sessions["cortex-m7"].cycles) < 500_000
 
 
 def test_the_command(tmp_path, capsys):

@@ -244,6 +244,8 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};{row}"""
                 with c.block("if (!first)"):
                     c(tile.for_each(Q, f"a{{p}}_{{v}} = {load}(y + {{p}} * y_row + {{at}}{n})"
                                        " * mgc_set1(rescale[{p}]);"))
+            if self.scope.isa.dsp and self.scope.isa.lanes == 1:
+                c("MGC_TWICE")
             with c.block(f"for (int32_t t = 0; t < keys; t++, s += {self.key_stride}, v += v_row)"):
                 c(*self.prefetched_values(W),
                   tile.for_each(1, f"const mgc_v b{{v}} = {self.load('v + {at}', 'n' * bool(n))};"))

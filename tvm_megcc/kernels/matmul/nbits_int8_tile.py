@@ -122,6 +122,16 @@ class NBitsInt8Tile(PanelTile):
             return super().begin(P, statement)
         return "\n".join([*(f"const int32_t n{v} = 1;" for v in self.vectors), self.for_each(P, statement), "(void)n;"])
 
+    def store(self, P: int, value: str) -> str:
+        ep = self.scope.ep
+        if not (self.is_quad and ep.present):
+            return super().store(P, value)
+        # All results before the first store: the compiler must not exchange it with loads of the epilogue's operands.
+        results = [ep(value.format(p=0, v=v, at=v, n=f"n{v}"), channel=f"column + {v}", offset=f"y_index + {v}",
+                      n=f"n{v}") for v in self.vectors]
+        return "\n".join([*(f"y0_{v} = {result};" for v, result in zip(self.vectors, results, strict=True)),
+                          *(f"mgc_store_n(y + y_index + {v}, y0_{v}, n{v});" for v in self.vectors)])
+
     def panel_bytes(self) -> str:
         """Returns C for the bytes of a panel."""
         if not self.params.factored:

@@ -32,7 +32,8 @@ from .onnx.builder import Builder
 from .onnx.synthetic_node import SyntheticNode
 
 #: Operators that rotate a key, or move its elements.
-_ROTATING = frozenset(("add", "sub", "mul", "neg", "concat", "slice", "transpose", "reshape", "cast", "copy", "expand"))
+_ROTATING = frozenset(("rotary", "add", "sub", "mul", "neg", "concat", "slice", "transpose", "reshape", "cast", "copy",
+                       "expand"))
 #: The largest error of an angle in radians, and of an amplitude, that a file computes in float32 or float16.
 _ANGLE_ERROR, _AMPLITUDE_ERROR = 0.01, 0.003
 

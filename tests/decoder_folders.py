@@ -80,8 +80,9 @@ def ports(size: int | str, *others: str) -> tuple[list, list]:
     return inputs, outputs
 
 
-def genai(folder: Path) -> Path:
-    """A decoder of com.microsoft's operators, whose embedding is also the head."""
+def genai(folder: Path, experts: int = 0) -> Path:
+    """A decoder of com.microsoft's operators, whose embedding is also the head. experts: each layer has so many after
+    attention."""
     graph = Graph(1)
     axis, one = graph.constant(np.array([1])), graph.constant(np.array([1]))
     last = graph.emit("Sub", graph.emit("ReduceSum", "attention_mask", axis, keepdims=0), one)
@@ -106,6 +107,17 @@ def genai(folder: Path) -> Path:
         x = graph.contrib("SkipSimplifiedLayerNormalization", total_x, y, gain, epsilon=1e-5,
                           outputs=[f"x{layer}", "", "", f"total{layer}"])
         total_x = f"total{layer}"
+        if experts:
+            logits = graph.emit("MatMul", graph.emit("Reshape", x, graph.constant(np.array([-1, WIDTH]))),
+                                graph.drawn(WIDTH, experts))
+            weights = [graph.constant(array) for rows, depth in ((4 * WIDTH, WIDTH), (WIDTH, 2 * WIDTH)) for array in (
+                graph.random.integers(0, 256, (experts, rows, depth // 2), np.uint8),
+                graph.random.uniform(0.01, 0.03, (experts, rows, depth // 32)).astype(np.float32))]
+            y = graph.contrib("QMoE", x, logits, *weights[:2], "", *weights[2:], k=2, expert_weight_bits=4,
+                              block_size=32, activation_type="swiglu", swiglu_fusion=1, normalize_routing_weights=1)
+            x = graph.contrib("SkipSimplifiedLayerNormalization", total_x, y, gain, epsilon=1e-5,
+                              outputs=[f"x{layer}.experts", "", "", f"total{layer}.experts"])
+            total_x = f"total{layer}.experts"
     graph.product(x, WIDTH, SIZE, tied, outputs=["logits"])
     graph.save(folder / "text.onnx", *ports("size", "attention_mask"))
     config = {"bos_token_id": 0, "eos_token_id": [1], "context_length": CONTEXT, "vocab_size": SIZE, "decoder": {

@@ -19,6 +19,7 @@ from .builder import Builder, Node
 from .builder import Checkpoint as BuilderCheckpoint
 from .checks import check_schema, find_cycle, has_schema, label, propagate_shapes
 from .dynamic_lstm import dynamic_lstm
+from .experts import import_qmoe
 from .functions import Function, function_of, has_function_body
 from .load import LoadedModel, TensorError, reads, tensor_array
 from .refused import REFUSED, REFUSED_DOMAINS
@@ -37,7 +38,8 @@ IMPORTS_PER_NODE = 4
 
 #: Operators with subgraphs: name -> importer.
 CONTROL = {"If": control.import_if, "Loop": control.import_loop, "Scan": control.import_scan,
-           "SequenceMap": sequences.import_map, "com.microsoft::DynamicQuantizeLSTM": dynamic_lstm}
+           "SequenceMap": sequences.import_map, "com.microsoft::DynamicQuantizeLSTM": dynamic_lstm,
+           "com.microsoft::QMoE": import_qmoe}
 
 #: Exceptions that numpy and Python raise if operands and attributes of a node contradict each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)

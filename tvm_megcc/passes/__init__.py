@@ -7,7 +7,16 @@ from collections.abc import Callable
 
 from ..context import Context
 from ..ir.graph import Graph
-from .canonicalize import branches, constant_views, means, split_elementwise, tied_embeddings, transposes, variadic
+from .canonicalize import (
+    branches,
+    constant_views,
+    means,
+    positions,
+    split_elementwise,
+    tied_embeddings,
+    transposes,
+    variadic,
+)
 from .fusion import absorb, channel_shuffle, elementwise, epilogue, norms
 from .fusion.attention.fuse import fuse_attention
 from .precision import float16, storage_types
@@ -67,6 +76,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("narrow_numbers", narrow.narrow_numbers, "on final epilogues: the passes before expect int32 constants"),
     ("absorb_shuffles", channel_shuffle.absorb_shuffles,
      "after fuse_elementwise, when all elementwise operators are of one kind"),
+    ("share_positions", positions.share_positions, "after passes that fuse, since they leave alone what is read twice"),
     ("compute_in_float16", float16.compute_in_float16, "last: the other passes look for float32"),
 )
 

@@ -15,7 +15,7 @@ from tvm_megcc.errors import InternalError
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import schedule
-from tvm_megcc.passes.canonicalize import means, split_elementwise, tied_embeddings, transposes
+from tvm_megcc.passes.canonicalize import means, positions, split_elementwise, tied_embeddings, transposes
 from tvm_megcc.passes.fusion import absorb, elementwise, epilogue
 from tvm_megcc.passes.fusion import channel_shuffle as channels
 from tvm_megcc.passes.fusion.attention.fuse import fuse_attention
@@ -271,6 +271,20 @@ def fused(graph, target):
     return epilogue.fuse_epilogues(elementwise.fuse_elementwise(graph, target), target)
 
 
+def positions_of_two_layers():
+    """Both layers make positions of constants with the same bytes, and rectify the input. One also counts from 1."""
+    b, layers = Builder(), []
+    x = b.input("x", 2, 4)
+    for layer in range(2):
+        one = b.const(f"{layer}.one", value=np.ones(1, np.float32))
+        ones = b.op("expand", one, name=f"{layer}.ones", shape=(4,))
+        counts = b.op("cumsum", ones, name=f"{layer}.positions", axis=0, exclusive=True, reverse=False)
+        rectified = b.op("relu", x, name=f"{layer}.relu")
+        layers.append(b.op("add", rectified, counts, name=f"{layer}.add"))
+    counted = b.op("cumsum", "1.ones", name="counted", axis=0, exclusive=False, reverse=False)
+    return b.graph(b.op("mul", *layers), b.op("add", x, counted))
+
+
 CASES = {
     "absorb_scales": (absorb.absorb_scales, conv_bn_relu),
     "absorb_scales_of_products": (absorb.absorb_scales, dense_bn_relu),
@@ -304,6 +318,7 @@ CASES = {
     "fuse_attention_in_groups": (fuse_attention, attention_in_groups),
     "keep_attention_whose_weights_are_read": (fuse_attention, attention_whose_weights_are_read),
     "keep_attention_whose_mask_is_scaled": (fuse_attention, attention_whose_mask_is_scaled),
+    "share_positions": (positions.share_positions, positions_of_two_layers),
     "choose_layouts": (lambda graph, context: choose.choose_layouts(graph, context).graph, two_branches),
 }
 

@@ -94,7 +94,7 @@ class StepByStep:
             dtype = {"tensor(int64)": np.int64, "tensor(float)": np.float32}[port.type]
             shape = [extent if isinstance(extent, int) else -1 for extent in port.shape]
             if state:
-                feeds[port.name] = kept.get(port.name, np.zeros(shape, dtype))
+                feeds[port.name] = kept.get(port.name, np.zeros([max(extent, 0) for extent in shape], dtype))
                 continue
             given = values[step.inputs[port.name]]
             given = formatted(given, step.options.get("inputs", ()), port.name)

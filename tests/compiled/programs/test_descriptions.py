@@ -15,6 +15,7 @@ import pytest
 import tvm_megcc
 from tests.compiled.packages.test_cv import library
 from tests.compiled.programs.step_by_step import StepByStep, networks_of
+from tests.compiled.programs.test_tokenizers import byte_pairs
 from tests.compiled.tokenizers import test_c_wordpiece
 from tests.onnx_models import model, node, saved
 from tvm_megcc.target import native
@@ -280,3 +281,83 @@ def test_a_language_model(tmp_path):
             text = b"".join(b"" if token in (1, 2) else bytes([token - 3]) if 3 <= token < 259 else
                             names[token].replace("\u2581", " ").encode() for token in kept)
             assert found["text"].tobytes()[:found["length"].item()] == text
+
+
+#: Layers, heads and the size of a head of Whisper base; the frames of its encoder, and its tokens.
+LAYERS, HEADS, HEAD, FRAMES, VOCABULARY = 6, 8, 64, 1500, 51865
+
+
+def cache(prefix: str, kind: str) -> list[str]:
+    return [f"{prefix}.{layer}.{kind}.{part}" for layer in range(LAYERS) for part in ("key", "value")]
+
+
+def attention(query: str, keys: str, values: str, name: str) -> list:
+    return [node("Transpose", keys, f"{name}_t", perm=[0, 1, 3, 2]), node("MatMul", f"{query} {name}_t", f"{name}_s"),
+            node("Softmax", f"{name}_s", f"{name}_p", axis=-1), node("MatMul", f"{name}_p {values}", name)]
+
+
+def whisper(folder: Path) -> None:
+    """Networks with the inputs and outputs of Whisper base: keys and values of the sound, then a decoder whose own ones
+    grow. Few tokens are likely, among them the end."""
+    folder.mkdir()
+    draw = np.random.default_rng(8)
+    network({"input_features": [1, 80, 3000]}, {"last_hidden_state": [1, FRAMES, HEADS * HEAD]},
+            folder / "encoder_model.onnx", 1)
+    parts = [node("Reshape", "encoder_hidden_states split", "rows"),
+             node("Transpose", "rows", "heads", perm=[0, 2, 1, 3])]
+    constants: dict = {"split": np.array([1, FRAMES, HEADS, HEAD])}
+    for at, name in enumerate(cache("present", "encoder")):
+        constants[f"f{at}"] = draw.normal(0, 0.05, (HEADS, 1, HEAD)).astype(np.float32)  # so that softmax is not sharp
+        parts.append(node("Mul", f"heads f{at}", name))
+    parts += [node("Cast", "input_ids", "number", to=1), node("Identity", "number", "logits")]
+    size = [1, HEADS, FRAMES, HEAD]
+    saved(model(parts, {"input_ids": integers(1, 1), "encoder_hidden_states": [1, FRAMES, HEADS * HEAD]},
+                {"logits": [1, 1], **dict.fromkeys(cache("present", "encoder"), size)}, constants),
+          folder / "decoder_model.onnx")
+    likely = np.array([*range(20, 58), 50257, 30000])
+    table = np.zeros((VOCABULARY, HEADS * HEAD), np.float32)
+    table[[*likely, 50258, 50259, 50359, 50363]] = draw.normal(0, 1, (44, HEADS * HEAD))
+    back = np.zeros((HEADS * HEAD, VOCABULARY), np.float32)
+    back[:, likely] = draw.normal(0, 1, (HEADS * HEAD, 40))
+    back[:, 50257] = 1.05 * back[:, 49]  # so that texts end
+    parts = [node("Gather", "table input_ids", "x"), node("Reshape", "x heads", "x0")]
+    constants = {"table": table, "back": back, "heads": np.array([1, HEADS, 1, HEAD]),
+                 "row": np.array([1, 1, HEADS * HEAD])}
+    for layer in range(LAYERS):
+        for part in ("key", "value"):
+            constants[f"{part}{layer}"] = draw.normal(0, 0.05, (HEADS, HEAD, HEAD)).astype(np.float32)
+            own = f"decoder.{part}"
+            parts += [node("MatMul", f"x{layer} {part}{layer}", f"new_{part}{layer}"),
+                      node("Concat", f"past_key_values.{layer}.{own} new_{part}{layer}", f"present.{layer}.{own}",
+                           axis=2)]
+        parts += attention(f"x{layer}", f"present.{layer}.decoder.key", f"present.{layer}.decoder.value", f"own{layer}")
+        names = (f"past_key_values.{layer}.encoder.{part}" for part in ("key", "value"))
+        parts += [*attention(f"x{layer}", *names, f"cross{layer}"), node("Add", f"x{layer} own{layer}", f"y{layer}"),
+                  node("Add", f"y{layer} cross{layer}", f"z{layer}"), node("Tanh", f"z{layer}", f"x{layer + 1}")]
+    parts += [node("Reshape", f"x{LAYERS} row", "last"), node("MatMul", "last back", "logits")]
+    past = [1, HEADS, "past_decoder_sequence_length", HEAD]
+    present = [1, HEADS, "past_decoder_sequence_length + 1", HEAD]
+    saved(model(parts, {"input_ids": integers(1, 1), **dict.fromkeys(cache("past_key_values", "decoder"), past),
+                        **dict.fromkeys(cache("past_key_values", "encoder"), size)},
+                {"logits": [1, 1, VOCABULARY], **dict.fromkeys(cache("present", "decoder"), present)}, constants),
+          folder / "decoder_with_past_model.onnx")
+    (folder / "tokenizer.json").write_text(json.dumps(byte_pairs()))
+
+
+def test_whisper(cv, tmp_path):
+    """Greedy search over an encoder and a decoder with a KV cache in 12 states, and the tokens' text."""
+    pytest.importorskip("onnxruntime")
+    tokenizers = pytest.importorskip("tokenizers")
+    whisper(tmp_path / "whisper-base")
+    described = Program.read("transcribe", tmp_path)
+    package = tokenizers.Tokenizer.from_file(str(tmp_path / "whisper-base" / "tokenizer.json"))
+    with tvm_megcc.load(described.compile(tmp_path / "compiled")) as session:
+        for seed in range(3):
+            given = inputs_of(described, seed)
+            found, expected = session.run(given), StepByStep(described, cv).run(given)
+            count = expected["count"].item()
+            assert 1 < count < 221, "the end token decides"
+            for name, values in expected.items():
+                np.testing.assert_array_equal(found[name].reshape(-1), values.reshape(-1), err_msg=name)
+            text = package.decode(found["tokens"][:count].tolist())
+            assert session.with_strings(found)["text"] == text.lstrip()

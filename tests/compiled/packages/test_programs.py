@@ -540,3 +540,83 @@ def test_voice_activity(tmp_path):
                   tmp_path / "blocks.npy")
     with tvm_megcc.load(folder) as session:
         assert said.splitlines() == [session(block).tobytes().hex() for block in blocks]
+
+
+#: A program without a C library: calls of Linux, and the functions that the C of a package needs.
+STATIC = """#include "voice_activity.h"
+extern const unsigned char voice_activity_data[];
+static _Alignas(VOICE_ACTIVITY_ALIGN) unsigned char memory[VOICE_ACTIVITY_MEMORY_BYTES];
+static voice_activity_program program;
+static float block[512], speech[1];
+void *memcpy(void *to, const void *from, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        ((unsigned char *)to)[i] = ((const unsigned char *)from)[i];
+    return to;
+}
+void *memset(void *to, int value, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        ((unsigned char *)to)[i] = (unsigned char)value;
+    return to;
+}
+int memcmp(const void *a, const void *b, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (((const unsigned char *)a)[i] != ((const unsigned char *)b)[i])
+            return 1;
+    return 0;
+}
+unsigned long getauxval(unsigned long type)
+{
+    return type & 0; /* no further features of the CPU */
+}
+static long of_linux(long number, long a, const void *b, long c)
+{
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register const void *x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+    return x0;
+}
+void _start(void)
+{
+    megcc_error error;
+    int32_t status = voice_activity_open(&program, voice_activity_data, VOICE_ACTIVITY_CONTAINER_BYTES, memory,
+                                         sizeof memory, &error);
+    while (status == MEGCC_OK && of_linux(63, 0, block, sizeof block) == (long)sizeof block) {
+        status = voice_activity_run(&program, block, speech, &error);
+        of_linux(64, 1, speech, sizeof speech);
+    }
+    of_linux(94, status, 0, 0);
+}
+"""
+
+
+def test_a_static_program_for_arm64(tmp_path):
+    """Its size is that of the weights and at most 300 KB, and it takes no memory of the system."""
+    models = Path(os.environ.get("MEGCC_MODELS", ""))
+    if not (models / "silero_vad_16k_static").exists():
+        pytest.skip("set MEGCC_MODELS")
+    needs("qemu-aarch64", "aarch64-linux-gnu-gcc")
+    program = Program.read("voice-activity", models)
+    folder = program.compile(tmp_path / "vad", "arm64")
+    assert main(["export", str(folder), "--for", "cpp", "-q", "-o", str(tmp_path / "made")]) == 0
+    made = tmp_path / "made"
+    (made / "main.c").write_text(STATIC)
+    sources = [path for pattern in ("*.c", "src/*.c", "src/kernels/*.c", "src/runtime/*.c")
+               for path in sorted(made.glob(pattern))]
+    ran("aarch64-linux-gnu-gcc", "-static", "-nostdlib", "-O1", "-s", "-ffreestanding", "-ffunction-sections",
+        "-fdata-sections", "-Wl,--gc-sections", "-Isrc", *sources, "-o", "static", cwd=made)
+    assert (made / "static").stat().st_size < read_manifest(folder)["program"]["weight_bytes"] + 300_000
+    blocks = np.random.default_rng(3).standard_normal((12, 512)).astype(np.float32) / 10
+    (made / "blocks.bin").write_bytes(blocks.tobytes())
+    with open(made / "blocks.bin", "rb") as given:
+        done = subprocess.run(["qemu-aarch64", "-strace", made / "static"], stdin=given, capture_output=True,
+                              check=True)
+    assert {line.partition("(")[0].split()[-1] for line in done.stderr.decode().splitlines() if "(" in line} == {
+        "read", "write", "exit_group"}
+    with tvm_megcc.load(program.compile(tmp_path / "native", "native")) as session:
+        wanted = [session(block).item() for block in blocks]
+    np.testing.assert_allclose(np.frombuffer(done.stdout, np.float32), wanted, atol=1e-5)

@@ -30,6 +30,8 @@ from tvm_megcc.tools.program.program import Program
 
 from .test_languages import needs, ran
 from .test_mobile import java
+from .test_npm import shown
+from .test_readmes import missing
 
 pytest.importorskip("tokenizers")
 
@@ -214,14 +216,23 @@ for (const [index, wrong] of [[4, "a".repeat(25)], [4, "a\\0"], [5, ["", "", ""]
 """
 
 
-def test_npm(wanted, tmp_path):
-    needs("node")
+@pytest.fixture(scope="module")
+def npm(tmp_path_factory) -> Path:
     find_compiler(TARGETS["wasm32-simd128"])
-    made = exported("npm", tmp_path, "wasm32-simd128")
-    (made / "texts.mjs").write_text(JAVASCRIPT)
-    assert ran("node", "texts.mjs", raw(tmp_path), cwd=made).splitlines() == wanted
-    assert "undefined" not in ran("node", "test.mjs", cwd=made)
-    assert '  "model": string;\n' in (made / "index.d.ts").read_text()
+    return exported("npm", tmp_path_factory.mktemp("npm"), "wasm32-simd128")
+
+
+def test_npm(npm, wanted, tmp_path):
+    needs("node")
+    (npm / "texts.mjs").write_text(JAVASCRIPT)
+    assert ran("node", "texts.mjs", raw(tmp_path), cwd=npm).splitlines() == wanted
+    assert "undefined" not in ran("node", "test.mjs", cwd=npm)
+    assert '  "model": string;\n' in (npm / "index.d.ts").read_text()
+
+
+def test_the_page_runs_in_a_browser(npm):
+    page = shown(npm)
+    assert page.startswith("var: [") and '\nmodel: "aaaa"\nstring: ["","",""]\n' in page
 
 
 RUST = """use some_fn::{Arena, Error, Model};
@@ -497,12 +508,15 @@ def test_swift(tmp_path):
         ran("swift", "test", cwd=made)
 
 
-def test_weights_are_no_c_text(tmp_path):
+def test_weights_are_no_c_text_and_readmes_name_files(tmp_path):
     for system, path in (("cpp", "src/fn_data.bin"), ("rust", "src/fn_data.bin"), ("android", "src/fn_data.bin"),
                          ("go", "fn.megcc"), ("swift", "Sources/some_fn/fn.megcc")):
         made = exported(system, tmp_path / system)
         assert (made / path).read_bytes() == (tmp_path / system / "fn/fn.megcc").read_bytes()
         assert sum(file.stat().st_size for file in made.rglob("*_data*.c")) < 4000
+        readme = (made / "README.md").read_text()
+        assert missing(readme, made) == []
+        assert "| input `func` | float32[64], sound of 16,000 samples a second |" in readme
 
 
 def test_refusals(tmp_path, capsys):

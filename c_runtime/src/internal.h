@@ -132,8 +132,12 @@ static inline bool is_port(const megcc_program *program, uint32_t tensor)
  * container. */
 static inline uint32_t bases_of(const megcc_program *program)
 {
-    return program->unbounded != 0u ? program->rows[MEGCC_TENSORS].count
-                                   : program->rows[MEGCC_INPUTS].count + program->rows[MEGCC_OUTPUTS].count;
+#ifndef MEGCC_NO_DYNAMIC /* without it, verify.c refuses unbounded tensors */
+    if (program->unbounded != 0u) {
+        return program->rows[MEGCC_TENSORS].count;
+    }
+#endif
+    return program->rows[MEGCC_INPUTS].count + program->rows[MEGCC_OUTPUTS].count;
 }
 
 /* The tensor whose memory `tensor` is a view of; `tensor` itself if it is no view. */

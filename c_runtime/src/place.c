@@ -19,55 +19,43 @@ uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset)
     return session->arena + offset;
 }
 
+static uint8_t *own_address(const megcc_session *session, const tensor_row *row, const tensor_slot *slot)
+{
+    bool in_arena = row->storage != STORAGE_WEIGHT;
+#ifndef MEGCC_NO_REGIONS
+    in_arena = in_arena || slot->bytes != 0u; /* megcc_session_copy_weights() has copied it */
+#endif
+    /* Weights are never outputs: see verify.c. */
+    return in_arena ? megcc_session_at(session, slot->offset)
+                    : (uint8_t *)(uintptr_t)(session->model->weights + weight_begin(session->model, row));
+}
+
 uint8_t *megcc_session_own_address(const megcc_session *session, uint32_t tensor)
 {
     const tensor_row *row = tensor_at(&session->model->program, tensor);
-    const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
-    switch (row->storage) {
-    case STORAGE_WEIGHT:
-#ifndef MEGCC_NO_REGIONS
-        if (slot->bytes != 0u) { /* megcc_session_copy_weights() has copied it */
-            return megcc_session_at(session, slot->offset);
-        }
-#endif
-        /* never an output: see verify.c */
-        return (uint8_t *)(uintptr_t)(session->model->weights + weight_begin(session->model, row));
-    case STORAGE_ARENA:
-    case STORAGE_STATE:
-        return megcc_session_at(session, slot->offset);
-    default:
-        return NULL;
-    }
+    const uint32_t with_address = 1u << STORAGE_WEIGHT | 1u << STORAGE_ARENA | 1u << STORAGE_STATE;
+    return (with_address >> row->storage & 1u) != 0u ? own_address(session, row, row_at(session->bucket.tensors, tensor, sizeof(tensor_slot))) : NULL;
 }
 
 void megcc_session_addresses(const megcc_session *session, const row_u32 *tensors, uint32_t count, void **result)
 {
     const megcc_program *p = &session->model->program;
+    const tensor_row *rows = tensor_at(p, 0);
     const tensor_slot *slots = row_at(session->bucket.tensors, 0, sizeof *slots);
     const uint32_t bases = bases_of(p);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t root = tensors[i], offset = 0;
-        const tensor_row *row = tensor_at(p, root);
-        if (row->storage == STORAGE_VIEW) {
-            offset = row->data;
-            root = row->root;
-            row = tensor_at(p, root);
+        if (rows[root].storage == STORAGE_VIEW) {
+            offset = rows[root].data;
+            root = rows[root].root;
         }
-        /* Inputs, outputs and unbounded tensors have a base. The others are found here and not by a function, because every
-         * call of a run needs them. */
-        uint8_t *at;
+        /* Inputs, outputs and unbounded tensors have a base. The other address is computed anyway: around a call that depends
+         * on this, gcc makes two loops. */
+        uint8_t *at = own_address(session, &rows[root], &slots[root]);
         if (root < bases) {
             at = session->base[root];
-#ifndef MEGCC_NO_REGIONS
-        } else if (session->bucket.regions.count != 0u) {
-            at = megcc_session_own_address(session, root);
-#endif
-        } else if (row->storage == STORAGE_WEIGHT) {
-            at = (uint8_t *)(uintptr_t)(session->model->weights + weight_begin(session->model, row));
-        } else {
-            at = session->arena + slots[root].offset;
         }
-        result[i] = at == NULL ? NULL : at + offset;
+        result[i] = offset != 0u && at != NULL ? at + offset : at;
     }
 }
 

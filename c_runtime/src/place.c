@@ -19,6 +19,7 @@ uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset)
     return session->arena + offset;
 }
 
+/* The address of a tensor that is a weight, a state or in the arena; the beginning of the arena for others. */
 static uint8_t *own_address(const megcc_session *session, const tensor_row *row, const tensor_slot *slot)
 {
     bool in_arena = row->storage != STORAGE_WEIGHT;
@@ -33,8 +34,9 @@ static uint8_t *own_address(const megcc_session *session, const tensor_row *row,
 uint8_t *megcc_session_own_address(const megcc_session *session, uint32_t tensor)
 {
     const tensor_row *row = tensor_at(&session->model->program, tensor);
+    const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
     const uint32_t with_address = 1u << STORAGE_WEIGHT | 1u << STORAGE_ARENA | 1u << STORAGE_STATE;
-    return (with_address >> row->storage & 1u) != 0u ? own_address(session, row, row_at(session->bucket.tensors, tensor, sizeof(tensor_slot))) : NULL;
+    return (with_address >> row->storage & 1u) != 0u ? own_address(session, row, slot) : NULL;
 }
 
 void megcc_session_addresses(const megcc_session *session, const row_u32 *tensors, uint32_t count, void **result)

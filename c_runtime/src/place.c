@@ -35,8 +35,8 @@ uint8_t *megcc_session_own_address(const megcc_session *session, uint32_t tensor
 {
     const tensor_row *row = tensor_at(&session->model->program, tensor);
     const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
-    const uint32_t with_address = 1u << STORAGE_WEIGHT | 1u << STORAGE_ARENA | 1u << STORAGE_STATE;
-    return (with_address >> row->storage & 1u) != 0u ? own_address(session, row, slot) : NULL;
+    const bool has_one = row->storage == STORAGE_WEIGHT || row->storage == STORAGE_ARENA || row->storage == STORAGE_STATE;
+    return has_one ? own_address(session, row, slot) : NULL;
 }
 
 void megcc_session_addresses(const megcc_session *session, const row_u32 *tensors, uint32_t count, void **result)

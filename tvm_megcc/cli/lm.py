@@ -106,8 +106,12 @@ def generate_(args: argparse.Namespace) -> int:
     found: list[tuple[int, float]] | None = [] if args.log_probabilities else None
     pieces = model.generate(prompt, args.max_tokens, _sampling(args), stop=args.stop, log_probabilities=found,
                             grammar=grammar)
+    answer: list[str] = []
     if found is None:
-        _print_text(pieces)
+        _print_text(pieces, answer)
+        if not (answer or args.chat or args.quiet) and model.settings.chat_template:
+            print("megcc: the model ended the text at once; --chat asks the question as its chat template has it",
+                  file=sys.stderr)
     else:
         for _ in pieces:
             _print_tokens(model, found)

@@ -78,6 +78,15 @@ def test_text(folder, capsys):
     assert printed.out == wanted + "\n" and "tokens of the prompt at" in printed.err
 
 
+def test_a_text_that_ends_at_once(folder, capsys):
+    """Models of chats do so with a question that is not in their template."""
+    prompt = next(first + second for first in WORDS[1:27] for second in WORDS[1:27] if not expected(first + second, 1))
+    for options, hint in (([], True), (["--chat"], False), (["-q"], False)):
+        assert main(["lm", "generate", str(folder), prompt, *options]) == 0
+        printed = capsys.readouterr()
+        assert printed.out == "\n" and ("--chat asks" in printed.err) == hint
+
+
 def test_the_end_of_the_context(folder):
     model = LanguageModel(folder)
     assert len("".join(model.generate("c" * 20, max_tokens=100))) <= 5

@@ -217,7 +217,9 @@ def test_what_is_no_language_model(folder, tmp_path, capsys):
         assert message in capsys.readouterr().err
     copy = shutil.copytree(folder, tmp_path / "copy")
     for name, text in ((SETTINGS, "{}"), (SETTINGS, "["), (TOKENIZER, "{}"),
-                       (SETTINGS, json.dumps({"context": 0, "prompt": 1, "bos": 0, "ends": [], "chat_template": ""}))):
+                       *((SETTINGS, json.dumps({"context": context, "prompt": 1, "bos": 0, "ends": [],
+                                                "chat_template": "", "sinks": sinks}))
+                         for context, sinks in ((0, 0), (24, -1), (24, 24)))):
         (copy / name).write_text(text)
         assert main(["lm", "chat", str(copy)]) == 1
         assert f"{name} is damaged" in capsys.readouterr().err

@@ -508,9 +508,9 @@ def read_settings(folder: Path) -> Settings:
                             sequences=int(given.get("sequences", 1)), sinks=int(given.get("sinks", 0)))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MegccError(f"{folder}: {SETTINGS} is damaged: {error}") from None
-    if min(settings.context, settings.prompt, settings.sequences) < 1:
+    if min(settings.context, settings.prompt, settings.sequences) < 1 or not 0 <= settings.sinks < settings.context:
         raise MegccError(f"{folder}: {SETTINGS} is damaged: a context of {settings.context} tokens, of which a run "
-                         f"reads {settings.prompt}")
+                         f"reads {settings.prompt}, and {settings.sinks} stay")
     if not (folder / TOKENIZER).is_file():
         raise MegccError(f"{folder}: {TOKENIZER} is missing")
     return settings

@@ -29,6 +29,7 @@ from ..ops.rules import emit_arange
 from ..passes.streaming.kv_cache import Sinks
 from .decoder_names import PAST
 from .onnx.builder import Builder
+from .onnx.folding import MAX_TABLE_ELEMENTS
 from .onnx.synthetic_node import SyntheticNode
 
 #: Operators that rotate a key, or move its elements.
@@ -195,7 +196,12 @@ class _Sinks:
             values: dict[str, Dim] = {self.past.name: position}
             if isinstance(self.new, Symbol):
                 values[self.new.name] = 1
-            computed = _computed(with_symbols(part, values), {})
+            known = with_symbols(part, values)
+            for name in (name for op in known.ops for name in op.outputs):
+                size = known.types[name].size
+                if not isinstance(size, int) or size > MAX_TABLE_ELEMENTS:
+                    self._refuse(f"{quoted(name)} has {size} numbers for a position")
+            computed = _computed(known, {})
             for name in names:
                 found[name].append(computed[name])
         return found

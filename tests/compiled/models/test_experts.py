@@ -99,6 +99,26 @@ def test_what_is_refused(options, message):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("number", "shape"), [
+    (1, (EXPERTS, 2 * HIDDEN, 3)), (2, (2 * HIDDEN,)), (2, (EXPERTS, 2 * HIDDEN - 3)), (3, (EXPERTS, 2 * HIDDEN, 7)),
+    (4, (EXPERTS - 1, WIDTH, HIDDEN // 2)), (4, (EXPERTS, WIDTH, HIDDEN)), (4, (EXPERTS, WIDTH + 32, HIDDEN // 2)),
+    (0, (EXPERTS, 2 * HIDDEN, WIDTH)), (0, (EXPERTS, 2 * HIDDEN, 0)), (0, (EXPERTS, 2 * HIDDEN + 1, WIDTH // 2))])
+def test_operands_that_contradict_each_other_are_refused(number, shape):
+    """When the model is read: in the branch of an expert they would only fail the runs that choose it."""
+    model = mixture(zeros=True)
+    constant = model.graph.initializer[number]
+    array = np.zeros(shape, numpy_helper.to_array(constant).dtype)
+    constant.CopyFrom(numpy_helper.from_array(array, constant.name))
+    if number in (0, 4):  # scales and the rest that fit these weights
+        blocks = shape[2] * 2 // 32
+        for offset, rest in enumerate(((blocks,), (), (-(-blocks // 2),)), 1):
+            other = model.graph.initializer[number + offset]
+            fitting = np.zeros((*shape[:2], *rest), numpy_helper.to_array(other).dtype)
+            other.CopyFrom(numpy_helper.from_array(fitting, other.name))
+    with pytest.raises(MegccError, match="QMoE"):
+        tvm_megcc.compile(model, name="experts")
+
+
 def test_a_language_model(tmp_path):
     pytest.importorskip("tokenizers")
     source = genai(tmp_path / "experts", experts=3)

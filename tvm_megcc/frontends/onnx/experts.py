@@ -18,6 +18,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ...errors import MegccError
+from ...ir.dims import Dim
 from .builder import Node
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class _Product:
     zeros: np.ndarray | None
     bias: np.ndarray | None
 
+    @property
+    def depth(self) -> int:
+        """The length of a sum."""
+        return int(self.numbers.shape[2]) * self.block
+
     def rows(self, which: slice) -> _Product:
         """Returns the product with some of the rows of weights."""
         zeros, bias = (None if array is None else array[:, which] for array in (self.zeros, self.bias))
@@ -65,6 +71,10 @@ def import_qmoe(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Sc
     if any(map(node.has, range(_FIRST_UNSUPPORTED, len(node.inputs)))):
         raise MegccError("has router_weights or scales of activations, which is not supported")
     products, activation = _products(node), node.attr("activation_type", "relu")
+    x = node.type(0)
+    if x is None:
+        raise MegccError("has no input")
+    _require_fitting(products, x.shape[-1])
     graph = _Graph(node, products, activation).proto()
     # A new scope, since the graph reads its own inputs only. Its class is in `nodes`, which imports this module.
     return importer.inline(graph, type(scope)(), _OPSETS, {"x": node.inputs[0], "logits": node.inputs[1]})
@@ -83,6 +93,20 @@ def _products(node: Node) -> dict[str, _Product]:
     gate, up = ((slice(0, None, 2), slice(1, None, 2)), (slice(0, half), slice(half, None)))[fusion == 2]
     found["gate"], found["up"] = (fc1, found.pop("fc3")) if fusion == 0 else (fc1.rows(gate), fc1.rows(up))
     return found
+
+
+def _require_fitting(products: Mapping[str, _Product], width: Dim) -> None:
+    """Raises MegccError for products that do not fit each other or the input's width. In the branch of an expert they
+    would fail the runs that choose it, and no others."""
+    *first, last = (products[name] for name in sorted(products, key="fc2".__eq__))
+    hidden = {product.numbers.shape[1] for product in first}
+    experts = {product.numbers.shape[0] for product in products.values()}
+    depths = {product.depth for product in first}
+    if len(experts) > 1 or hidden != {last.depth} or depths != {last.numbers.shape[1]} or (
+            isinstance(width, int) and depths != {width}):
+        shapes = ", ".join(f"{name} {list(product.numbers.shape[:2])} of {product.depth}"
+                           for name, product in products.items())
+        raise MegccError(f"has products that do not fit each other, or inputs of {width} numbers: {shapes}")
 
 
 def _product(node: Node, name: str) -> _Product:
@@ -106,8 +130,13 @@ def _product(node: Node, name: str) -> _Product:
         zeros = None if zeros is None else _of_blocks(zeros, bits, rows, depth // block)
     if block < 16 or block & (block - 1) or depth % block or scales.shape != (experts, rows, depth // block):
         raise MegccError(f"its {name} has scales {scales.shape} for {depth} numbers in blocks of {block}")
+    zero_bytes = -(-(depth // block) * bits // 8)
+    offsets = _array(node, bias).astype(np.float32) if node.has(bias) else None
+    if (zeros is not None and zeros.shape != (experts, rows, zero_bytes)) or (
+            offsets is not None and offsets.shape != (experts, rows)):
+        raise MegccError(f"its {name} has zero points or a bias for other weights than [{experts}, {rows}]")
     return _Product(bits, block, numbers.reshape(experts, rows, depth // block, block * bits // 8), scales, zeros,
-                    _array(node, bias).astype(np.float32) if node.has(bias) else None)
+                    offsets)
 
 
 def _array(node: Node, index: int) -> np.ndarray:

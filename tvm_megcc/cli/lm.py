@@ -39,7 +39,7 @@ def compile_(args: argparse.Namespace) -> int:
 
 def tokenizer_(args: argparse.Namespace) -> int:
     """Writes the tokenizer of a file as C."""
-    from ..tools.lm import tokenizer_folder
+    from ..tools.lm.tokenizers import folder as tokenizer_folder
     from .verbs import _print, _progress
 
     with _progress(args, f"reading {args.path}"):

@@ -262,7 +262,7 @@ def test_a_language_model(tmp_path):
     from tests.unit.gguf.files import logits, weights
     from tests.unit.gguf.stories import STORIES, vocabulary, write_stories
     from tvm_megcc.frontends.gguf.file import read
-    from tvm_megcc.tools.lm.tokenizer import Vocabulary, tokenizer_of
+    from tvm_megcc.tools.lm.tokenizers.tokenizer import Vocabulary, tokenizer_of
 
     path = write_stories(tmp_path / "SmolLM2-135M-Instruct-Q8_0.gguf", "F32")
     tokenizer, tensors = tokenizer_of(Vocabulary.of(read(path).metadata)), weights(STORIES, seed=260)

@@ -18,9 +18,9 @@ from tvm_megcc.tools.lm.grammar import Grammar, Matcher, token_trie
 from tvm_megcc.tools.lm.grammars.automaton import Network, network_of
 from tvm_megcc.tools.lm.grammars.json_schema import gbnf_of
 from tvm_megcc.tools.lm.grammars.tables import tables
-from tvm_megcc.tools.lm.tables import byte_letters
-from tvm_megcc.tools.lm.tables import tables as tokenizer_tables
-from tvm_megcc.tools.lm.tokenizer import Vocabulary, tokenizer_of
+from tvm_megcc.tools.lm.tokenizers.tables import byte_letters
+from tvm_megcc.tools.lm.tokenizers.tables import tables as tokenizer_tables
+from tvm_megcc.tools.lm.tokenizers.tokenizer import Vocabulary, tokenizer_of
 
 pytest.importorskip("tokenizers")
 

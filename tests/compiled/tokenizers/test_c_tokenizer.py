@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from tests.compiled.runtime.test_runtime import CC, FLAGS, SMALL, call, has_flags
-from tvm_megcc.tools.lm.tables import classes, tables
-from tvm_megcc.tools.lm.tokenizer import Vocabulary, tokenizer_of
+from tvm_megcc.tools.lm.tokenizers.tables import classes, tables
+from tvm_megcc.tools.lm.tokenizers.tokenizer import Vocabulary, tokenizer_of
 
 from .same_tokens import NO_TEXT, SameTokens, run_sanitized
 from .tokenizer_texts import LM, SPECIAL, SPLITS, InC, byte_level, pieces, text

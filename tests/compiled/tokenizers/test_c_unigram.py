@@ -11,7 +11,8 @@ import pytest
 
 from tests.compiled.runtime.test_runtime import CC
 from tvm_megcc.errors import MegccError
-from tvm_megcc.tools.lm import code_points, tokenizer_file
+from tvm_megcc.tools.lm.tokenizers import code_points
+from tvm_megcc.tools.lm.tokenizers import file as tokenizer_file
 
 from .same_tokens import NO_TEXT, SameTokens, compare_program, fuzz, run_sanitized
 from .tokenizer_texts import Compiled, mutants, text, training

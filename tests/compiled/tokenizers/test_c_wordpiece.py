@@ -12,8 +12,8 @@ import pytest
 from tests.compiled.runtime.test_runtime import CC
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError
-from tvm_megcc.tools.lm import tokenizer_file
-from tvm_megcc.tools.lm.wordpiece import WordPieces
+from tvm_megcc.tools.lm.tokenizers import file as tokenizer_file
+from tvm_megcc.tools.lm.tokenizers.wordpiece import WordPieces
 
 from .same_tokens import SameTokens, compare_program, fuzz, run_sanitized
 from .tokenizer_texts import Compiled, mutants, text, training

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from tvm_megcc.errors import MegccError
-from tvm_megcc.tools.lm import tokenizer_file
-from tvm_megcc.tools.lm.tables import tables
-from tvm_megcc.tools.lm.tokenizer import Vocabulary, tokenizer_of
+from tvm_megcc.tools.lm.tokenizers import file as tokenizer_file
+from tvm_megcc.tools.lm.tokenizers.tables import tables
+from tvm_megcc.tools.lm.tokenizers.tokenizer import Vocabulary, tokenizer_of
 
 from .tokenizer_texts import SPLITS, byte_level, pieces
 

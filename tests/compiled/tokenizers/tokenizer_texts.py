@@ -11,9 +11,9 @@ import numpy as np
 
 from tests.compiled.runtime.test_runtime import CC, FLAGS, ROOT, call
 from tvm_megcc.errors import MegccError
-from tvm_megcc.tools.lm import tokenizer_file
-from tvm_megcc.tools.lm.tables import tables
-from tvm_megcc.tools.lm.tokenizer import Vocabulary
+from tvm_megcc.tools.lm.tokenizers import file as tokenizer_file
+from tvm_megcc.tools.lm.tokenizers.tables import tables
+from tvm_megcc.tools.lm.tokenizers.tokenizer import Vocabulary
 
 LM = ROOT / "lm"
 SPLITS = ("gpt-2", "smollm", "llama-bpe", "qwen2")

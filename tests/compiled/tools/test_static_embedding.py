@@ -103,7 +103,7 @@ def test_the_folder_of_sentence_transformers(tmp_path, capsys):
 
 def test_the_padding_token_may_have_flags(tmp_path):
     """model2vec writes it with flags that are not supported in C; in a text it is ordinary text there."""
-    from tvm_megcc.tools.lm import tokenizer_file
+    from tvm_megcc.tools.lm.tokenizers import file as tokenizer_file
 
     path = static_folder(tmp_path, drawn()) / "tokenizer.json"
     given = json.loads(path.read_text())

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Old names of the public interface go on, and say which name is new."""
 
+import sys
+
 import pytest
 
 import tvm_megcc
@@ -45,3 +47,12 @@ def test_options(line, capsys):
     assert f"{old} is deprecated" in capsys.readouterr().err
     assert read == command_line().parse_args(line.replace(old, deprecated.FLAGS[old]).split())
     assert capsys.readouterr().err == ""
+
+
+def test_a_module_that_moved():
+    sys.modules.pop("tvm_megcc.tools.lm.tables", None)
+    with pytest.warns(DeprecationWarning, match=r"use tvm_megcc\.tools\.lm\.tokenizers\.tables"):
+        from tvm_megcc.tools.lm.tables import tables
+
+    from tvm_megcc.tools.lm.tokenizers import tables as moved
+    assert tables is moved.tables

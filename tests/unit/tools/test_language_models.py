@@ -12,7 +12,7 @@ from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm.model import Settings, rendered
 from tvm_megcc.tools.lm.program import Chat, chat_of
 from tvm_megcc.tools.lm.sampling import Sampling, choose, philox, weights
-from tvm_megcc.tools.lm.tokenizer import SPLITS, Vocabulary, tokenizer_of
+from tvm_megcc.tools.lm.tokenizers.tokenizer import SPLITS, Vocabulary, tokenizer_of
 
 TEXTS = ["", "Hello world", "  two  spaces\n\nand lines", "1234 and 5.6", "naïve café, 日本語 🙂", "it's we'll DON'T",
          "<|end|>a<|end|>", "\x00\x7f\ttab", "ﬀ e\u0301"]

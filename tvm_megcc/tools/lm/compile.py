@@ -23,7 +23,7 @@ from . import hugging_face
 from .grammars.automaton import Network
 from .model import TOKENIZER, Settings
 from .program import sources
-from .tokenizer import Vocabulary, metadata_value, tokenizer_of
+from .tokenizers.tokenizer import Vocabulary, metadata_value, tokenizer_of
 
 #: The default of the most new tokens in a run.
 PROMPT = 64

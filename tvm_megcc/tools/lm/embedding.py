@@ -18,7 +18,7 @@ from ...codegen.artifact import Artifact
 from ...errors import MegccError, ModelError, quoted, refused_by_system
 from ...options import CompileOptions
 from . import static_embedding
-from .tokenizer import tokenizers_package
+from .tokenizers.tokenizer import tokenizers_package
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

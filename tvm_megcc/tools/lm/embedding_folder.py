@@ -15,10 +15,10 @@ from ...errors import MegccError
 from ...foreign import c_name, identifier
 from ...options import CompileOptions
 from ...version import VERSION
-from . import tokenizer_file
 from .embedding import POOLINGS, Description, tokenizer_of_folder
-from .unigram import Unigram
-from .wordpiece import WordPieces
+from .tokenizers import file as tokenizer_file
+from .tokenizers.unigram import Unigram
+from .tokenizers.wordpiece import WordPieces
 
 #: Inputs in the order of MEGCC_INPUT_IDS and so on in megcc_embedding.h.
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -10,11 +10,12 @@ from typing import Any
 from ... import folders
 from ...errors import MegccError, quoted, refused_by_system
 from ...frontends.onnx_decoders import Ports
-from . import sentencepiece, tokenizer_file
 from .json_file import JsonFile
 from .model import DamagedTemplate, Settings, rendered
-from .sentencepiece import SentencePiece
-from .tokenizer import Vocabulary
+from .tokenizers import file as tokenizer_file
+from .tokenizers import sentencepiece
+from .tokenizers.sentencepiece import SentencePiece
+from .tokenizers.tokenizer import Vocabulary
 
 #: The files of a folder that may be its decoder, the preferred ones first.
 MODELS = ("model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx")

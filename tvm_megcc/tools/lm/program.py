@@ -17,8 +17,8 @@ from ...version import VERSION
 from .grammars.automaton import Network
 from .grammars.tables import tables as grammar_tables
 from .model import Settings, rendered
-from .tables import tables
-from .tokenizer import Vocabulary
+from .tokenizers.tables import tables
+from .tokenizers.tokenizer import Vocabulary
 
 #: The default capacity of the tokenizer's work memory, in bytes of the longest word that a text is split into.
 _WORD_BYTES = 512

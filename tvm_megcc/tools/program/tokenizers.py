@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from ... import paths
 from ...errors import InternalError, MegccError
-from ..lm import tokenizer_file
-from ..lm.sentencepiece import SentencePiece
-from ..lm.tables import tables
-from ..lm.tokenizer import Vocabulary, tokenizers_package
-from ..lm.unigram import Unigram
-from ..lm.wordpiece import WordPieces
+from ..lm.tokenizers import file as tokenizer_file
+from ..lm.tokenizers.sentencepiece import SentencePiece
+from ..lm.tokenizers.tables import tables
+from ..lm.tokenizers.tokenizer import Vocabulary, tokenizers_package
+from ..lm.tokenizers.unigram import Unigram
+from ..lm.tokenizers.wordpiece import WordPieces
 from .settings import Settings
 from .steps import Tokenizer, ValueType
 
@@ -127,7 +127,7 @@ def token_labels(path: Path) -> list[bytes]:
     Raises:
         MegccError: for a file that is no tokenizer.
     """
-    from ..lm.tables import token_bytes
+    from ..lm.tokenizers.tables import token_bytes
 
     found = _read(path)
     if isinstance(found, Vocabulary):

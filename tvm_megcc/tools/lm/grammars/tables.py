@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from ....errors import MegccError
-from ..arrays import array, heading
-from ..tables import token_bytes
-from ..tokenizer import Vocabulary
+from ..tokenizers.arrays import array, heading
+from ..tokenizers.tables import token_bytes
+from ..tokenizers.tokenizer import Vocabulary
 from .automaton import Network, State
 
 #: In the tables: no state follows.

@@ -6,12 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict
 
-from ... import folders, paths
-from ...codegen.c_source.render import environment
-from ...errors import MegccError, refused_by_system
-from ...foreign import identifier
-from ...version import VERSION
-from . import tokenizer_file
+from .... import folders, paths
+from ....codegen.c_source.render import environment
+from ....errors import MegccError, refused_by_system
+from ....foreign import identifier
+from ....version import VERSION
+from .file import NAMES, read
 from .sentencepiece import SentencePiece
 from .tables import tables
 from .tokenizer import Vocabulary
@@ -56,17 +56,17 @@ def write(path: str | Path, output: str | Path | None = None, name: str | None =
     before and after a text, -1 for none.
 
     Args:
-        path: a file that `tokenizer_file.read` reads.
+        path: a file that `read` reads.
         output: the folder; default is the name with `_tokenizer`.
         name: its name in C; default is that of the file, or of its folder if the file is tokenizer.json.
 
     Raises:
-        MegccError: as `tokenizer_file.read`; if the folder has other files, or cannot be written.
+        MegccError: as `read`; if the folder has other files, or cannot be written.
     """
     path = Path(path)
     given = path.resolve()
-    name = identifier(name or (given.parent.name if given.name in tokenizer_file.NAMES else given.stem))
-    found = tokenizer_file.read(path)
+    name = identifier(name or (given.parent.name if given.name in NAMES else given.stem))
+    found = read(path)
     files = contents(name, found)
     folder = Path(output or f"{name}_tokenizer")
     folders.refuse_precious(folder, [path])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from ...errors import MegccError, quoted
+from ....errors import MegccError, quoted
 from . import normalization
 from .arrays import NO_TOKEN, array, heading
 from .tokenizer import tokenizers_package

@@ -15,7 +15,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ...errors import MegccError, quoted
+from ....errors import MegccError, quoted
 from .arrays import NO_TOKEN, array, heading
 from .tokenizer import metadata_value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...version import VERSION
+from ....version import VERSION
 
 #: As in megcc_tokenizer.h.
 NO_TOKEN = 0xffffffff

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 
-from ...errors import MegccError, quoted
+from ....errors import MegccError, quoted
 from .arrays import NO_TOKEN, array, heading
 from .code_points import CODES, HANGUL, normalized
 from .tokenizer import tokenizers_package

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ... import folders
-from ...errors import MegccError, quoted, refused_by_system
-from ...frontends.contents import is_gguf
-from ...frontends.gguf.file import read as read_gguf
+from .... import folders
+from ....errors import MegccError, quoted, refused_by_system
+from ....frontends.contents import is_gguf
+from ....frontends.gguf.file import read as read_gguf
 from . import sentencepiece, unigram, wordpiece
 from .normalization import FORMS
 from .sentencepiece import SentencePiece

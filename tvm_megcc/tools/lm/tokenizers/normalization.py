@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from ...errors import MegccError, quoted
+from ....errors import MegccError, quoted
 from . import code_points
 from .arrays import array
 from .sentencepiece import charsmap

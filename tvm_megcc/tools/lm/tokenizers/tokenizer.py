@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import MegccError, MissingTool, quoted
+from ....errors import MegccError, MissingTool, quoted
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

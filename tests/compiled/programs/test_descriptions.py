@@ -8,6 +8,7 @@ import json
 import sys
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,8 +170,9 @@ def test_equal_to_onnxruntime(name, cv, tmp_path):
                                            atol=1e-4 * size, err_msg=output)
 
 
-def test_a_pipeline_of_scikit_learn(tmp_path):
-    """Scaling and logistic regression, in the operators that skl2onnx writes; trained on scikit-learn's wines."""
+def table(folder: Path) -> tuple[Program, Any, np.ndarray]:
+    """The description of a pipeline, the pipeline of scikit-learn (scaling and logistic regression, in the operators
+    that skl2onnx writes), and the rows on which it was trained: scikit-learn's wines."""
     datasets = pytest.importorskip("sklearn.datasets")
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -186,8 +188,13 @@ def test_a_pipeline_of_scikit_learn(tmp_path):
              classlabels_ints=[0, 1, 2], coefficients=regression.coef_.reshape(-1).tolist(),
              intercepts=regression.intercept_.tolist()),
         node("Normalizer", "scores", "probabilities", domain="ai.onnx.ml", norm="L1")],
-        {"X": [None, 13]}, {"label": ("int64", [None]), "probabilities": [None, 3]}), tmp_path / "pipeline.onnx")
-    with tvm_megcc.load(Program.read("classify-table", tmp_path).compile(tmp_path / "table")) as session:
+        {"X": [None, 13]}, {"label": ("int64", [None]), "probabilities": [None, 3]}), folder / "pipeline.onnx")
+    return Program.read("classify-table", folder), pipeline, rows
+
+
+def test_a_pipeline_of_scikit_learn(tmp_path):
+    described, pipeline, rows = table(tmp_path)
+    with tvm_megcc.load(described.compile(tmp_path / "table")) as session:
         for row in rows[::9].astype(np.float32)[:, None]:
             found = session.run({"row": row})
             assert found["kind"] == pipeline.predict(row)

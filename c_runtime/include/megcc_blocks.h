@@ -254,10 +254,13 @@ static MGC_INLINE mgc_i mgc_signed_as(mgc_i x, mgc_i w)
 {
     return (mgc_i)_mm512_mask_sub_epi8((__m512i)x, _mm512_movepi8_mask((__m512i)w), _mm512_setzero_si512(), (__m512i)x);
 }
+/* All bits of the bytes that are negative. */
+static MGC_INLINE mgc_i mgc_negative_bytes(mgc_i w) { return (mgc_i)_mm512_movm_epi8(_mm512_movepi8_mask((__m512i)w)); }
 #else
 #define MGC_INTRINSIC(name, ...) ((mgc_i)_mm256_##name(__VA_ARGS__))
 typedef __m256i mgc_x86_i;
 static MGC_INLINE mgc_i mgc_signed_as(mgc_i x, mgc_i w) { return (mgc_i)_mm256_sign_epi8((__m256i)x, (__m256i)w); }
+static MGC_INLINE mgc_i mgc_negative_bytes(mgc_i w) { return (mgc_i)_mm256_cmpgt_epi8(_mm256_setzero_si256(), (__m256i)w); }
 #endif
 static MGC_INLINE mgc_dots mgc_dots_from(mgc_i start)
 {
@@ -282,13 +285,25 @@ static MGC_INLINE mgc_dots mgc_dots_4(mgc_dots c, mgc_i w, const int8_t *p)
     return mgc_in_order(mgc_add_words(c, mgc_multiply_pairs(w, mgc_dots_x4(p))));
 }
 static MGC_INLINE mgc_i mgc_dots_sum_4(mgc_dots c, mgc_i start) { return mgc_iadd(mgc_add_pairs(c), start); }
+static MGC_INLINE mgc_i mgc_magnitudes(mgc_i w) { return MGC_INTRINSIC(abs_epi8, (mgc_x86_i)w); }
 /* Multiplies |w| as uint8, at most 128, by x with the sign of w: two products fit in int16. */
 static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i w, const int8_t *p)
 {
     const mgc_i x = mgc_signed_as(mgc_dots_x4(p), w);
-    return mgc_in_order(mgc_iadd(c, mgc_add_pairs(mgc_multiply_pairs(MGC_INTRINSIC(abs_epi8, (mgc_x86_i)w), x))));
+    return mgc_in_order(mgc_iadd(c, mgc_add_pairs(mgc_multiply_pairs(mgc_magnitudes(w), x))));
 }
 static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start) { return mgc_iadd(c, start); }
+/* The same for several rows: |w| times x or, where w is negative, times the complement -x - 1, which is one xor; signs would
+ * take the units that multiply. The missing |w| of negative w are the same for all rows: mgc_dots_8_compensate adds them. */
+static MGC_INLINE mgc_dots mgc_dots_8_complement(mgc_dots c, mgc_i magnitudes, mgc_i negative, const int8_t *p)
+{
+    return mgc_in_order(mgc_iadd(c, mgc_add_pairs(mgc_multiply_pairs(magnitudes, mgc_dots_x4(p) ^ negative))));
+}
+static MGC_INLINE mgc_i mgc_dots_8_compensate(mgc_i c, mgc_i w)
+{
+    const mgc_i ones = mgc_negative_bytes(w) & mgc_iset1(0x01010101);
+    return mgc_iadd(c, mgc_add_pairs(mgc_multiply_pairs(mgc_magnitudes(w), ones)));
+}
 #define MGC_DOTS_6
 static MGC_INLINE mgc_dots mgc_dots_6(mgc_dots c, mgc_i w, const int8_t *p)
 {

@@ -23,7 +23,7 @@ from ..packing import packer
 from ..parameters import Parameters, Scope
 from ..site import Site
 from .nbits_int8_arm_tile import PACKED_ROWS, NBitsInt8Arm
-from .nbits_int8_tile import NBitsInt8Tile, scale_and_offset_bytes, sums_columns, unpacked_bytes
+from .nbits_int8_tile import NBitsInt8Tile, has_complements, scale_and_offset_bytes, sums_columns, unpacked_bytes
 from .scale_factors import SUPER_BLOCK, scale_factors
 from .weight_dtype import fits_float16
 
@@ -273,7 +273,7 @@ class Stream:
         factored = not float16_scales and SUPER_BLOCK % attrs.block == 0 and attrs.depth % SUPER_BLOCK == 0 and all(
             array is not None and scale_factors(array, attrs.block) is not None for array in stored_floats)
         tiled = has_arm_tiles(isa, attrs.bits, factored)
-        width = (4 if tiled else _tile(isa)[0]) * isa.lanes
+        width = (4 if tiled else _tile(isa, attrs.bits)[0]) * isa.lanes
         # Arm's tiles take signed elements of 4 bits, unless there are offsets for unsigned ones.
         return Stream(
             bits=attrs.bits, block=attrs.block, depth=attrs.depth,
@@ -365,7 +365,7 @@ class NBitsInt8MatMul(Kernel):
     def lower(self, site: Site) -> Lowered:
         isa, stream, columns = site.isa, Stream.of(site, 3), site.inputs[3].shape[0]
         bits, block, offset, float16_scales = stream.bits, stream.block, stream.offset, stream.float16_scales
-        part, rows, pairs = min(block, BLOCK), 8 if stream.tiled else _tile(isa)[1], isa.dot_product == "smmla"
+        part, rows, pairs = min(block, BLOCK), 8 if stream.tiled else _tile(isa, bits)[1], isa.dot_product == "smmla"
         vectors, width = stream.width // isa.lanes, stream.width
         M, K, N = extent_symbols("M", "K", "N")
         extents = {"M": product(site.y.shape[:-1]), "K": stream.padded, "N": columns}
@@ -382,7 +382,8 @@ class NBitsInt8MatMul(Kernel):
         unpacks = isa.dsp and bits == 8
         parameters = (NBitsInt8ArmParameters(**vars(shared)) if stream.tiled else
                       NBitsInt8Parameters(**vars(shared), unpacks=unpacks))
-        scratch = M * ceildiv(K, part) * unpacked_bytes(part) if unpacks else 0
+        scratch = (M * ceildiv(K, part) * unpacked_bytes(part) if unpacks else
+                   ceildiv(K, part) * width * 4 if has_complements(isa, bits) else 0)
         # For the name: "whole" if sums are those of whole blocks, "half" for scales in half precision (float16).
         suffix = "_whole" * block_sums + f"_{offset}" * bool(offset) + "_half" * float16_scales \
             + "_factored" * stream.factored + "_bias" * bias
@@ -425,11 +426,12 @@ def group_of(isa: Isa, bits: int, part: int) -> int:
     return 8 if isa.dot_product == "smmla" else 4
 
 
-def _tile(isa: Isa) -> tuple[int, int]:
-    """Returns (vectors of columns, rows) of a tile."""
+def _tile(isa: Isa, bits: int) -> tuple[int, int]:
+    """Returns (vectors of columns, rows) of a tile of weights of `bits` bits."""
     if isa.lanes == 1:  # columns share the loads of x, if registers hold their sums
         return 4 if isa.dsp or isa.registers > 16 else 1, 1
-    return (2, 4) if isa.registers > 16 else (2, 2)
+    # Float sums of four rows do not fit in 16 registers, but magnitudes are computed once for all rows.
+    return (2, 4) if isa.registers > 16 or has_complements(isa, bits) else (2, 2)
 
 
 @dataclass(frozen=True)

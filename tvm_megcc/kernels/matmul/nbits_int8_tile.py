@@ -67,6 +67,11 @@ def sums_columns(isa: Isa, bits: int, part: int) -> bool:
     return isa.helium and (bits == 8 or (bits == 4 and part == 32))
 
 
+def has_complements(isa: Isa, bits: int) -> bool:
+    """Returns whether rows are multiplied by magnitudes of weights: where products of bytes take unsigned ones."""
+    return isa.saturates and bits == 8
+
+
 def unpacked_bytes(part: int) -> int:
     """Returns the bytes of a part of a row that mgc_dots_unpack has unpacked: a word for two elements, and one more."""
     return 4 * (part // 2 + 1)
@@ -106,6 +111,8 @@ class NBitsInt8Tile(PanelTile):
         #: Whether an instruction takes four elements of x from a vector of sixteen (Arm); else they are loaded into all
         #: lanes.
         self.has_x_vectors = bool(scope.isa.dot_product)
+        #: Whether rows are multiplied by magnitudes of weights (mgc_dots_8_complement), if a tile has several.
+        self.complements = has_complements(scope.isa, params.bits)
         #: Whether the sums of parts of x are read.
         self.reads_sums = bool(params.weight_offset or params.offset)
         #: C type of x in tiles.
@@ -204,8 +211,11 @@ class NBitsInt8Tile(PanelTile):
         dots = Dots(2 if params.pairs and P % 2 == 0 else 1, params.bits)
         groups = range(0, P, dots.rows)
         c(*(f"const mgc_i start{row} = mgc_iset1({self.start(row)});" for row in range(P)))
+        complements = self.complements and P > 1
         for row in groups:
-            c(f"mgc_dots {', '.join(f'c{row}_{v} = mgc_dots_from(start{row})' for v in self.vectors)};")
+            first = [f"mgc_iload_i32(compensation + {v * self.lanes})" if complements else f"mgc_dots_from(start{row})"
+                     for v in self.vectors]
+            c(f"mgc_dots {', '.join(f'c{row}_{v} = {first[v]}' for v in self.vectors)};")
         for i in range(params.part // 16):
             with c.block(""):
                 if not self.has_x_vectors:
@@ -299,11 +309,30 @@ class NBitsInt8Tile(PanelTile):
         """Prints the products of the sixteen elements from 16 * i on, four at a time for all rows and vectors: the
         compiler keeps what is loaded until its last use, and more would take registers of the sums."""
         for step in range(4):
+            function, elements = dots.function, [f"q{v}_{step}" for v in self.vectors]
             for v in self.vectors:
                 self.elements(c, v, i, step)
+            if self.complements and P > 1:
+                function, elements = "mgc_dots_8_complement", [f"a{v}_{step}, g{v}_{step}" for v in self.vectors]
+                c(*(f"const mgc_i a{v}_{step} = mgc_magnitudes(q{v}_{step}), "
+                    f"g{v}_{step} = mgc_negative_bytes(q{v}_{step});" for v in self.vectors))
             for row in range(P):
                 x = offset(f"x{row}", 16 * i + 4 * step)
-                c(*(f"c{row}_{v} = {dots.function}(c{row}_{v}, q{v}_{step}, {x});" for v in self.vectors))
+                c(*(f"c{row}_{v} = {function}(c{row}_{v}, {elements[v]}, {x});" for v in self.vectors))
+
+    def compensation(self) -> str:
+        """Prints the sums of mgc_dots_8_compensate for a part of all columns, and stores them."""
+        c = Printer()
+        for v in self.vectors:
+            c(f"mgc_i c{v} = mgc_iset1(0);")
+        for i in range(self.params.part // 16):
+            for v in self.vectors:
+                with c.block(""):
+                    for step in range(4):
+                        self.elements(c, v, i, step)
+                        c(f"c{v} = mgc_dots_8_compensate(c{v}, q{v}_{step});")
+        c(*(f"mgc_istore_i32(compensation + {v * self.lanes}, c{v});" for v in self.vectors))
+        return c.text
 
     def elements(self, c: Printer, v: int, i: int, step: int) -> None:
         """Declares q{v}_{step}, one of the four 8-bit vectors of the part's sixteen elements from 16 * i on of each

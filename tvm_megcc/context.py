@@ -91,6 +91,7 @@ class Context:
     regions: the memory regions that a session may use, instead of `ram`; None: a single one.
     activations: dtype of activations in products with block-quantised weights of 4 to 8 bits: "int8", quantised at run
         time, "float32", or "model", as the model says.
+    weight_dtype: dtype of weights of float products: "model", the model's, or "int8", in blocks.
     half: computes and stores floats as float16 if the CPU has float16 arithmetic.
     profile: "default", or `SAFETY`: kernels check their arguments and have constant extents only.
     reproducible: results have the same bits on every CPU; kernels that sum floats in another order are refused.
@@ -106,6 +107,7 @@ class Context:
     reproducible: bool = False
     half: bool = False
     activations: str = "model"
+    weight_dtype: str = "model"
     profile: str = "default"
 
     @property

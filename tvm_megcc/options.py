@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from .option_values import Inputs, Shapes
     from .tuning_log import TuningLog
 
-#: The words that the options `optimize`, `activations`, `cache` and `profile` may be.
+#: The words that the options `optimize`, `activations`, `weight_dtype`, `cache` and `profile` may be.
 OPTIMIZE = ("speed", "size")
 ACTIVATIONS = ("model", "int8", "float32")
+WEIGHT_DTYPES = ("model", "int8")
 CACHES = ("float32", "float16", "int8")
 PROFILES = ("default", "safety")
 #: Fields that say how much memory there is.
@@ -118,6 +119,8 @@ class CompileOptions:
         reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
         activations: dtype of activations in products with block-quantised weights of 4 to 8 bits: "int8", quantised in
             blocks at run time; "float32"; or "model", the model's (docs/quantised.md).
+        weight_dtype: dtype of the constant matrices of float products: "model", the model's, or "int8", quantised in
+            blocks of 32 when the model is compiled (docs/quantised.md).
         cache: dtype of KV caches, which are states that grow: "float32", "float16", or "int8" with a scale for each
             head and token (docs/language-models.md).
         sinks: the number of first tokens whose keys and values stay when the KV cache of a language model is full, as
@@ -186,6 +189,10 @@ class CompileOptions:
         "dtype of activations in products with block-quantised weights of 4 to 8 bits: int8, quantised in blocks at "
         "run time; float32; or model, int8 for GGUF files and MatMulNBits with accuracy_level 4 (default: model)",
         context=True, recorded=True, in_tvm=True))
+    weight_dtype: str = field(default="model", metadata=_row(
+        "--weight-dtype", WEIGHT_DTYPES, "",
+        "dtype of weights of float products: the model's, or int8, quantised in blocks by the compiler "
+        "(docs/quantised.md) (default: model)", context=True, recorded=True))
     cache: str = field(default="float32", metadata=_row(
         "--cache", CACHES, "",
         "dtype of KV caches, states that grow: float32, float16, or int8 with a scale for each row (default: float32)",
@@ -311,6 +318,7 @@ class CompileKeywords(TypedDict, total=False):
     caller_inputs: bool
     reproducible: bool
     activations: str
+    weight_dtype: str
     cache: str
     sinks: int | str
     half: bool

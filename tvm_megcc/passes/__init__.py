@@ -31,6 +31,7 @@ from .quantization import (
     narrow,
     rescale_real,
     value_ranges,
+    weights,
 )
 
 Pass = Callable[[Graph, Context], Graph]
@@ -41,6 +42,8 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("tie_embeddings", tied_embeddings.tie_embeddings,
      "after widen_stored, which casts gathered rows to float32; before passes change weights that are not shared"),
     ("sink_into_branches", branches.sink_into_branches, "before passes that fuse, which work within one body"),
+    ("quantize_weights", weights.quantize_weights,
+     "after tie_embeddings, which finds equal float weights; before passes change weights"),
     ("pack_int4", int4.pack_int4, "before dequantised weights are folded to constants of floats"),
     ("quantize_activations", activations.quantize_activations,
      "after pack_int4, which creates products with block-quantised weights; before passes ask for kernels"),

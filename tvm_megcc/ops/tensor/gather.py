@@ -159,6 +159,15 @@ class GatherND(Operator):
     def onnx_attrs(cls, node: OnnxNode) -> dict:
         return {"batch": node.attr("batch_dims", 0)}
 
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        points = node.type(1)
+        if node.attr("batch_dims", 0) == 0 and points.rank and points.shape[-1] == 1:
+            # Points of one coordinate are indices of Gather, which passes know: PyTorch exports `table[tokens]` so.
+            (indices,) = node.emit("reshape", (node.inputs[1],), shape=points.shape[:-1])
+            return node.emit("gather", (node.inputs[0], indices), axis=0)
+        return super().from_onnx(node)
+
 
 def _depth(node: OnnxNode) -> Dim:
     """Returns the depth of a OneHot, whose operand may have any dtype."""

@@ -11,8 +11,8 @@ import pytest
 
 from tests.compiled.runtime.test_runtime import CC, SANITIZE, has_flags
 from tvm_megcc.errors import MegccError
-from tvm_megcc.tools.lm import sentencepiece as reader
 from tvm_megcc.tools.lm.tokenizers import file as tokenizer_file
+from tvm_megcc.tools.lm.tokenizers import sentencepiece as reader
 
 from .same_tokens import NO_TEXT, SameTokens, compare_program, fuzz, run_sanitized
 from .tokenizer_texts import Compiled, text, training

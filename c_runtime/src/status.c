@@ -73,6 +73,19 @@ static void put_number(line *l, const char *label, uint64_t value)
 const char *megcc_error_text(const megcc_error *error, char *buffer, size_t size)
 {
     line l = { buffer, 0, size };
+    if (error->status == MEGCC_E_SHAPE && error->instruction != MEGCC_NONE && error->needed != 0u
+        && error->detail > 0 && (uint64_t)error->detail > error->needed) {
+        /* an extent that the run computed */
+        put(&l, error->where != NULL ? error->where : "");
+        put_number(&l, error->where != NULL ? ": an extent is " : "an extent is ", (uint64_t)error->detail);
+        put_number(&l, ", and memory was planned for at most ", error->needed);
+        put_number(&l, " (instruction ", error->instruction);
+        put(&l, ")");
+        if (size != 0u) {
+            buffer[l.used] = '\0';
+        }
+        return buffer;
+    }
     put(&l, meaning(error->status));
     if (error->where != NULL) {
         put(&l, ": ");

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..ir.dims import Dim, evaluate, likely, symbols
+from ..ir.extent_bounds import interval
 from ..ir.graph import Graph, bodies_of
-from ..ir.shapes import Bucket, UnbackedSymbol, unbacked_symbols
+from ..ir.shapes import Bucket, UnbackedSymbol, hull, unbacked_symbols
 from ..ops.base import operator
 from ..ops.masks import input_masks
 from ..ops.ranges import input_ranges
@@ -44,8 +45,8 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
         "model": dict(model),
         "options": {"optimize": options.optimize, "threads": options.threads,
                     **({"log": tuning_logs} if tuning_logs else {}), **options.recorded()},
-        "inputs": _ports(graph, graph.inputs, quantised, memories[0].bucket),
-        "outputs": _ports(graph, graph.outputs, quantised, memories[0].bucket),
+        "inputs": _ports(graph, graph.inputs, quantised, [memory.bucket for memory in memories]),
+        "outputs": _ports(graph, graph.outputs, quantised, [memory.bucket for memory in memories]),
         "states": [_state_facts(graph, output, name) for output, name in graph.states],
         **({"counters": list(graph.cache_capacities)} if graph.cache_capacities else {}),
         **({"stream": graph.stream.facts()} if graph.stream else {}),
@@ -60,10 +61,12 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
     }
 
 
-def _ports(graph: Graph, names: Iterable[str], quantised: Mapping[str, Quantisation], bucket: Bucket) -> list[dict]:
+def _ports(graph: Graph, names: Iterable[str], quantised: Mapping[str, Quantisation], buckets: Sequence[Bucket]
+           ) -> list[dict]:
     """Returns the facts of inputs or outputs. Optional keys are fields of `Port` in runtime/session.py: `text` stands
-    for its strings, `filled` for `cache_input`, `least` for the extents of the smallest shapes of `bucket`."""
-    smallest = {symbol: lower for symbol, lower, _ in bucket.bounds}
+    for its strings, `filled` for `cache_input`, `least` for the extents of the smallest shapes of the first bucket.
+    `limits` are the smallest and the largest value of each extent over all buckets; None for no limit."""
+    smallest, limits = {symbol: lower for symbol, lower, _ in buckets[0].bounds}, hull(buckets).limits
     ranges = {**input_ranges(graph), **{name: (0, capacity) for name, capacity in graph.cache_capacities.items()}}
     masks, unbacked = input_masks(graph), {count.symbol for count in unbacked_symbols(graph)}
 
@@ -75,6 +78,7 @@ def _ports(graph: Graph, names: Iterable[str], quantised: Mapping[str, Quantisat
                 **({"quant": quantised[name]._asdict()} if name in quantised else {}),
                 **({} if type_.is_static or not is_input else
                    {"least": [evaluate(dim, smallest) for dim in type_.shape]}),
+                **({} if type_.is_static else {"limits": [_limits(dim, limits) for dim in type_.shape]}),
                 **({"text": True} if name in graph.string_ports else {}),
                 **({"filled": graph.cache_inputs[name]._asdict()} if name in graph.cache_inputs else {}),
                 **({"counted": True} if set().union(*map(symbols, type_.shape)) & unbacked else {}),
@@ -95,6 +99,12 @@ def _state_facts(graph: Graph, output: str, name: str) -> dict:
     if name in graph.initial_states:
         facts["begins"] = compact_initial_value(graph.initial_states[name]).tolist()
     return facts
+
+
+def _limits(dim: Dim, limits: Mapping[str, tuple[int, int | None]]) -> list[int | None]:
+    """Returns the smallest and the largest value of an extent for symbols within these limits; None for no limit."""
+    lower, upper = interval(dim, limits)
+    return [max(lower or 0, 0), None if upper is None else max(upper, 0)]
 
 
 def _extent(dim: Dim, is_of_input: bool) -> int | str:

@@ -65,8 +65,8 @@ class ProgramSession(Session):
         facts = read_manifest(folder)["program"]
         self.name: str = facts["name"]
         self._facts: dict[str, Any] = facts
-        self.inputs = self._all_inputs = tuple(Port.of(row) for row in facts["inputs"])
-        self.outputs = self._all_outputs = tuple(Port.of(row) for row in facts["outputs"])
+        self.inputs = self._all_inputs = tuple(map(_port, facts["inputs"]))
+        self.outputs = self._all_outputs = tuple(map(_port, facts["outputs"]))
         # The fields of a session that a program has nothing for.
         self.state_of, self._initial, self._others, self._strings = {}, {}, {}, {}
         self.state_ports, self.counters, self.buckets = (), (), []
@@ -94,10 +94,16 @@ class ProgramSession(Session):
         if not self._handle:
             raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
         # The library gives the address of the function that runs the program. Its arguments are pointers: the program,
-        # each input, each output, and the struct (`error_place`) that it fills if it fails.
-        arguments = [ctypes.c_void_p] * (1 + len(self.inputs) + len(self.outputs) + 1)
+        # each input, each output, and the struct (`error_place`) that it fills if it fails. After an input or output
+        # whose length varies comes the length, of an output its address.
+        self._varying = {row["name"]: [axis for axis, (least, most) in enumerate(row["limits"]) if least != most][0]
+                         for row in (*facts["inputs"], *facts["outputs"]) if "limits" in row}
+        arguments: list[Any] = [ctypes.c_void_p]
+        for ports, length in ((self.inputs, ctypes.c_int64), (self.outputs, ctypes.POINTER(ctypes.c_int64))):
+            for port in ports:
+                arguments += [ctypes.c_void_p, *([length] if port.name in self._varying else [])]
         address = function("function", handle)()
-        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *arguments)(address)
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *arguments, ctypes.c_void_p)(address)
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
         # With feeds, inputs are the names of outputs, as in ONNX Runtime.
@@ -107,12 +113,29 @@ class ProgramSession(Session):
             if not self._handle:
                 raise MegccError(f"{self.name} is closed")
             arrays = self._checked(self._with_bytes(inputs))
-            results: list[Array] = [np.empty(tuple(map(int, port.shape)), port.dtype) for port in self.outputs]
-            if self._run(self._handle, *(array.ctypes.data for array in (*arrays, *results)),
-                         self._c_error_place(self._handle)):
+            results: list[Array] = [np.empty(row["shape"], row["dtype"]) for row in self._facts["outputs"]]
+            arguments: list[Any] = []
+            for port, array in zip(self.inputs, arrays, strict=True):
+                arguments += [array.ctypes.data, *self._length(port, array.shape)]
+            lengths = {name: ctypes.c_int64() for name in self._varying}
+            for port, array in zip(self.outputs, results, strict=True):
+                arguments += [array.ctypes.data,
+                              *([ctypes.byref(lengths[port.name])] if port.name in self._varying else [])]
+            if self._run(self._handle, *arguments, self._c_error_place(self._handle)):
                 self._c_error(self._handle, self._text, _TEXT_BYTES)
                 raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
-            return {port.name: array for port, array in zip(self.outputs, results, strict=True)}
+            return {port.name: self._cut(port, array, lengths[port.name].value) if port.name in self._varying else array
+                    for port, array in zip(self.outputs, results, strict=True)}
+
+    def _length(self, port: Port, shape: tuple[int, ...]) -> list[int]:
+        """Returns the extent of an input that varies, if one does."""
+        return [shape[self._varying[port.name]]] if port.name in self._varying else []
+
+    def _cut(self, port: Port, array: Array, length: int) -> Array:
+        """Returns an output with the length of this run. array: the output with its largest shape."""
+        shape = list(array.shape)
+        shape[self._varying[port.name]] = length
+        return array.reshape(-1)[:int(np.prod(shape))].reshape(shape).copy()
 
     def reset(self, states: Arrays | None = None) -> None:
         if states:
@@ -179,6 +202,13 @@ class ProgramSession(Session):
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self.close()
+
+
+def _port(row: Mapping[str, Any]) -> Port:
+    """Returns an input or output of a program. Extents that vary are strings, such as "1..256"."""
+    limits = row.get("limits") or [[extent, extent] for extent in row["shape"]]
+    shape = [least if least == most else f"{least}..{most}" for least, most in limits]
+    return Port.of({**row, "shape": shape, "least": [least for least, _ in limits]} if "limits" in row else row)
 
 
 def _bytes_of(strings: Sequence[str], port: Port) -> Array:

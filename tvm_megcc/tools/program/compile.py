@@ -85,6 +85,8 @@ class _Compiler:
         steps = []
         for row in rows:
             with _at(row.label):
+                if not isinstance(row.step, (Loop, Network, Operator)):
+                    self._require_constant(row.step.taken)
                 if isinstance(row.step, Loop):
                     steps.append(self._loop(row, row.step))
                 elif isinstance(row.step, Image):
@@ -95,6 +97,13 @@ class _Compiler:
                     steps.append(self._network(row))
             self.origins |= dict.fromkeys(row.step.produced, row.label)
         return tuple(steps)
+
+    def _require_constant(self, names: Iterable[str], what: str = "it") -> None:
+        """Refuses values whose shape a run decides, where `what` takes values of one shape only."""
+        for name in names:
+            if self.types[name].varying:
+                raise MegccError(f"{what} takes values of one shape, and {quoted(name)} of {self.origins[name]} is "
+                                 f"{self.types[name]}")
 
     def _image(self, row: Named, step: Image) -> CompiledStep:
         matrix = step.settings.get("matrix")
@@ -109,7 +118,10 @@ class _Compiler:
 
     def _network(self, row: Named) -> CompiledStep:
         model, options, taken, outputs = self._model(row)
-        artifact = api.compile(model, self.target, replace(options, caller_inputs=True), name=f"{self.name}_{row.name}")
+        # The shapes of inputs in memory of the caller's are constant.
+        options = replace(options, caller_inputs=not any(self.types[value].varying for value in taken.values()))
+        artifact = api.compile(model, self.target, options, name=f"{self.name}_{row.name}")
+        _require_limits(artifact)
         ports = (*self._matched(artifact, row.label, "input", taken),
                  *self._matched(artifact, row.label, "output", outputs))
         return CompiledStep(row, _sharing(artifact), ports=ports)
@@ -133,7 +145,7 @@ class _Compiler:
             outputs = {f"out_{name}": value for name, value in step.outputs.items()}
             return model, CompileOptions(), dict(step.inputs), outputs
         if isinstance(step, Operator):
-            options = CompileOptions(extern=step.extern) if step.extern else CompileOptions()
+            options = CompileOptions(dims=operators.dims(step, types), extern=step.extern or None)
             taken = {f"in_{index}": source for index, source in enumerate(step.inputs) if isinstance(source, str)}
             return operators.model(step, types), options, taken, {
                 f"out_{index}": source for index, source in enumerate(step.outputs)}
@@ -141,6 +153,7 @@ class _Compiler:
 
     def _loop(self, row: Named, loop: Loop) -> CompiledStep:
         types, trips = self.types, loop.max_trip_count
+        self._require_constant(loop.given)
         if loop.count and (types[loop.count].dtype != "int64" or types[loop.count].elements != 1):
             raise MegccError(f"'count' is int64 with one element, not {types[loop.count]} of "
                              f"{self.origins[loop.count]}")
@@ -156,6 +169,7 @@ class _Compiler:
             types[loop.index] = ValueType("int64", (1,))
         self.origins |= dict.fromkeys(loop.local, row.label)
         body = self.compiled(row.body)
+        self._require_constant(loop.handed_on, "the end of an iteration")
         for name, carried in loop.carried.items():
             if not types[carried.next].fits(types[name]):
                 raise MegccError(f"carried.{name} is {types[name]}, and its next value {quoted(carried.next)} of "
@@ -190,19 +204,42 @@ class _Compiler:
             if row["name"] not in values:
                 continue
             value = values[row["name"]]
-            if not all(isinstance(extent, int) for extent in row["shape"]):
-                shape = ",".join(map(str, row["shape"]))
-                raise MegccError(f"the shape of its {direction} {quoted(row['name'])}, [{shape}], changes: "
-                                 "give sizes by 'dim' or 'input-shapes'")
             if "text" in row:
                 raise MegccError(f"its {direction} {quoted(row['name'])} has strings, which a program cannot have")
-            found = ValueType(row["dtype"], tuple(row["shape"]))
+            found = _type_of(row, direction)
             if direction == "input" and not self.types[value].fits(found):
                 raise MegccError(f"{where} requires {found} as {quoted(row['name'])}, but {quoted(value)} of "
                                  f"{self.origins[value]} is {self.types[value]}")
             if direction == "output":
                 self.types[value] = ValueType.of(str(found))  # refuses types that no value can have
             yield direction, index, value
+
+
+def _type_of(row: Mapping[str, Any], direction: str) -> ValueType:
+    """Returns the type of an input or output of a network.
+
+    row: its row in the manifest.
+
+    Raises:
+        MegccError: for an extent that has no largest value.
+    """
+    limits = row.get("limits") or [[extent, extent] for extent in row["shape"]]
+    if any(most is None for _, most in limits):
+        shape = ",".join(map(str, row["shape"]))
+        raise MegccError(f"the shape of its {direction} {quoted(row['name'])}, [{shape}], has no limit: " + (
+            "give sizes or ranges by 'dim' or 'input-shapes'" if direction == "input" else
+            "give the largest extent by 'bound'"))
+    return ValueType.between(row["dtype"], *zip(*limits, strict=True)) if limits else ValueType(row["dtype"], ())
+
+
+def _require_limits(artifact: Compiled) -> None:
+    """Refuses a network with an extent that has no largest value, for which no memory can be planned."""
+    unlimited = sorted({name for bucket in artifact.manifest["buckets"] for name, (_, most) in bucket.items()
+                        if most is None})
+    if unlimited:
+        bounds = ", ".join(f'"{name}=N"' for name in unlimited)
+        raise MegccError(f"the run decides extents without a limit, and memory is planned: write bound = [{bounds}], "
+                         "each with its largest value N (a dimension of an input: dim)")
 
 
 def _sharing(artifact: Compiled) -> Compiled:

@@ -53,9 +53,11 @@ class Description:
             if name in known:
                 raise MegccError(f"states.{name}: there is an input of this name")
             known[name] = f"states.{name}"
-            _type_at(state.type, f"states.{name}")
+            _constant_at(state.type, f"states.{name}")
         for name, text in self.inputs.items():
-            _type_at(text, f"inputs.{name}")
+            if len(_type_at(text, f"inputs.{name}").varying) > 1:
+                raise MegccError(f"inputs.{name}: {quoted(text)} has several extents that the caller decides; an input "
+                                 "has one at most")
         for name, where in known.items():
             require_name(name, where)
         for name, rate in self.sample_rates.items():
@@ -120,7 +122,7 @@ class _Scope:
             if bool(carried.initial) == bool(carried.type):
                 raise MegccError(f"{row.label}: carried.{name} has 'next', and 'initial' or 'type'")
             if carried.type:
-                _type_at(carried.type, f"{row.label}: carried.{name}")
+                _constant_at(carried.type, f"{row.label}: carried.{name}")
         of_body = self.check(row.body, visible | set(loop.local))
         for name in loop.handed_on:
             if name not in of_body:
@@ -143,6 +145,11 @@ class _Scope:
         if name in self.defined:
             raise MegccError(f"{row.label} makes {quoted(name)}, which {self.defined[name]} is already")
         self.defined[name] = row.label
+
+
+def _constant_at(text: object, where: str) -> None:
+    if _type_at(text, where).varying:
+        raise MegccError(f"{where}: {quoted(text)} has an extent that a run decides; here the shape is constant")
 
 
 def _type_at(text: object, where: str) -> ValueType:

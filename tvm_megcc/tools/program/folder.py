@@ -26,6 +26,7 @@ from .variables import (
     Binding,
     Copy,
     ImageCall,
+    Length,
     LoopCode,
     Network,
     Port,
@@ -187,7 +188,8 @@ class Folder:
         begins = iter(self.joined.begins)
         networks = [Network(step.name, step.artifact.name, step.artifact.name.upper(), next(begins),
                             self._offset_macro(f"{step.name} work") if step.work else "", step.work,
-                            self._bindings(step, of_caller=False))
+                            () if self._shapes(step) else self._bindings(step, of_caller=False),
+                            self._shapes(step, largest=True) if step.artifact.manifest["states"] else ())
                     for step in self.flat if step.artifact]
         return {
             "version": VERSION, "target": self.target.name, "name": description.name,
@@ -203,6 +205,9 @@ class Folder:
             "offsets": [(self._offset_macro(key), offset) for key, offset in self.plan.offsets.items()],
             "states": [State(self._data(name), self._data(state.next), self.types[name].bytes)
                        for name, state in description.states.items()],
+            "lengths": [_length_field(name, axis) for name, type_ in self.types.items() for axis in type_.varying],
+            "sets_shapes": any(self._shapes(step) for step in self.flat),
+            "decides_lengths": any(self._lengths(step) for step in self.flat),
             "steps": [self._step(step) for step in self.steps]}
 
     def _ports(self) -> dict[str, list[dict[str, Any]]]:
@@ -212,13 +217,15 @@ class Folder:
             step.step.input: features.sample_rate(step.step) for step in self.flat
             if isinstance(step.step, Feature) and step.step.input in description.inputs}
         return {direction: [{"name": name, "dtype": self.types[name].dtype, "shape": list(self.types[name].shape),
-                             **({"sample_rate": rates[name]} if name in rates else {})} for name in names]
+                             **({"limits": list(map(list, self.types[name].extents))} if self.types[name].varying
+                                else {}), **({"sample_rate": rates[name]} if name in rates else {})} for name in names]
                 for direction, names in (("inputs", description.inputs), ("outputs", description.outputs))}
 
     def _port(self, name: str, short: str) -> Port:
         type_ = self.types[name]
+        lengths = [Length(_length_field(name, axis), axis, *type_.extents[axis]) for axis in type_.varying]
         return Port(name, f"{short}_{name.upper()}", str(type_), type_.bytes, DTYPES[type_.dtype].c_type,
-                    math.prod(type_.shape))
+                    math.prod(type_.shape), lengths[0] if lengths else None)
 
     @staticmethod
     def _offset_macro(key: str) -> str:
@@ -237,11 +244,46 @@ class Folder:
     def _bindings(self, step: CompiledStep, of_caller: bool) -> list[Binding]:
         """Returns the inputs and outputs of a network that lie in the block or, with `of_caller`, in memory of the
         caller."""
-        assert step.artifact is not None
-        macros = dict(zip(("input", "output"), bundle.port_macros(step.artifact), strict=True))
+        macros = self._macros(step)
         return [Binding(direction, macros[direction][index], self._data(value), self.types[value].bytes,
                         c_string(value))
                 for direction, index, value in step.ports if self._is_parameter(value) == of_caller]
+
+    @staticmethod
+    def _macros(step: CompiledStep) -> dict[str, list[str]]:
+        """Returns the macros with the indices of a network's inputs and outputs, by direction."""
+        assert step.artifact is not None
+        return dict(zip(("input", "output"), bundle.port_macros(step.artifact), strict=True))
+
+    def _shapes(self, step: CompiledStep, largest: bool = False) -> list[str]:
+        """Returns the shape of each input of a network as C, if a run decides some of their extents; else [].
+
+        largest: the largest shapes, not those of the run.
+        """
+        taken = {index: self.types[value] for direction, index, value in step.ports if direction == "input"}
+        rows = step.artifact.manifest["inputs"] if step.artifact else []
+        if not any(isinstance(extent, str) for index in taken for extent in rows[index]["shape"]):
+            return []
+        values = {index: value for direction, index, value in step.ports if direction == "input"}
+        shapes = []
+        for index, row in enumerate(rows):
+            rank = len(row["shape"])
+            extents = [str(extent) for extent in row["shape"]]
+            if index in taken:  # the last axes of the value; before them, extents are 1
+                extents = (["1"] * rank + [str(extent) for extent in taken[index].shape])[-rank:] if rank else []
+                for axis in () if largest else taken[index].varying:
+                    extents[axis - len(taken[index].shape)] = f"program->lengths.{_length_field(values[index], axis)}"
+            shapes.append(f"{{ {rank}, {{ {', '.join(extents) or '0'} }} }}")
+        return shapes
+
+    def _lengths(self, step: CompiledStep) -> list[Length]:
+        """Returns the extents of its results that a network decides."""
+        if step.artifact is None:
+            return []
+        macros = self._macros(step)["output"]
+        return [Length(_length_field(value, axis), axis, *self.types[value].extents[axis], macros[index])
+                for direction, index, value in step.ports if direction == "output"
+                for axis in self.types[value].varying]
 
     def _step(self, step: CompiledStep) -> StepCode:
         """Returns a step for the templates."""
@@ -254,7 +296,11 @@ class Folder:
             return replace(found, image=self._image(step, step.image))
         if step.tokenizer:
             return replace(found, tokenizer=self._tokenizer(step, step.tokenizer))
-        return replace(found, bindings=self._bindings(step, of_caller=True))
+        shapes = self._shapes(step)
+        return replace(found, bindings=[*self._bindings(step, of_caller=True),
+                                        *(self._bindings(step, of_caller=False) if shapes else ())],
+                       shapes=shapes, has_states=bool(step.artifact and step.artifact.manifest["states"]),
+                       lengths=self._lengths(step))
 
     def _tables(self, path: str) -> str:
         """Returns the name of the tables of a tokenizer, which steps with the same file share."""
@@ -358,6 +404,11 @@ class Folder:
             fill=[_element(number, result.dtype) for number in call.fill],
             elements=math.prod(result.shape), border=list(map(images.literal, call.value)),
             matrix=[] if isinstance(call.matrix, str) else list(map(images.literal, call.matrix)))
+
+
+def _length_field(name: str, axis: int) -> str:
+    """Returns the field in C with the extent of a value that a run decides."""
+    return f"{name}_{axis}"
 
 
 def _strings_of(steps: Sequence[CompiledStep]) -> set[str]:

@@ -35,7 +35,9 @@ def model(step: Operator, types: Mapping[str, ValueType]) -> onnx.ModelProto:
         if isinstance(source, str):
             given = types[source]
             inputs.append(helper.make_tensor_value_info(
-                names[-1], helper.np_dtype_to_tensor_dtype(np.dtype(given.dtype)), given.shape))
+                names[-1], helper.np_dtype_to_tensor_dtype(np.dtype(given.dtype)),
+                [_dimension(source, axis) if axis in given.varying else extent
+                 for axis, extent in enumerate(given.shape)]))
         else:
             constants.append(numpy_helper.from_array(_numbers(source, f"input {index}"), names[-1]))
     for key, value in step.attributes.items():
@@ -48,6 +50,16 @@ def model(step: Operator, types: Mapping[str, ValueType]) -> onnx.ModelProto:
     graph = helper.make_graph([node], "operator", inputs, [helper.make_empty_tensor_value_info(source)
                                                            for source in outputs], constants)
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def dims(step: Operator, types: Mapping[str, ValueType]) -> dict[str, str]:
+    """Returns the ranges of the model's dimensions that a run decides, for the option `dims`."""
+    return {_dimension(source, axis): "{}..{}".format(*types[source].extents[axis])
+            for source in step.taken for axis in types[source].varying}
+
+
+def _dimension(value: str, axis: int) -> str:
+    return f"{value}_{axis}"
 
 
 #: The most numbers of an input.

@@ -14,21 +14,28 @@ from ...ir.types import DTYPES, ORDINARY
 
 #: The highest sample rate in Hz.
 MOST_RATE = 1 << 20
-_TYPE = re.compile(r"([a-z0-9]+)\[(|\d{1,9}(?:,\d{1,9})*)\]")
+_EXTENT = r"\d{1,9}(?:\.\.\d{1,9})?"
+_TYPE = re.compile(rf"([a-z0-9]+)\[(|{_EXTENT}(?:,{_EXTENT})*)\]")
 #: The most bytes of a value.
 _MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class ValueType:
-    """Element type and shape of a value; images are [height, width, channels]."""
+    """Element type and shape of a value; images are [height, width, channels].
+
+    dtype: the element type, as numpy names it.
+    shape: the largest extents. Memory is planned for them.
+    least: the smallest extents, where a run decides some of them; () if it decides none.
+    """
 
     dtype: str
     shape: tuple[int, ...]
+    least: tuple[int, ...] = ()
 
     @staticmethod
     def of(text: object) -> ValueType:
-        """Reads a type such as "uint8[480,640,3]".
+        """Reads a type such as "uint8[480,640,3]", or "float32[1,0..80000]" where a run decides an extent.
 
         Raises:
             MegccError: for any other text, and for an element type or a size that no value can have.
@@ -37,16 +44,37 @@ class ValueType:
         if not found or found[1] not in ORDINARY:
             raise MegccError(f"{quoted(text)} is no type: it is an element type ({', '.join(ORDINARY)}) with a shape, "
                              "such as uint8[480,640,3]")
-        type_ = ValueType(found[1], tuple(int(extent) for extent in found[2].split(",") if extent))
+        ends = [extent.split("..") for extent in found[2].split(",") if extent]
+        type_ = ValueType.between(found[1], [int(end[0]) for end in ends], [int(end[-1]) for end in ends])
+        if any(least > most for least, most in type_.extents):
+            raise MegccError(f"in the type {type_} an extent is at least more than at most")
         if not 0 < type_.bytes <= _MOST_BYTES or len(type_.shape) > 8:
             raise MegccError(f"a value of type {type_} is empty or too large")
         return type_
 
+    @staticmethod
+    def between(dtype: str, least: Sequence[int], most: Sequence[int]) -> ValueType:
+        """Returns the type whose extents are at least and at most these."""
+        return ValueType(dtype, tuple(most), tuple(least) if tuple(least) != tuple(most) else ())
+
+    @property
+    def extents(self) -> tuple[tuple[int, int], ...]:
+        """The smallest and the largest extent of each axis."""
+        return tuple(zip(self.least or self.shape, self.shape, strict=True))
+
+    @property
+    def varying(self) -> tuple[int, ...]:
+        """The axes whose extent a run decides."""
+        return tuple(axis for axis, (least, most) in enumerate(self.extents) if least != most)
+
     def fits(self, other: ValueType) -> bool:
-        """Whether a value of this type is one of the other, too: equal up to extents of 1 in front."""
-        mine, its = (next((shape[axis:] for axis, extent in enumerate(shape) if extent != 1), ())
-                     for shape in (self.shape, other.shape))
-        return self.dtype == other.dtype and mine == its
+        """Whether a value of this type can be one of the other, too: equal up to extents of 1 in front, and at most as
+        large where the other one's extents vary. The run compares the lower ends."""
+        mine, its = (next((type_.extents[axis:] for axis, extent in enumerate(type_.extents) if extent != (1, 1)), ())
+                     for type_ in (self, other))
+        return self.dtype == other.dtype and len(mine) == len(its) and all(
+            given == taken or (taken[0] != taken[1] and given[1] <= taken[1] and taken[0] <= given[1])
+            for given, taken in zip(mine, its, strict=True))
 
     def repeated(self, count: int) -> ValueType:
         """Returns the type of so many values of this type; extents of 1 in front are left out.
@@ -66,7 +94,8 @@ class ValueType:
         return DTYPES[self.dtype].bytes * prod(self.shape)
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        extents = (str(most) if least == most else f"{least}..{most}" for least, most in self.extents)
+        return f"{self.dtype}[{','.join(extents)}]"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ class Port:
     bytes: its size.
     c_type: C type of an element, such as "float".
     elements: number of elements.
+    length: the field with the extent that varies; None if its shape is constant.
     """
 
     name: str
@@ -27,6 +28,24 @@ class Port:
     bytes: int
     c_type: str
     elements: int
+    length: Length | None = None
+
+
+@dataclass(frozen=True)
+class Length:
+    """An extent of a value that a run decides.
+
+    field: the field of the program's lengths that has it.
+    axis: the axis of the value.
+    least, most: the smallest and the largest extent.
+    index: the macro with the index of the network's output whose extent it is; "" for an input of the program.
+    """
+
+    field: str
+    axis: int
+    least: int
+    most: int
+    index: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +77,8 @@ class Network:
     shared: the constant with the offset of its working memory in the block; "" if it needs none.
     shared_bytes: size of this memory.
     bindings: its inputs and outputs in the block, which are bound once.
+    first_shapes: the shape of each input as C, where a run decides some and the network has states: those that it is
+        opened with.
     """
 
     name: str
@@ -67,6 +88,7 @@ class Network:
     shared: str
     shared_bytes: int
     bindings: Sequence[Binding]
+    first_shapes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -206,7 +228,11 @@ class StepCode:
     image: the call of a function on images; None for other steps.
     tokenizer: the call of a tokenizer; None for other steps.
     loop_code: the loop; None for other steps.
-    bindings: inputs and outputs of a network that the caller of the program gives, bound before each run.
+    bindings: inputs and outputs of a network that are bound before each run: those that the caller of the program
+        gives, and all of them after `shapes`.
+    shapes: the shape of each input of a network as C, where a run decides some of their extents; else empty.
+    has_states: whether the network has states, which stay when its shapes are set.
+    lengths: extents of its results that the network decides.
     """
 
     name: str
@@ -216,6 +242,9 @@ class StepCode:
     tokenizer: TokenizerCall | None = None
     loop_code: LoopCode | None = None
     bindings: Sequence[Binding] = ()
+    shapes: Sequence[str] = ()
+    has_states: bool = False
+    lengths: Sequence[Length] = ()
 
 
 class ProgramVariables(TypedDict):
@@ -238,6 +267,9 @@ class ProgramVariables(TypedDict):
     reads_trip_count: whether the trip count of some loop is a value of the run.
     offsets: (constant in C, offset in bytes) of each value and workspace in the block.
     states: the values that the program keeps from run to run.
+    lengths: extents of values that a run decides: the names of their fields.
+    sets_shapes: whether the shapes of some network are set in a run.
+    decides_lengths: whether some network decides an extent.
     steps: the steps in their order.
     """
 
@@ -258,4 +290,7 @@ class ProgramVariables(TypedDict):
     reads_trip_count: bool
     offsets: Sequence[tuple[str, int]]
     states: Sequence[State]
+    lengths: Sequence[str]
+    sets_shapes: bool
+    decides_lengths: bool
     steps: Sequence[StepCode]

@@ -113,6 +113,11 @@ class ProgramSession(Session):
             if not self._handle:
                 raise MegccError(f"{self.name} is closed")
             arrays = self._checked(self._with_bytes(inputs))
+            for row, port, array in zip(self._facts["inputs"], self.inputs, arrays, strict=True):
+                if not all(least <= extent <= most for extent, (least, most) in zip(
+                        array.shape, row.get("limits", ()), strict=False)):
+                    given = ",".join(map(str, array.shape))
+                    raise ShapeError(f"{self.name} expects {port}, and was given {array.dtype}[{given}]")
             results: list[Array] = [np.empty(row["shape"], row["dtype"]) for row in self._facts["outputs"]]
             arguments: list[Any] = []
             for port, array in zip(self.inputs, arrays, strict=True):

@@ -209,6 +209,57 @@ def test_types_of_a_loop_that_do_not_fit(tmp_path, old, new, message):
     assert message in str(refused.value)
 
 
+def test_lengths_that_a_run_decides_are_read_and_checked():
+    type_ = ValueType.of("float32[1, 2..80,3]")
+    assert type_ == ValueType("float32", (1, 80, 3), (1, 2, 3)) and str(type_) == "float32[1,2..80,3]"
+    assert type_.varying == (1,) and type_.bytes == 4 * 80 * 3
+    assert ValueType.of("float32[5..5]") == ValueType("float32", (5,)) and not ValueType("float32", (5,)).varying
+    for text, message in (("float32[3..2]", "at least more than at most"), ("float32[0..0]", "empty or too large"),
+                          ("float32[..4]", "is no type"), ("float32[1..]", "is no type"),
+                          ("float32[1..2..3]", "is no type"), ("float32[0..999999999]", "empty or too large")):
+        with pytest.raises(MegccError, match=message):
+            ValueType.of(text)
+    taken = ValueType.of("float32[1,2..8]")
+    for given, fits in (("float32[2..8]", True), ("float32[1,1,0..8]", True), ("float32[5]", True), ("float32[9]", False),
+                        ("float32[2..9]", False), ("float32[0..1]", False), ("float32[2,3..4]", False),
+                        ("int64[2..8]", False)):
+        assert ValueType.of(given).fits(taken) == fits, given
+    assert not taken.fits(ValueType.of("float32[8]"))
+
+
+def _varying(*steps: object, **others: object) -> Program:
+    return Program("p", {"x": "float32[1..4]", "n": "int64[1]", "rows": "float32[2..3,5]"}, list(steps),
+                   others.pop("outputs", ["y"]), **others)
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: Program("p", {"x": "float32[1..2,1..3]"}, [Operator("Neg", ["x"], ["y"])], ["y"]),
+     "inputs.x: 'float32[1..2,1..3]' has several extents that the caller decides"),
+    (lambda: _varying(Operator("Neg", ["x"], ["y"]), states={"kept": State("float32[1..4]", "y")}),
+     "states.kept: 'float32[1..4]' has an extent that a run decides"),
+    (lambda: _varying(Operator("Neg", ["x"], ["y"]), states={"kept": State("float32[4]", "y")}),
+     "states.kept is float32[4], and its next value 'y' of step 1 'neg' is float32[1..4]"),
+    (lambda: _varying(Feature("log_mel", "x", "y", {"sample_rate": 8000, "fft": 4, "mels": 2})),
+     "step 1 'log_mel': it takes values of one shape, and 'x' of inputs.x is float32[1..4]"),
+    (lambda: _varying(Program.Loop("l", [Operator("Neg", ["x"], ["z"])], 2, outputs={"y": "z"})),
+     "step 1 'l': the end of an iteration takes values of one shape, and 'z' of step 1.1 'neg' is float32[1..4]"),
+    (lambda: _varying(Program.Loop("l", [Operator("Neg", ["row"], ["z"])], 2, for_each={"row": "rows"},
+                           outputs={"y": "z"})),
+     "step 1 'l': it takes values of one shape, and 'rows' of inputs.rows is float32[2..3,5]"),
+    (lambda: _varying(Operator("Expand", ["n", "n"], ["y"])),
+     "step 1 'expand': the run decides extents without a limit, and memory is planned: compute them in a network"),
+    (lambda: _varying(Operator("Neg", ["x"], ["x_length"]), Operator("Neg", ["x_length"], ["y"]),
+                      outputs=["y", "x_length"]), "'x_length' is the name of the length of 'x'"),
+    (lambda: _varying(
+        Operator("Reshape", ["x", [-1, 1]], ["column"]), Operator("Reshape", ["x", [1, -1]], ["line"]),
+        Operator("MatMul", ["column", "line"], ["y"])), "outputs: 'y' is float32[1..4,1..4], and a run decides one"),
+])
+def test_lengths_that_nothing_carries_are_refused(tmp_path, make, message):
+    with pytest.raises(MegccError) as refused:
+        make().compile(tmp_path / "p", "c")
+    assert message in str(refused.value)
+
+
 def test_types_that_do_not_fit_name_both_ends(tmp_path):
     program = Program("p", {"x": "float32[4]", "image": "uint8[4,4,3]"}, [
         Operator("Cast", ["x"], ["whole"], {"to": 6}), Feature("log_mel", "whole", "mel", {

@@ -52,8 +52,21 @@ def write(program: Description, folder: str | Path, target: str = "native", forc
                              f"{compiler.origins[state.next]} is {types[state.next]}")
     if not any(step.artifact for step in flattened(steps)):
         raise MegccError(f"{program.name} has no network, operator or feature: for images alone there is 'megcc cv'")
+    _require_names_of_lengths(program, types)
     output = Folder(program, steps, types, targets[0])
     return bundle.write(output.artifacts, folder, force=force, program=output.program())
+
+
+def _require_names_of_lengths(program: Description, types: Mapping[str, ValueType]) -> None:
+    """Refuses outputs with several lengths, and names that a length has as a parameter in C."""
+    ends = [*program.inputs, *program.outputs]
+    for name in ends:
+        if len(types[name].varying) > 1:
+            raise MegccError(f"outputs: {quoted(name)} is {types[name]}, and a run decides one extent of an output at "
+                             "most")
+        if types[name].varying and f"{name}_length" in ends:
+            raise MegccError(f"'{name}_length' is the name of the length of {quoted(name)}, so no input or output can "
+                             "have it")
 
 
 @contextmanager
@@ -121,7 +134,7 @@ class _Compiler:
         # The shapes of inputs in memory of the caller's are constant.
         options = replace(options, caller_inputs=not any(self.types[value].varying for value in taken.values()))
         artifact = api.compile(model, self.target, options, name=f"{self.name}_{row.name}")
-        _require_limits(artifact)
+        _require_limits(artifact, isinstance(row.step, Network))
         ports = (*self._matched(artifact, row.label, "input", taken),
                  *self._matched(artifact, row.label, "output", outputs))
         return CompiledStep(row, _sharing(artifact), ports=ports)
@@ -232,14 +245,16 @@ def _type_of(row: Mapping[str, Any], direction: str) -> ValueType:
     return ValueType.between(row["dtype"], *zip(*limits, strict=True)) if limits else ValueType(row["dtype"], ())
 
 
-def _require_limits(artifact: Compiled) -> None:
-    """Refuses a network with an extent that has no largest value, for which no memory can be planned."""
+def _require_limits(artifact: Compiled, is_network: bool) -> None:
+    """Refuses extents that have no largest value, for which no memory can be planned. is_network: whether the step has
+    a key `bound`."""
     unlimited = sorted({name for bucket in artifact.manifest["buckets"] for name, (_, most) in bucket.items()
                         if most is None})
     if unlimited:
         bounds = ", ".join(f'"{name}=N"' for name in unlimited)
-        raise MegccError(f"the run decides extents without a limit, and memory is planned: write bound = [{bounds}], "
-                         "each with its largest value N (a dimension of an input: dim)")
+        raise MegccError("the run decides extents without a limit, and memory is planned: " + (
+            f"write bound = [{bounds}], each with its largest value N (a dimension of an input: dim)" if is_network
+            else "compute them in a network, which has the key 'bound'"))
 
 
 def _sharing(artifact: Compiled) -> Compiled:

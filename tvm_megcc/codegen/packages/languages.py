@@ -96,6 +96,7 @@ class Port:
     is_string: whether its elements are codes of strings (int64).
     is_utf8: whether it is a string or an array of strings: rows of UTF-8, with zeros after it.
     sample_rate: the samples of a second of sound; 0: it is none, or not known.
+    most: its largest shape, of a program; (): that of a network, or its shape does not change.
     """
 
     index: int
@@ -109,6 +110,7 @@ class Port:
     is_string: bool = False
     is_utf8: bool = False
     sample_rate: int = 0
+    most: tuple[int, ...] = ()
 
     @property
     def dynamic(self) -> bool:
@@ -154,6 +156,21 @@ class Port:
     def bytes(self) -> int:
         """The bytes of its smallest shape."""
         return self.count * self.element_bytes
+
+    @property
+    def most_bytes(self) -> int:
+        """The bytes of its largest shape in a program."""
+        return math.prod(self.most or self.least) * self.element_bytes
+
+    @property
+    def axis(self) -> int:
+        """The axis that changes from run to run in a program."""
+        return next(axis for axis, extent in enumerate(self.shape) if isinstance(extent, str))
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of each of its rows along `axis`."""
+        return self.most_bytes // self.most[self.axis]
 
     @property
     def go(self) -> str:
@@ -228,7 +245,7 @@ def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
             ports_found.append(Port(index=index, name=name, word=word, dtype=port["dtype"], shape=shape, least=least,
                                     kept=is_state and are_hidden, quant=port.get("quant"),
                                     is_string=port.get("text") is True, is_utf8=port.get("is_utf8", False),
-                                    sample_rate=port.get("sample_rate", 0)))
+                                    sample_rate=port.get("sample_rate", 0), most=tuple(port.get("most", ()))))
     return found
 
 

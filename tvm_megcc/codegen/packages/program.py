@@ -24,15 +24,27 @@ def packaged(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any] | None
     facts = manifest.get("program")
     if facts is None:
         return None
-    ports = {direction: [{**port, "is_utf8": port["name"] in facts[known]} for port in facts[direction]]
+    ports = {direction: [{**_of_length(port), "is_utf8": port["name"] in facts[known]} for port in facts[direction]]
              for direction, known in (("inputs", "strings"), ("outputs", "texts"))}
+    lengths = {f"{port['name']}_length": next(list(ends) for ends in port["limits"] if ends[0] != ends[1])
+               for port in facts["inputs"] if "limits" in port}
     models = manifest["models"]
     sessions = sum(max(program["arena_bytes"] for program in model["programs"]) for model in models)
     require_32_bits(folder, {"weights": facts["container_bytes"], "memory": facts["block_bytes"] + sessions},
                     {"weights": "use the folder itself", "memory": "use the folder itself"}, "programs")
-    return {"name": facts["name"], **ports, "states": [], "buckets": [], "options": {}, "is_program": True,
+    return {"name": facts["name"], **ports, "states": [], "buckets": [lengths] if lengths else [], "options": {},
+            "is_program": True, "lengths": facts.get("lengths", 0),
             "keeps": bool(facts["states"]) or any(model["states"] for model in models),
             "targets": models[0]["targets"], "alignment": max([16, *(model["alignment"] for model in models)])}
+
+
+def _of_length(port: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an input or output as the manifest of a model has it: an extent that varies has a name. `most` is its
+    largest shape."""
+    if "limits" not in port:
+        return dict(port)
+    shape = [most if least == most else f"{port['name']}_length" for least, most in port["limits"]]
+    return {**port, "shape": shape, "least": [least for least, _ in port["limits"]], "most": port["shape"]}
 
 
 @dataclass(frozen=True)
@@ -62,4 +74,4 @@ class Sizes:
         if not block:
             raise MegccError(f"{name}.h does not say what memory the program needs; compile it again")
         return Sizes(tuple(Memory.of(text, network) for network, text in headers.items()),
-                     (int(block[1]), *(port.bytes for port in ports)))
+                     (int(block[1]), *(port.most_bytes for port in ports)))

@@ -171,6 +171,7 @@ class Folder:
         facts = {"name": name, **self._ports(), "strings": self._strings(),
                  "texts": [name for name in self.description.outputs if name in _strings_of(self.steps)],
                  "states": list(self.description.states),
+                 "lengths": sum(len(type_.varying) for type_ in self.types.values()),
                  "block_bytes": self.plan.arena_bytes, "lower_bound": self.plan.lower_bound,
                  "weight_bytes": self.joined.weight_bytes, "container_bytes": len(self.joined.data),
                  # as they would be if nothing were shared

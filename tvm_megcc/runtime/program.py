@@ -96,7 +96,7 @@ class ProgramSession(Session):
         # The library gives the address of the function that runs the program. Its arguments are pointers: the program,
         # each input, each output, and the struct (`error_place`) that it fills if it fails. After an input or output
         # whose length varies comes the length, of an output its address.
-        self._varying = {row["name"]: [axis for axis, (least, most) in enumerate(row["limits"]) if least != most][0]
+        self._varying = {row["name"]: next(axis for axis, (least, most) in enumerate(row["limits"]) if least != most)
                          for row in (*facts["inputs"], *facts["outputs"]) if "limits" in row}
         arguments: list[Any] = [ctypes.c_void_p]
         for ports, length in ((self.inputs, ctypes.c_int64), (self.outputs, ctypes.POINTER(ctypes.c_int64))):

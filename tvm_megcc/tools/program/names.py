@@ -20,7 +20,8 @@ _RESERVED = frozenset(
     "restrict return short signed sizeof static static_assert static_cast struct switch template this thread_local "
     "throw true try typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile while xor "
     "xor_eq i386 linux unix main error from to program status matrix value fill pixels i "
-    "failed open_network memcpy memset data size memory bytes at container block models read_trip_count in_step extent_of wrong_length".split())
+    "failed open_network memcpy memset data size memory bytes at container block models read_trip_count "
+    "in_step extent_of wrong_length".split())
 #: Counters of loops in the generated function, with the depth of the loop: i1, n1, ….
 _COUNTER = re.compile(r"[in]\d+")
 #: How macros of inputs and outputs begin.

@@ -24,7 +24,8 @@ BUILD = "build"
 
 # A form says what a JSON value must look like: it is a type, a tuple of types, a list with the form of its elements, or
 # a dictionary with the forms of the required keys. Further keys are allowed. `facts.manifest` writes for some only:
-#   of a port: `least`, the smallest shape; `limits`, the smallest and the largest value of each extent; `quant`, scale and zero point; `range`, the lowest and highest valid value;
+#   of a port: `least`, the smallest shape; `limits`, the smallest and the largest value of each extent; `quant`, scale
+#     and zero point; `range`, the lowest and highest valid value;
 #     `text`, whether its elements are codes of strings; `filled`, how much of it a run reads (`ir.graph.CacheInput`);
 #   of a state: `begins`, its initial value, a number for each element or one for all;
 #   of a model: `counters`, the states that hold the number of rows in a KV cache; `texts`, its strings; `stream`.

@@ -76,7 +76,7 @@ import { load } from "./index.js";
 const model = await load();
 const run = (length, end) => model.run({
   x: { data: Float32Array.from({ length }, (_, i) => i + 1), dims: [1, length] }, n: BigInt64Array.of(BigInt(end)) }).y;
-for (const [length, end] of %s) {
+for (const [length, end] of RUNS) {
   const { data, dims } = run(length, end);
   console.log([...dims, ...data].join(" "));
 }
@@ -88,7 +88,7 @@ for (const length of [0, 7]) {
   }
   throw new Error("not refused");
 }
-""" % [list(run) for run in RUNS])
+""".replace("RUNS", str([list(run) for run in RUNS])))
     assert ran("node", "lengths.mjs", cwd=made).splitlines() == wanted
     assert "undefined" not in ran("node", "test.mjs", cwd=made)
 
@@ -102,7 +102,7 @@ fn main() -> Result<(), Error> {
     let mut arena = Box::new(Arena::new());
     let mut model = Model::new(&mut arena)?;
     let x = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
-    for (length, end) in %s {
+    for (length, end) in RUNS {
         let y = model.run(Tensor { data: &x[..length], dims: [1, length] }, &[end])?.y;
         let numbers = y.dims.iter().map(|dim| *dim as i64).chain(y.data.iter().map(|each| *each as i64));
         println!("{}", numbers.map(|each| each.to_string()).collect::<Vec<_>>().join(" "));
@@ -111,7 +111,7 @@ fn main() -> Result<(), Error> {
     assert!(model.run(Tensor { data: &x, dims: [1, 7] }, &[1]).is_err());
     Ok(())
 }
-""" % list(RUNS))
+""".replace("RUNS", str(list(RUNS))))
     assert ran("cargo", "run", "-q", "--example", "lengths", cwd=made).splitlines() == wanted
     assert "two_models_give_the_same ... ok" in ran("cargo", "test", cwd=made)
 
@@ -123,7 +123,7 @@ def test_a_class(wanted, tmp_path, monkeypatch):
     ran("cmake", "-S", ".", "-B", "build", cwd=made)
     ran("cmake", "--build", "build", "-j2", cwd=made)
     assert ran("build/zeros", cwd=made).startswith("y:")
-    runs = ", ".join("{ %d, %d }" % run for run in RUNS)
+    runs = ", ".join(f"{{ {length}, {end} }}" for length, end in RUNS)
     (made / "examples/zeros.cpp").write_text(f"""#include "some_vary.hpp"
 #include <cstdio>
 static some_vary::Model model;
@@ -151,7 +151,7 @@ int main()
 
 
 def test_java(wanted, tmp_path, monkeypatch):
-    runs = ", ".join("{%d, %d}" % run for run in RUNS)
+    runs = ", ".join(f"{{{length}, {end}}}" for length, end in RUNS)
     assert java(exported("android", tmp_path), "some_vary", f"""
 import some_vary.Model;
 public final class Main {{
@@ -190,7 +190,7 @@ def test_go(wanted, tmp_path, monkeypatch):
     needs("go", "cc")
     monkeypatch.setenv("GOFLAGS", "-mod=mod")
     made = exported("go", tmp_path)
-    runs = ", ".join("{%d, %d}" % run for run in RUNS)
+    runs = ", ".join(f"{{{length}, {end}}}" for length, end in RUNS)
     (made / "lengths_test.go").write_text("""package some_vary
 
 import "fmt"
@@ -227,5 +227,5 @@ def test_swift(tmp_path):
     needs("cc")
     made = exported("swift", tmp_path)
     assert "Tensor<Float>" in (made / "Sources/some_vary/Model.swift").read_text()
-    ran("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-Isrc", "src/some_vary_block.c", "src/vary.c",
-        cwd=made)
+    ran("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-Isrc", "src/some_vary_block.c",
+        "src/vary.c", cwd=made)

@@ -220,9 +220,9 @@ def test_lengths_that_a_run_decides_are_read_and_checked():
         with pytest.raises(MegccError, match=message):
             ValueType.of(text)
     taken = ValueType.of("float32[1,2..8]")
-    for given, fits in (("float32[2..8]", True), ("float32[1,1,0..8]", True), ("float32[5]", True), ("float32[9]", False),
-                        ("float32[2..9]", False), ("float32[0..1]", False), ("float32[2,3..4]", False),
-                        ("int64[2..8]", False)):
+    for given, fits in (("float32[2..8]", True), ("float32[1,1,0..8]", True), ("float32[5]", True),
+                        ("float32[9]", False), ("float32[2..9]", False), ("float32[0..1]", False),
+                        ("float32[2,3..4]", False), ("int64[2..8]", False)):
         assert ValueType.of(given).fits(taken) == fits, given
     assert not taken.fits(ValueType.of("float32[8]"))
 

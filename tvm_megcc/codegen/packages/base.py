@@ -198,7 +198,8 @@ def _language(folder: Path, models: Sequence[dict], rows: Sequence[dict], source
         sizes = Sizes((Memory.of(headers[row["name"]], row["name"]),), ())
     return {"inputs": inputs, "outputs": outputs, "strings": known_strings(row),
             # lengths of a program are integers of 4 bytes, those of its inputs and outputs of 8
-            "head": _BLOCK_POINTERS * len(models) + row.get("lengths", 0) + 2 * len([*inputs, *outputs]), "session_pointers": _SESSION_POINTERS, "statuses": statuses(),
+            "head": _BLOCK_POINTERS * len(models) + row.get("lengths", 0) + 2 * len([*inputs, *outputs]),
+            "session_pointers": _SESSION_POINTERS, "statuses": statuses(),
             "align": max(row["alignment"], MIN_ALIGNMENT), "sizes": sizes}
 
 

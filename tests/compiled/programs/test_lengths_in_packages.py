@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.compiled.packages.test_languages import needs, ran
+from tests.compiled.packages.test_mobile import java
+from tests.compiled.packages.test_programs import python
 from tvm_megcc.cli import main
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS
 from tvm_megcc.tools.program.program import Program
-
-from .test_languages import needs, ran
-from .test_mobile import java
-from .test_programs import python
 
 pytestmark = pytest.mark.slow
 #: The lengths of x, and the ends of the part of [x, x] that is the output.

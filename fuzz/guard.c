@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sanitizer/asan_interface.h>
 #include <sys/time.h>
 
 #include "records.h"
@@ -76,9 +77,20 @@ static int32_t run_for_a_while(const megcc_call *call, int32_t begin, int32_t en
 
 /* --- kernels ------------------------------------------------------------------------------------------------------- */
 
+/* megcc_heap_get() asks for some bytes more than it needs, so that it can align the block; no one may touch them. */
+static void *exact_block(size_t bytes, size_t alignment)
+{
+    uint8_t *block = megcc_heap_get(bytes, alignment);
+    if (block != NULL) {
+        const uint8_t *end = ((uint8_t **)(void *)block)[-1] + bytes + alignment + sizeof(void *);
+        ASAN_POISON_MEMORY_REGION(block + bytes, (size_t)(end - (block + bytes)));
+    }
+    return block;
+}
+
 void *guard_block(const void *from, size_t bytes)
 {
-    void *copy = megcc_heap_get(bytes, 64);
+    void *copy = exact_block(bytes, 64);
     guard_require(copy != NULL, "no memory for a block");
     if (from != NULL)
         memcpy(copy, from, bytes);
@@ -167,7 +179,7 @@ void *guard_resize(void *user, void *old, size_t old_bytes, size_t bytes)
     if (bytes == 0 || bytes > MAX_MEMORY || (*left != 0 && --*left == 0))
         return NULL;
     blocks++;
-    return megcc_heap_get(bytes, 4096);
+    return exact_block(bytes, 4096);
 }
 
 void guard_nothing_allocated(void)

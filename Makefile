@@ -19,7 +19,7 @@ help:
 	@echo "make test-tvm  what concerns TVM with Relax, on every release of it that is supported"
 	@echo "make mlperf-tiny  the benchmark's networks on emulated Cortex-M cores; MODELS=a checkout of mlcommons/tiny"
 	@echo "make models  small published models, each compared with ONNX Runtime or LiteRT; ONLY=text PLAN=1"
-	@echo "make fuzz    the runtime against damaged containers and any calls; MINUTES=1 or RUNS=10000000"
+	@echo "make fuzz    the runtime against damaged containers and any calls, programs and any data; MINUTES=1 or RUNS=10000000, ONLY=boxes"
 	@echo "make misra   the runtime and the C of four networks against MISRA C:2012; WRITE=1 writes docs/misra.md"
 	@echo "make graphs  random models against the references of their formats, on every target; MINUTES=60, CASES=1000, SEED=2"
 	@echo "make wheel   the installable package and its sources, in dist/"
@@ -60,7 +60,7 @@ test-tvm:
 	$(PYTHON) scripts/test_tvm_releases.py build/tvm
 
 fuzz: $(READY)
-	$(BIN)/python -m fuzz.run $(if $(RUNS),--runs $(RUNS),--seconds $(shell expr 60 '*' $(or $(MINUTES),1)))
+	$(BIN)/python -m fuzz.run $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS),--seconds $(shell expr 60 '*' $(or $(MINUTES),1)))
 
 misra: $(READY)
 	$(BIN)/python scripts/misra.py $(if $(WRITE),--write)

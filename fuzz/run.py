@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fuzzes the runtime: damaged containers that are opened and run, and calls in any order; see fuzz/README.md.
+"""Fuzzes the runtime: damaged containers that are opened and run, calls in any order, and programs on any data; see
+fuzz/README.md.
 
     python -m fuzz.run                         guided by coverage, a minute, from the kept corpus
     python -m fuzz.run --runs 10000000         as many inputs, shared by the subjects
@@ -23,6 +24,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -93,8 +95,49 @@ def generated(folder: Path, aside: Path) -> list[Subject]:
             for path in containers]
 
 
+def about_program(folder: Path, aside: Path) -> Subject:
+    """The C of a folder of `megcc program compile`, to be run on any data; `aside` receives the table of its ports."""
+    from tvm_megcc.codegen.manifest import read_manifest
+    from tvm_megcc.tools.program.steps import ValueType
+
+    facts = read_manifest(folder)["program"]
+    name = facts["name"]
+    lines = [f'#include "{folder / name}.c"', f"typedef {name}_program program_type;",
+             "typedef struct port { const char *name; uint32_t dtype; size_t bytes; } port;"]
+    lines += [f"#define {function}_program {name}_{function}" for function in ("open", "reset")]
+    lines += [f"#define {size}_BYTES {name.upper()}_{size}_BYTES" for size in ("BLOCK", "MEMORY")]
+    for direction in ("inputs", "outputs"):
+        rows = [f'{{ "{port["name"]}", MEGCC_{port["dtype"].upper()}, '
+                f'{ValueType(port["dtype"], tuple(port["shape"])).bytes} }}' for port in facts[direction]]
+        lines.append(f"static const port {direction}[] = {{ {', '.join(rows)} }};")
+    data = [f"data[{at}]" for at in range(len(facts["inputs"]) + len(facts["outputs"]))]
+    lines += ["static int32_t run_program(program_type *of, void *const *data, megcc_error *error)", "{",
+              f"    return {name}_run(of, {', '.join(data)}, error);", "}", ""]
+    aside.mkdir(parents=True, exist_ok=True)
+    path = aside / f"{name}_ports.h"
+    path.write_text("\n".join(lines))
+    return Subject(name, "programs.c", folder / "runtime",
+                   tuple(source for source in sources_of(folder) if source.name != f"{name}.c"), folder,
+                   (f'-DPROGRAM="{path}"', f'-DCONTAINER="{folder / name}.megcc"'))
+
+
+def programs(folder: Path, names: Sequence[str] = ()) -> list[Subject]:
+    """The programs of several networks, or those of these names."""
+    from fuzz.programs import PROGRAMS
+
+    subjects = []
+    for name, make in PROGRAMS.items():
+        if name == "tokens" and find_spec("tokenizers") is None:
+            print("tokens: not without the package tokenizers", file=sys.stderr)
+        elif not names or name in names:
+            shutil.rmtree(folder / name, ignore_errors=True)
+            (folder / name).mkdir(parents=True)
+            subjects.append(about_program(make(folder / name).compile(folder / name / "compiled", "c"), folder / name))
+    return subjects
+
+
 def kept(folder: Path, names: Sequence[str] = ()) -> list[Subject]:
-    """The subjects of the kept corpus, or those of these names: three containers, and calls on all models."""
+    """The subjects of the kept corpus, or those of these names: three containers, calls on all models, and programs."""
     from fuzz.models import CONTAINERS, OPERATORS
     from tvm_megcc.codegen import bundle
 
@@ -109,7 +152,7 @@ def kept(folder: Path, names: Sequence[str] = ()) -> list[Subject]:
             "".join(f'SUBJECT({name}_module, "{every / name}.megcc")\n' for name in models))
         subjects.append(Subject("calls", "calls.c", every / "runtime", tuple(sources_of(every)), every,
                                 (f'-DSUBJECTS="{folder / "subjects.h"}"',)))
-    return subjects
+    return subjects + programs(folder, names)
 
 
 # --- building ----------------------------------------------------------------------------------------------------

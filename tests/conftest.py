@@ -47,6 +47,7 @@ LONG = {
     "compiled/packages/test_wheel.py": ("test_wheel_without_the_checkout",),
     "compiled/packages/test_wheels.py": ("test_states_are_kept_and_names_are_no_code",),
     "compiled/packages/test_windows.py": ("test_clang_cl_has_all_levels",),
+    "compiled/programs/test_fuzz.py": ("test_any_data[sounds]", "test_any_data[boxes]"),
     "compiled/runtime/test_hostile_data.py": ("test_extreme_floats_run[x86-64-v3]", "test_extreme_floats_run[c]"),
     "compiled/runtime/test_realtime.py": tuple(f"[{name}]" for name in ("wavenet", "late lstm", "wide", "strided")),
     "compiled/runtime/test_reproducible.py": tuple(f"as_written[{name}]" for name in ("x86-64-v4", "x86-64-v3")),

@@ -22,7 +22,7 @@ def compile_(args: argparse.Namespace) -> int:
 
     with _progress(args, f"compiling {args.description}"):
         program = Program.read(args.description, args.models)
-        folder = program.compile(args.output or f"{program.name}_megcc", args.target, args.force)
+        folder = program.compile(args.output or f"{program.name}_megcc", args.target, args.force, args.threads)
     _print(args, {"folder": str(folder), **read_manifest(folder)["program"]}, _compile_text)
     return 0
 

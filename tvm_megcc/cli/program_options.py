@@ -24,6 +24,8 @@ def programs(verbs: Verbs) -> None:
     verb.add_argument("--models", metavar="DIR",
                       help="folder that paths of networks are relative to (default: that of the description)")
     add_target(verb, "CPU to compile for ('megcc list targets')", "native")
+    verb.add_argument("--threads", type=int, default=1, metavar="N",
+                      help="most workers that share the work of a network (default: 1)")
     verb = add_verb(steps, "run", program.run_, "run a program on this machine")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc program compile' wrote")
     add_feeds(verb)

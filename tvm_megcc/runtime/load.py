@@ -33,10 +33,10 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
     folder, named = generated_folder(Path(folder))
     manifest = read_manifest(folder)
     if "program" in manifest:
-        _require_program(manifest["program"]["name"], model or named, threads, folder)
+        _require_program(manifest["program"], model or named, threads, folder)
         from .program import ProgramSession
 
-        return ProgramSession(folder, target, cc)
+        return ProgramSession(folder, target, cc, threads)
     target, name = target_of(manifest, target, folder), model_of(manifest, model or named, folder)["name"]
     emulator = find_emulator(target)
     if threads is not None:
@@ -53,20 +53,27 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
     return NativeSession(built, threads)
 
 
-def _require_program(name: str, model: str | None, threads: int | None, folder: Path) -> None:
-    """Raises MegccError for a single network of a program, and for more than one thread."""
-    if model not in (None, name):
-        raise MegccError(f"{folder} is the program '{name}': its networks run as its steps, not '{model}' alone")
-    if threads not in (None, 1):
-        raise MegccError(f"threads: a program runs on one, not on {threads}")
+def _require_program(program: dict[str, Any], model: str | None, threads: int | None, folder: Path) -> None:
+    """Raises MegccError for a single network of a program, and for a number of threads that it cannot have."""
+    if model not in (None, program["name"]):
+        raise MegccError(f"{folder} is the program '{program['name']}': its networks run as its steps, not '{model}' "
+                         "alone")
+    if threads is not None:
+        most = program.get("threads", 1)
+        _require_number(threads, most, f"{folder} was compiled for {most}")
 
 
 def _require_threads(threads: int, folder: Path, model: dict[str, Any], target: Target, emulated: bool) -> None:
     """Raises MegccError for a number of threads that a session cannot have."""
     max_threads = 1 if emulated else next(row["workers"] for row in model["programs"] if row["target"] == target.name)
+    _require_number(threads, max_threads, f"{target} runs in an emulator, on one" if emulated else
+                    f"{folder} was compiled for {max_threads}")
+
+
+def _require_number(threads: int, most: int, why: str) -> None:
+    """Raises MegccError for a number of threads below 1 or above `most`, with the reason for that limit."""
     is_int = isinstance(threads, int) and not isinstance(threads, bool)
-    if not is_int or not 1 <= threads <= max_threads:
-        needed = threads if is_int and threads > max_threads else max_threads + 1
-        raise MegccError(f"threads: {threads} is no number from 1 to {max_threads}: " + (
-            f"{target} runs in an emulator, on one" if emulated else
-            f"{folder} was compiled for {max_threads}; compile it again with --threads {needed} for more"))
+    if not is_int or not 1 <= threads <= most:
+        needed = threads if is_int and threads > most else most + 1
+        again = f"; compile it again with --threads {needed} for more" if "compiled" in why else ""
+        raise MegccError(f"threads: {threads} is no number from 1 to {most}: {why}{again}")

@@ -48,6 +48,8 @@ def build(folder: Path, target: Target | str | None = None, cc: str | None = Non
         names = (f'-DPROGRAM_HEADER="{name}.h"', f"-DPROGRAM={name}_program", f"-DPROGRAM_OPEN={name}_open",
                  f"-DPROGRAM_RUN={name}_run", f"-DPROGRAM_RESET={name}_reset", f"-DPROGRAM_MEMORY={macro}_MEMORY_BYTES",
                  f"-DPROGRAM_ALIGN={macro}_ALIGN")
+        if manifest["program"].get("threads", 1) > 1:
+            names = (*names, f"-DPROGRAM_OPEN_PARALLEL={name}_open_parallel")
         compiled = [*objects.compile_all(c_sources(folder), flags), objects.compile(_SOURCE, (*flags, *names))]
         return target, link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{name}.so")
 
@@ -58,8 +60,12 @@ class ProgramSession(Session):
     States are not accessible; `reset` sets all of them to their initial values.
     """
 
-    def __init__(self, folder: Path, target: Target | str | None = None, cc: str | None = None):
-        """Arguments and errors are those of `build`; MegccError also for a container that is not the folder's."""
+    def __init__(self, folder: Path, target: Target | str | None = None, cc: str | None = None,
+                 threads: int | None = None):
+        """Arguments and errors are those of `build`; MegccError also for a container that is not the folder's.
+
+        threads: workers of a run; None: as many as the program was compiled for.
+        """
         self.folder, self._handle = folder, None
         self.target, library = build(folder, target, cc)
         facts = read_manifest(folder)["program"]
@@ -86,11 +92,12 @@ class ProgramSession(Session):
             c_function.restype, c_function.argtypes = result, arguments
             return c_function
 
-        self._c_open = function("open", handle, handle, ctypes.c_uint64, *text)
+        self._c_open = function("open", handle, handle, ctypes.c_uint64, ctypes.c_int32, *text)
         self._c_close, self._c_reset = function("close", None, handle), function("reset", None, handle)
         self._c_error, self._c_error_place = function("error", None, handle, *text), \
             function("error_place", handle, handle)
-        self._handle = self._c_open(self._container.ctypes.data, self._container.size, self._text, _TEXT_BYTES)
+        self._handle = self._c_open(self._container.ctypes.data, self._container.size,
+                                    threads or facts.get("threads", 1), self._text, _TEXT_BYTES)
         if not self._handle:
             raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
         # The library gives the address of the function that runs the program. Its arguments are pointers: the program,

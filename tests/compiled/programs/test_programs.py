@@ -161,6 +161,31 @@ HALVE = extern.Operator("com.example", "Halve", source="halve.c", inputs={"x": "
         np.testing.assert_array_equal(session(x), x * np.float32(0.5) + np.float32(1.5))
 
 
+def test_workers(tmp_path):
+    """Two workers share the work of each network, and give the bits of one; the folder says how many there may be."""
+    random = np.random.default_rng(3)
+    w = random.standard_normal((96, 160)).astype(np.float32)
+    path = saved(model([node("MatMul", "a w", "b")], {"a": [64, 96]}, {"b": [64, 160]}, {"w": w}), tmp_path / "m.onnx")
+    program = Program("pair", {"x": "float32[64,96]"}, [
+        Network(path, {"a": "x"}, {"b": "y"}, name="product"), Operator("Softmax", ["y"], ["z"])], ["z"])
+    folder = program.compile(tmp_path / "pair", threads=2)
+    x = random.standard_normal((64, 96)).astype(np.float32)
+    found = []
+    for threads in (None, 1, 2):
+        with tvm_megcc.load(folder, threads=threads) as session:
+            found.append(session(x))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    with pytest.raises(MegccError, match=r"threads: 3 is no number from 1 to 2: .* was compiled for 2"):
+        tvm_megcc.load(folder, threads=3)
+    compiler = find_compiler(native())
+    subprocess.run([*compiler.command, "-std=c99", "-O2", "-Wall", "-Wextra", "-Wcast-qual", "-Wshadow", "-Werror",
+                    "-pedantic", f"-I{folder}", f"-I{folder / 'runtime/include'}", "-c", str(folder / "pair.c"), "-o",
+                    str(tmp_path / "pair.o")], check=True)
+    with pytest.raises(MegccError, match="threads"):
+        program.compile(tmp_path / "none", threads=0)
+
+
 def test_what_is_generated_calls_no_allocator(tmp_path):
     """The steps call the runtime, memcpy and memset; clang and gcc find nothing to warn of."""
     program = Program("one", {"x": "uint8[8,8,1]"}, [

@@ -25,15 +25,17 @@ from .steps import Feature, Image, Loop, NamedFunction, Network, Operator, Token
 
 #: Options of a network that a program cannot have.
 _NO_OPTIONS = {"ram": "memory is planned for all steps", "flash": "the container is that of all networks",
-               "regions": "memory is planned for all steps", "threads": "networks run on one thread"}
+               "regions": "memory is planned for all steps", "threads": "all networks have those of the program"}
 
 
-def write(program: Description, folder: str | Path, target: str = "native", force: bool = False) -> Path:
+def write(program: Description, folder: str | Path, target: str = "native", force: bool = False, threads: int = 1
+          ) -> Path:
     """Compiles a program and writes its folder, which `tvm_megcc.load` loads. Returns the folder.
 
     Args:
         target: one CPU, as `megcc list targets` shows them.
         force: replace an existing folder whatever it contains.
+        threads: the largest number of workers that share the work of a network.
 
     Raises:
         MegccError: for a type that does not fit where it goes, saying both ends; a network that cannot be compiled; and
@@ -43,7 +45,7 @@ def write(program: Description, folder: str | Path, target: str = "native", forc
     if len(targets) != 1 or targets[0].bare_metal:
         raise MegccError(f"'{target}': a program is compiled for one CPU that has files; 'megcc list targets' shows "
                          "them")
-    compiler = _Compiler(program, targets[0])
+    compiler = _Compiler(program, targets[0], CompileOptions(threads=threads).threads)  # checks the number
     steps = compiler.compiled(program.named)
     types = compiler.types
     for name, state in program.states.items():
@@ -53,7 +55,7 @@ def write(program: Description, folder: str | Path, target: str = "native", forc
     if not any(step.artifact for step in flattened(steps)):
         raise MegccError(f"{program.name} has no network, operator or feature: for images alone there is 'megcc cv'")
     _require_names_of_lengths(program, types)
-    output = Folder(program, steps, types, targets[0])
+    output = Folder(program, steps, types, targets[0], compiler.threads)
     return bundle.write(output.artifacts, folder, force=force, program=output.program())
 
 
@@ -83,11 +85,12 @@ def _at(where: str) -> Iterator[None]:
 class _Compiler:
     """Compiles steps in their order.
 
+    threads: the largest number of workers of a network.
     types, origins: the type of each value so far, and what makes it, for messages.
     """
 
-    def __init__(self, program: Description, target: Target):
-        self.name, self.target = program.name, target
+    def __init__(self, program: Description, target: Target, threads: int):
+        self.name, self.target, self.threads = program.name, target, threads
         self.types = {name: ValueType.of(text) for name, text in program.inputs.items()}
         self.types |= {name: ValueType.of(state.type) for name, state in program.states.items()}
         self.origins = {name: f"inputs.{name}" for name in program.inputs}
@@ -132,7 +135,8 @@ class _Compiler:
     def _network(self, row: Named) -> CompiledStep:
         model, options, taken, outputs = self._model(row)
         # The shapes of inputs in memory of the caller's are constant.
-        options = replace(options, caller_inputs=not any(self.types[value].varying for value in taken.values()))
+        options = replace(options, caller_inputs=not any(self.types[value].varying for value in taken.values()),
+                          threads=self.threads)
         artifact = api.compile(model, self.target, options, name=f"{self.name}_{row.name}")
         _require_limits(artifact, isinstance(row.step, Network))
         ports = (*self._matched(artifact, row.label, "input", taken),

@@ -131,8 +131,8 @@ class Folder:
     """
 
     def __init__(self, program: Description, steps: Sequence[CompiledStep], types: Mapping[str, ValueType],
-                 target: Target):
-        self.description, self.steps, self.types, self.target = program, steps, types, target
+                 target: Target, threads: int):
+        self.description, self.steps, self.types, self.target, self.threads = program, steps, types, target, threads
         self.flat = list(flattened(steps))
         self.artifacts = [step.artifact for step in self.flat if step.artifact]
         self.joined = joined.join([artifact.image.model for artifact in self.artifacts])
@@ -170,7 +170,7 @@ class Folder:
         written |= self._tokenizer_files()
         facts = {"name": name, **self._ports(), "strings": self._strings(),
                  "texts": [name for name in self.description.outputs if name in _strings_of(self.steps)],
-                 "states": list(self.description.states),
+                 "states": list(self.description.states), "threads": self.threads,
                  "lengths": sum(len(type_.varying) for type_ in self.types.values()),
                  "block_bytes": self.plan.arena_bytes, "lower_bound": self.plan.lower_bound,
                  "weight_bytes": self.joined.weight_bytes, "container_bytes": len(self.joined.data),
@@ -195,7 +195,7 @@ class Folder:
         return {
             "version": VERSION, "target": self.target.name, "name": description.name,
             "macro": description.name.upper(), "alignment": self.alignment, "container_bytes": len(self.joined.data),
-            "block_bytes": self.plan.arena_bytes, "networks": networks,
+            "block_bytes": self.plan.arena_bytes, "threads": self.threads, "networks": networks,
             "inputs": [self._port(name, "IN") for name in description.inputs],
             "outputs": [self._port(name, "OUT") for name in description.outputs],
             "calls_images": any(step.image for step in self.flat),

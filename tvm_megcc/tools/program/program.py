@@ -57,20 +57,21 @@ class Program(Description):
         except MegccError as error:
             raise MegccError(f"{found}: {located(error, fields['steps'])}") from None
 
-    def compile(self, folder: str | Path, target: str = "native", force: bool = False) -> Path:
+    def compile(self, folder: str | Path, target: str = "native", force: bool = False, threads: int = 1) -> Path:
         """Compiles the program into a folder, which `tvm_megcc.load` loads, and returns it.
 
         Args:
             folder: where to write; an earlier folder of the same program is replaced.
             target: one CPU, as `megcc list targets` shows them.
             force: replaces an existing folder whatever it contains.
+            threads: the largest number of workers that share the work of a network.
 
         Raises:
             MegccError: for a type that does not fit where it goes, saying both ends; for a network that cannot be
                 compiled; for an existing folder with other files.
         """
         try:
-            return write(self, folder, target, force)
+            return write(self, folder, target, force, threads)
         except InternalError:
             raise
         except MegccError as error:

@@ -257,6 +257,7 @@ class ProgramVariables(TypedDict):
     alignment: alignment of the container and of the program's memory, in bytes.
     container_bytes: size of `<name>.megcc`, the joined container of all networks.
     block_bytes: size of the block of memory that all steps share.
+    threads: the largest number of workers that share the work of a network.
     networks: the networks in the order of their steps, those in loops included.
     inputs: what the caller gives, the first parameters of the function that runs the program.
     outputs: what the program computes, the parameters after the inputs.
@@ -280,6 +281,7 @@ class ProgramVariables(TypedDict):
     alignment: int
     container_bytes: int
     block_bytes: int
+    threads: int
     networks: Sequence[Network]
     inputs: Sequence[Port]
     outputs: Sequence[Port]

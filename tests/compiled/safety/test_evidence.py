@@ -46,6 +46,28 @@ def bounds(text: str, **arguments) -> list:
     ("const int *p = memory, *end; end = p + a; while (p < end) { p++; }", 3),
     ("for (const int *p = memory, *end = p + 8; p != end; p += 3) ;", None),
     ("const int *p = memory, *end = p + 8; p = memory; for (; p < end; p++) ;", None),
+    # Conditions narrow ranges; a choice may have the value of equal sides.
+    ("const int k = memory[0]; const int m = k < 7 ? k : 7; for (int i = 0; i < m; i++) ;", 7),
+    ("const int k = memory[0]; const int m = k > 0 ? k : 0; for (int i = m; i < 6; i++) ;", 6),
+    ("const int *p = memory; const int n = p[0] < 0 ? 0 : p[0] > 5 ? 5 : p[0]; for (int i = 0; i < n; i++) ;", 5),
+    ("int n = memory[0]; if (n > 8) { return; } for (int i = 0; i < n; i++) ;", 8),
+    ("int n = memory[0]; if (n < 0 || n >= 8) { n = 3; } for (int i = n; i < 8; i++) ;", 8),
+    ("int n = memory[0]; if (!(n < 8)) { g(&n); } for (int i = 0; i < n; i++) ;", None),
+    ("int n = memory[0]; if (n == 4) { for (int i = 0; i < n; i++) ; }", 4),
+    ("uint32_t n = memory[0]; if (n != 0 && n < 4) { for (uint32_t i = 0; i < n; i++) ; }", 3),
+    ("int n = memory[0]; uint32_t m = 4; if (n < m) { for (int i = n; i < 4; i++) ; }", None),
+    ("for (int i = 0; i < 5 || i == 0; i++) ;", 5), ("for (int i = 0; i < 5 || memory[i]; i++) ;", None),
+    ("float x = memory[0]; if (x < 5) { int n = x; for (int i = 0; i < n; i++) ; }", None),
+    # Steps that are not constant, but never 0.
+    ("for (int i = 0; i < 10; i += memory[0] ? 2 : 5) ;", 5),
+    ("for (int i = 0; i < 10; i += memory[0] ? 0 : 5) ;", None),
+    ("for (int i = 0; i < 10; i += 10 - i < 3 ? 10 - i : 3) ;", 10),
+    # Constant tables.
+    ("static const int t[] = { 3, -1, 7 }; for (int i = 0; i < t[b]; i++) ;", 7),
+    ("static const int t[][2] = { { 3, 9 }, { 5, 8 } }; for (int i = 0; i < t[b][0]; i++) ;", 5),
+    ("static const int t[4] = { -2 }; for (int i = t[b]; i < 3; i++) ;", 5),
+    ("static int t[] = { 3 }; for (int i = 0; i < t[0]; i++) ;", None),
+    ("enum { FEW = 6 }; for (int i = 0; i < FEW; i++) ;", 6),
     # What is not known: memory, a step that is not constant or not in one direction, a limit that moves.
     ("for (int i = 0; i < memory[0]; i++) ;", None), ("for (int i = 0; i < 10; i += memory[0]) ;", None),
     ("for (int i = 0; i < 10; i++) { if (memory[i]) i--; }", None), ("while (memory[0]) ;", None),
@@ -110,10 +132,28 @@ def test_the_counter_after_a_loop(first, second):
     assert bounds(f"int memory[9]; void f(void) {{ {falling} for (int j = 0; j > i; j--) ; }}")[-1] == second
 
 
+@pytest.mark.parametrize("first, second", [
+    ("int n = 0; for (int i = 0; i < 4; i++) { if (memory[i]) n++; }", 4),
+    ("int n = 2; for (int i = 0; i < 4; i++) { for (int j = 0; j < 3; j++) { n += memory[j] ? 2 : 0; } }", 26),
+    ("int n = 0; for (int i = 0; i < 40 && n < 6; i++) { if (memory[i]) n++; }", 6),
+    ("int n = 0; for (int i = 0; i < 40; i++) { if (memory[i] && n < 6) n++; }", 40),
+    ("int n = 0; for (int i = 0; i < 4; i++) { n += memory[i]; }", None),
+    ("int n = 9; for (int i = 0; i < 4; i++) { n--; }", 9), ("int n = 0; while (memory[0]) { n++; }", None),
+    ("int n = 0; for (int i = 0; i < 4 && n++ < 9; i++) { }", 5),
+    ("int n = 0; again: n++; if (memory[0]) goto again;", None),
+    ("int n = 0; for (int i = 0; i < 4; i++) { while (memory[0]) n++; }", None),
+    ("int n = 0, *p = &n; for (int i = 0; i < 4; i++) { n++; *p = 9; }", None),
+    ("int n = 0; for (int i = 0; i < 4; i++) { n++; n = n * 2; }", None),
+])
+def test_numbers_that_a_loop_counts(first, second):
+    """Of a variable that a loop only adds to, by its steps and iterations."""
+    assert bounds(f"int memory[9]; void f(void) {{ {first} for (int j = 0; j < n; j++) ; }}")[-1] == second
+
+
 def test_the_first_iteration_of_do_is_certain():
     assert bounds("void f(void) { int i = 20; do { for (int j = 0; j < i; j++) ; i++; } while (i < 10); }") == [1, 20]
     text = "void f(void) { int i = 0; do { for (int j = 9; j > i; j--) ; } while (i++ < 5); }"
-    assert bounds(text) == [6, None]
+    assert bounds(text) == [6, 9]
 
 
 def test_what_a_loop_changes_has_no_known_distance():

@@ -33,19 +33,29 @@ def nodes(node: c_ast.Node | None) -> Iterator[c_ast.Node]:
 def changes(node: c_ast.Node | None) -> dict[str, list[int | None]]:
     """Returns the variables that a statement may change -> the number that each change adds. None: it assigns or
     multiplies, or takes the address, through which others may write."""
-    found: dict[str, list[int | None]] = {}
+    return {name: [step_of(part) for part in parts] for name, parts in changing(node).items()}
+
+
+def changing(node: c_ast.Node | None) -> dict[str, list[c_ast.Node]]:
+    """Returns the variables that a statement may change -> the expressions that do so."""
+    found: dict[str, list[c_ast.Node]] = {}
     for part in nodes(node):
-        target, step = None, None
+        target = None
         if isinstance(part, c_ast.Assignment):
-            target, value = part.lvalue, literal(part.rvalue)
-            step = value if part.op == "+=" else -value if part.op == "-=" and value is not None else None
-        elif isinstance(part, c_ast.UnaryOp) and part.op in ("++", "p++", "--", "p--"):
-            target, step = part.expr, 1 if "+" in part.op else -1
-        elif isinstance(part, c_ast.UnaryOp) and part.op == "&":
+            target = part.lvalue
+        elif isinstance(part, c_ast.UnaryOp) and part.op in ("++", "p++", "--", "p--", "&"):
             target = part.expr
         if isinstance(target, c_ast.ID):
-            found.setdefault(target.name, []).append(step)
+            found.setdefault(target.name, []).append(part)
     return found
+
+
+def step_of(part: c_ast.Node) -> int | None:
+    """Returns the number that an expression of `changing` adds, if it is a constant."""
+    if isinstance(part, c_ast.Assignment):
+        value = literal(part.rvalue)
+        return value if part.op == "+=" else -value if part.op == "-=" and value is not None else None
+    return None if part.op == "&" else 1 if "+" in part.op else -1
 
 
 def _steps(node: c_ast.Node | None) -> set[str]:

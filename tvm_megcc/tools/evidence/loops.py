@@ -2,10 +2,12 @@
 """The most iterations of every loop of a C function, by abstract interpretation of its text over ranges of integers.
 
 The walk follows the statements in order with a range for each integer variable. Where paths meet it takes the least
-range of both, and a loop forgets the variables that it changes, so every range holds in every run (P. Cousot and
-R. Cousot, "Abstract interpretation", POPL 1977, with the widest widening). Calls of functions in the same text are
-walked with the ranges of their arguments. Memory is unknown, and so are pointers, except for differences such as that
-of `end` and `p` after `end = p + n`.
+range of both, and conditions narrow the ranges of their branches (conditions.py). In a loop, a variable that only grows
+is at least what it was before, and at most that and its largest steps in all iterations; the loop forgets the other
+variables that it changes. So every range holds in every run (P. Cousot and R. Cousot, "Abstract interpretation", POPL
+1977, with the widest widening). Calls of functions in the same text are walked with the ranges of their arguments.
+Memory is unknown but for constant tables, and so are pointers, except for differences such as that of `end` and `p`
+after `end = p + n`.
 
 The text is that of the target's own preprocessor. pycparser reads C99, so GNU's attributes are removed first, and an
 assembler statement makes its outputs unknown. A loop in assembler has at most as many iterations as the parameter
@@ -15,14 +17,17 @@ assembler statement makes its outputs unknown. A loop in assembler has at most a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pycparser import c_ast, c_generator, c_parser
 
-from .changes import LOOPS, changes, literal, nodes, steps_of_all_iterations
+from .changes import LOOPS, changes, changing, literal, nodes, step_of, steps_of_all_iterations
+from .conditions import element_type, memory_key, narrow, type_names
+from .induction import induction_variables, joined
 from .ranges import BOOLEAN, Range, binary, known, union
+from .tables import Table, element, tables
 
 #: Text up to a closing parenthesis, with strings and at most two levels of parentheses in it.
 _NESTED = r"(?:[^()\"]|\"[^\"]*\"|\((?:[^()\"]|\"[^\"]*\"|\([^()]*\))*\))*"
@@ -37,6 +42,8 @@ _BACKWARDS = re.compile(r"\bb[a-z]* (?:\w+, ){0,2}\d+b\b")
 _MARKER = "__assembler_statement"
 #: How deep calls are walked.
 _DEEPEST = 12
+#: As many iterations are no bound: only the type of a variable limits it.
+_NO_BOUND = 1 << 29
 #: Types whose arithmetic wraps below zero; narrower unsigned types are converted to int.
 _UNSIGNED = ("unsigned", "uint32_t", "uint64_t", "size_t", "uintptr_t")
 
@@ -85,7 +92,7 @@ def loops(preprocessed: str, entry: str, arguments: Mapping[str, Range]) -> list
     functions = {node.decl.name: node for node in tree.ext if isinstance(node, c_ast.FuncDef)}
     if entry not in functions:
         raise ValueError(f"there is no function {entry}")
-    walk = _Walk(functions, _constants(tree))
+    walk = Walk(functions, _constants(tree), tables(tree))
     walk.call(entry, dict(arguments))
     printer = c_generator.CGenerator()
     rows = [Loop(row.function, f"{row.node.coord.file}:{row.node.coord.line}", _head(printer, row.node), row.at_most)
@@ -106,17 +113,18 @@ def plain_c(text: str) -> str:
 
 
 def _constants(tree: c_ast.FileAST) -> dict[str, int]:
-    """Returns the constants of enumerations."""
-    found: dict[str, int] = {}
-    for node in tree.ext:
-        enum = getattr(getattr(node, "type", None), "type", None)
+    """Returns the constants of enumerations, but for names that have several values."""
+    found: dict[str, set[int]] = {}
+    for node in nodes(tree):
+        enum = node if isinstance(node, c_ast.Enum) else None
         following = 0
-        for row in (enum.values.enumerators if isinstance(enum, c_ast.Enum) and enum.values else ()):
+        for row in (enum.values.enumerators if enum is not None and enum.values else ()):
             value = literal(row.value) if row.value is not None else following
             if value is None:
                 break
-            found[row.name], following = value, value + 1
-    return found
+            found.setdefault(row.name, set()).add(value)
+            following = value + 1
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}
 
 
 def _head(printer: c_generator.CGenerator, node: c_ast.Node) -> str:
@@ -144,27 +152,33 @@ def _assign(ranges: _Ranges, name: str, value: Range) -> None:
 
 
 @dataclass
-class _Walk:
+class Walk:
     """The walk over the functions of a text.
 
     functions: name -> definition.
     constants: name -> value.
+    tables: the constant arrays of integers.
     found: the loops so far, by place in the tree.
     stack: the functions that are being walked, outermost first.
     returned: the ranges that the innermost one returns, one for each `return` so far.
     types: the types of its variables.
     exposed: its variables whose values may change through pointers, so they are never known.
     seen: (function, ranges of its arguments) -> the range of its result.
+    steps: the ranges of the numbers that `+=` and `-=` add to variables, by place in the tree.
+    narrows_memory: whether a condition holds that has narrowed elements of memory.
     """
 
     functions: Mapping[str, c_ast.FuncDef]
     constants: Mapping[str, int]
+    tables: Mapping[str, Table]
     found: dict[int, _Found] = field(default_factory=dict)
     stack: list[str] = field(default_factory=list)
     returned: list[Range] = field(default_factory=list)
     types: dict[str, c_ast.Node] = field(default_factory=dict)
     exposed: set[str] = field(default_factory=set)
     seen: dict[tuple[Any, ...], Range] = field(default_factory=dict)
+    steps: dict[int, Range] = field(default_factory=dict)
+    narrows_memory: bool = False
 
     def call(self, name: str, ranges: _Ranges) -> Range:
         """Walks a function. Returns the range of its result. ranges: those of its arguments by parameter."""
@@ -212,13 +226,16 @@ class _Walk:
         """Whether the arithmetic of an expression may be unsigned."""
         for part in nodes(node):
             if isinstance(part, c_ast.ID) and part.name in self.types:
-                names = _type_names(self.types[part.name])
+                names = type_names(self.types[part.name])
             elif isinstance(part, c_ast.Cast):
-                names = _type_names(part.to_type)
+                names = type_names(part.to_type)
             elif isinstance(part, c_ast.FuncCall) and getattr(part.name, "name", "") in self.functions:
-                names = _type_names(self.functions[part.name.name].decl.type.type)
+                names = type_names(self.functions[part.name.name].decl.type.type)
             elif isinstance(part, c_ast.Constant) and "u" in part.value.lower() and "int" in part.type:
                 names = list(_UNSIGNED)
+            elif isinstance(part, c_ast.ArrayRef):
+                type_ = element_type(self, part)
+                names = list(_UNSIGNED) if type_ is None else type_names(type_)
             else:
                 continue
             if set(names) & set(_UNSIGNED):
@@ -269,6 +286,7 @@ class _Walk:
         for possible, part in ((may_hold, node.iftrue), (may_fail, node.iffalse)):
             if possible:
                 after = dict(ranges)
+                narrow(self, node.cond, part is node.iftrue, after)
                 self.statement(part, after)
                 if not _leaves(part):
                     outcomes.append(after)
@@ -283,29 +301,51 @@ class _Walk:
         inner = dict(ranges)
         if isinstance(node, c_ast.For):
             self.statement(node.init, inner)
-        changed = changes(node.stmt)
-        for name, steps in [*changes(node.cond).items(), *changes(getattr(node, "next", None)).items()]:
-            changed[name] = changed.get(name, []) + steps
-        changed |= {name: [None] for name in self.exposed}
+        changers = changing(node.stmt)
+        for name, parts in [*changing(node.cond).items(), *changing(getattr(node, "next", None)).items()]:
+            changers[name] = changers.get(name, []) + parts
+        changers |= {name: changers.get(name, []) for name in self.exposed}
         begin = dict(inner)
-        for name in changed:
+        for name in changers:
             _assign(inner, name, None)
-        most, counter = _most(self, node, begin, inner, changed)
+        inductions = induction_variables(self, node, begin, inner, changers)
+        inner |= {name: row.any_time for name, row in inductions.items()}
+        steps: dict[str, Sequence[Range]] = {
+            name: inductions[name].steps if name in inductions else [None] if name in self.exposed else
+            [None if (step := step_of(part)) is None else (step, step) for part in parts]
+            for name, parts in changers.items()}
+        most, counter = _most(self, node, begin, inner, steps)
         self.record(node, most)
+        inner |= {name: row.after(most) for name, row in inductions.items()}
         if counter:
-            inner[counter.name] = counter.at_start
+            inner[counter.name] = joined(counter.at_start, inner[counter.name])
         if most != 0:
-            body = dict(inner)
-            self.value(node.cond, body)
-            self.statement(node.stmt, body)
-            if isinstance(node, c_ast.For) and node.next is not None:
-                self.value(node.next, body)
-        for name in changed:
-            at_end = counter.at_end if counter and counter.name == name and name in ranges else None
+            self.iteration(node, dict(inner))
+        started = dict(inner)   # as an iteration starts
+        narrow(self, node.cond, True, started)
+        for name in changers:
+            found = inductions.get(name)
+            at_end = joined(found.after(most), found.next(started[name])) if found else None
+            if counter and counter.name == name and name in ranges:
+                at_end = joined(counter.at_end, at_end)
             _assign(ranges, name, union(begin.get(name), at_end))
+
+    def iteration(self, node: c_ast.Node, ranges: _Ranges) -> None:
+        """Walks an iteration of a loop. ranges: those at its start, before the condition."""
+        if isinstance(node, c_ast.DoWhile):
+            self.statement(node.stmt, ranges)
+            self.value(node.cond, ranges)
+            return
+        self.value(node.cond, ranges)
+        narrow(self, node.cond, True, ranges)
+        self.statement(node.stmt, ranges)
+        if isinstance(node, c_ast.For) and node.next is not None:
+            self.value(node.next, ranges)
 
     def record(self, node: c_ast.Node, most: int | None) -> None:
         """Notes the most iterations of a loop in one call of its function."""
+        if most is not None and most >= _NO_BOUND:
+            most = None
         row = self.found.setdefault(id(node), _Found(self.stack[-1], node))
         row.at_most = None if most is None or row.at_most is None else max(row.at_most, most)
 
@@ -318,6 +358,8 @@ class _Walk:
             return number, number
         if isinstance(node, c_ast.ID) and node.name in self.exposed:
             return None
+        if isinstance(node, c_ast.ArrayRef):
+            return self.element(node, ranges)
         if isinstance(node, c_ast.ID):
             constant = self.constants.get(node.name)
             return ranges.get(node.name, None if constant is None else (constant, constant))
@@ -342,6 +384,9 @@ class _Walk:
             value = self.value(node.rvalue, ranges)
             if isinstance(node.lvalue, c_ast.ID):
                 name = node.lvalue.name
+                if node.op in ("+=", "-="):
+                    step = value if node.op == "+=" else _negated(value)
+                    self.steps[id(node)] = union(self.steps[id(node)], step) if id(node) in self.steps else step
                 value = value if node.op == "=" else binary(node.op[:-1], ranges.get(name), value)
                 _assign(ranges, name, _converted(value, self.types[name]) if name in self.types else value)
                 if node.op == "=":
@@ -353,6 +398,22 @@ class _Walk:
             return self.called(node, ranges)
         for _, part in node.children() if node is not None else ():
             self.statement(part, ranges)
+        return None
+
+    def element(self, node: c_ast.ArrayRef, ranges: _Ranges) -> Range:
+        """Returns the range of an element of a constant table, or of one that a condition has narrowed."""
+        if self.narrows_memory and (key := memory_key(node)) in ranges:
+            return ranges[key]
+        subscripts: list[Range] = []
+        array: c_ast.Node = node
+        while isinstance(array, c_ast.ArrayRef):
+            subscripts.insert(0, self.value(array.subscript, ranges))
+            array = array.name
+        if not isinstance(array, c_ast.ID):
+            self.value(array, ranges)
+        elif array.name in self.tables:
+            return element(self.tables[array.name],
+                           [row[0] if row and row[0] == row[1] else None for row in subscripts])
         return None
 
     def value_in_some_cases(self, node: c_ast.Node, ranges: _Ranges) -> Range:
@@ -395,7 +456,7 @@ class _Walk:
     def choice(self, node: c_ast.TernaryOp, ranges: _Ranges) -> Range:
         """Returns the range of `condition ? a : b`, which is often a minimum or a maximum."""
         truth = self.value(node.cond, ranges)
-        first, second = (self.value_in_some_cases(part, ranges) for part in (node.iftrue, node.iffalse))
+        first, second = (self.chosen(node, part, ranges) for part in (node.iftrue, node.iffalse))
         if truth in ((1, 1), (0, 0)):
             return first if truth == (1, 1) else second
         if isinstance(node.cond, c_ast.BinaryOp) and node.cond.op in ("<", "<=", ">", ">="):
@@ -403,14 +464,33 @@ class _Walk:
             left, right, one, other = (printer.visit(part) for part in (node.cond.left, node.cond.right, node.iftrue,
                                                                         node.iffalse))
             if {left, right} == {one, other}:
+                sides = (self.value(part, dict(ranges)) for part in (node.iftrue, node.iffalse))
                 least = (node.cond.op[0] == "<") == (left == one)
-                return _least(first, second) if least else _greatest(first, second)
+                return joined(union(first, second), (_least if least else _greatest)(*sides))
         return union(first, second)
+
+    def chosen(self, node: c_ast.TernaryOp, part: c_ast.Node, ranges: _Ranges) -> Range:
+        """Returns the range of one side of `condition ? a : b`, where the condition says which one it is."""
+        inner, kept = dict(ranges), self.narrows_memory
+        writes = any(isinstance(each, (c_ast.FuncCall, c_ast.Assignment)) for each in nodes(node))
+        narrow(self, node.cond, part is node.iftrue, inner, memory=not writes)
+        self.narrows_memory = not writes
+        value = self.value(part, inner)
+        self.narrows_memory = kept
+        self.forget(part, ranges)
+        return value
 
     def called(self, node: c_ast.FuncCall, ranges: _Ranges) -> Range:
         arguments = node.args.exprs if node.args is not None else []
         values = [self.value(argument, ranges) for argument in arguments]
         self.forget(node.args, ranges)
+        kept, self.narrows_memory = self.narrows_memory, False
+        result = self.result(node, values, ranges)
+        self.narrows_memory = kept
+        return result
+
+    def result(self, node: c_ast.FuncCall, values: Sequence[Range], ranges: _Ranges) -> Range:
+        """Walks a function that is called with such values."""
         name = node.name.name if isinstance(node.name, c_ast.ID) else ""
         if name == _MARKER and values[0] != (0, 0):
             n = ranges.get("n")
@@ -450,16 +530,9 @@ def _greatest(a: Range, b: Range) -> Range:
     return known(max(a[0], b[0]), max(a[1], b[1])) if a and b else None
 
 
-def _type_names(type_: c_ast.Node) -> list[str]:
-    """Returns the words of a type, such as `uint32_t`; none for pointers and arrays."""
-    while isinstance(type_, (c_ast.TypeDecl, c_ast.Typename)):
-        type_ = type_.type
-    return list(getattr(type_, "names", []))
-
-
 def _converted(value: Range, type_: c_ast.Node) -> Range:
     """Returns the range after a conversion: unknown if the type does not hold it, or is not one of integers."""
-    names = _type_names(type_)
+    names = type_names(type_)
     if {"float", "double"} & set(names):
         return None
     unsigned = any(name.startswith(("uint", "unsigned", "size_t")) for name in names)
@@ -468,11 +541,16 @@ def _converted(value: Range, type_: c_ast.Node) -> Range:
     return value if value and lower <= value[0] and value[1] <= upper else None
 
 
-def _conditions(node: c_ast.Node | None) -> Iterator[c_ast.Node]:
-    """Yields the parts of a condition that all hold."""
+def _conditions(walk: Walk, node: c_ast.Node | None, inner: _Ranges) -> Iterator[c_ast.Node]:
+    """Yields the parts of a condition that all hold. inner: the ranges in every iteration."""
     if isinstance(node, c_ast.BinaryOp) and node.op == "&&":
-        yield from _conditions(node.left)
-        yield from _conditions(node.right)
+        yield from _conditions(walk, node.left, inner)
+        yield from _conditions(walk, node.right, inner)
+    elif isinstance(node, c_ast.BinaryOp) and node.op == "||":
+        otherwise = dict(inner)
+        narrow(walk, node.left, False, otherwise)
+        if walk.value(node.right, otherwise) == (0, 0):     # it never holds without the left part
+            yield from _conditions(walk, node.left, inner)
     elif node is not None:
         yield node
 
@@ -490,26 +568,26 @@ class _Counter:
     at_end: Range = None
 
 
-def _most(walk: _Walk, node: c_ast.Node, begin: _Ranges, inner: _Ranges,
-          changed: Mapping[str, list[int | None]]) -> tuple[int | None, _Counter | None]:
+def _most(walk: Walk, node: c_ast.Node, begin: _Ranges, inner: _Ranges,
+          changed: Mapping[str, Sequence[Range]]) -> tuple[int | None, _Counter | None]:
     """Returns the most iterations of a loop, and its counter; None if they are unknown.
 
     Args:
         begin: the ranges before the first iteration.
         inner: those in every iteration, in which variables that the loop changes are unknown.
-        changed: the variables that it changes, as `changes` returns them.
+        changed: the variables that it changes, and the range of the number that each change adds.
     """
     best: tuple[int | None, _Counter | None] = (None, None)
     every_iteration = steps_of_all_iterations(node)
-    for part in _conditions(node.cond):
+    for part in _conditions(walk, node.cond, inner):
         found = _counted(walk, node, part, begin, inner, changed)
         if found and found[1].name in every_iteration and (best[0] is None or found[0] < best[0]):
             best = found
     return best
 
 
-def _counted(walk: _Walk, node: c_ast.Node, part: c_ast.Node, begin: _Ranges, inner: _Ranges,
-             changed: Mapping[str, list[int | None]]) -> tuple[int, _Counter] | None:
+def _counted(walk: Walk, node: c_ast.Node, part: c_ast.Node, begin: _Ranges, inner: _Ranges,
+             changed: Mapping[str, Sequence[Range]]) -> tuple[int, _Counter] | None:
     """Returns the most iterations by one part of a loop's condition that compares a counter with a limit, and the
     counter; None if it is no such comparison. The other arguments are those of `_most`."""
     if not isinstance(part, c_ast.BinaryOp) or part.op not in ("<", "<=", ">", ">=", "!="):
@@ -520,10 +598,10 @@ def _counted(walk: _Walk, node: c_ast.Node, part: c_ast.Node, begin: _Ranges, in
         counter = next((each for each in nodes(side) if isinstance(each, c_ast.ID) and each.name in changed), None)
         steps = [step for step in changed[counter.name] if step] if counter is not None else []
         if counter is None or not steps or len(steps) != len(changed[counter.name]):
-            continue    # a step is unknown, or 0
-        up = min(steps) > 0
-        if (not up and max(steps) >= 0) or operator[0] not in ("<!" if up else ">!"):
-            continue
+            continue    # a step is unknown
+        up = min(step[0] for step in steps) > 0
+        if (not up and max(step[1] for step in steps) >= 0) or operator[0] not in ("<!" if up else ">!"):
+            continue    # a step may be 0
         if up and (most := _to_pointer(node, side, limit_node, operator, begin, changed)) is not None:
             return most, _Counter(counter.name)
         first, offset, limit = begin.get(counter.name), _offset(walk, side, counter.name), walk.value(limit_node, inner)
@@ -532,11 +610,12 @@ def _counted(walk: _Walk, node: c_ast.Node, part: c_ast.Node, begin: _Ranges, in
         # A counter that goes down is one that goes up with all signs changed.
         rising, target, shift = (first, limit, offset) if up else \
             ((-first[1], -first[0]), (-limit[1], -limit[0]), -offset)
-        if operator == "!=" and (steps not in ([1], [-1]) or rising[1] + shift + first_is_certain > target[0]):
+        is_one = steps in ([(1, 1)], [(-1, -1)])
+        if operator == "!=" and (not is_one or rising[1] + shift + first_is_certain > target[0]):
             continue    # the counter may be beyond the limit when the two are first compared
         last = target[1] - shift - (operator not in ("<=", ">="))   # the greatest for which the condition may hold
-        most = max(0, (last - rising[0]) // min(map(abs, steps)) + 1) + first_is_certain
-        found = _counter(node, counter.name, rising, last, list(map(abs, steps)), up)
+        most = max(0, (last - rising[0]) // min(_sizes(steps)[0]) + 1) + first_is_certain
+        found = _counter(node, counter.name, rising, last, _sizes(steps)[1], up)
         at_end = found.at_end
         if walk.is_unsigned(part) and (at_end is None or min(at_end[0], limit[0]) < 0 or at_end[1] >= 1 << 32):
             continue    # the counter may wrap, or the limit is converted
@@ -555,7 +634,7 @@ def _counter(node: c_ast.Node, name: str, first: tuple[int, int], last: int, ste
         up: whether the counter goes up.
     """
     first_is_certain = isinstance(node, c_ast.DoWhile)
-    in_condition = sum(abs(step) for step in changes(node.cond).get(name, ()) if step)
+    in_condition = max(steps) * len(changes(node.cond).get(name, ()))
     is_repeated = any(name in changes(part) for part in nodes(node.stmt) if isinstance(part, LOOPS))
     at_start: Range = (first[0], max(first[first_is_certain], last))
     at_end: Range = (first[0], max(first[1] + first_is_certain * sum(steps), last + sum(steps)) + in_condition)
@@ -566,13 +645,18 @@ def _counter(node: c_ast.Node, name: str, first: tuple[int, int], last: int, ste
     return _Counter(name, at_start, at_end) if up else _Counter(name, _negated(at_start), _negated(at_end))
 
 
+def _sizes(steps: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Returns the least and the greatest absolute value of each step; all go the same way."""
+    return [min(map(abs, step)) for step in steps], [max(map(abs, step)) for step in steps]
+
+
 def _to_pointer(node: c_ast.Node, side: c_ast.Node, limit: c_ast.Node, operator: str, begin: _Ranges,
-                changed: Mapping[str, list[int | None]]) -> int | None:
+                changed: Mapping[str, Sequence[Range]]) -> int | None:
     """Returns the most iterations of a loop in which the pointer `side` goes up to another one, `limit`; None if their
     difference at the beginning is not known. `begin` and `changed` are those of `_most`."""
     if not (isinstance(side, c_ast.ID) and isinstance(limit, c_ast.ID)) or limit.name in changed:
         return None
-    length, steps = begin.get((limit.name, side.name)), [step for step in changed[side.name] if step]
+    length, steps = begin.get((limit.name, side.name)), [step[0] for step in changed[side.name] if step]
     first_is_certain = isinstance(node, c_ast.DoWhile)
     if length is None:
         return None
@@ -583,7 +667,7 @@ def _to_pointer(node: c_ast.Node, side: c_ast.Node, limit: c_ast.Node, operator:
     return max(0, -(-length[1] // min(steps))) + (operator == "<=") + first_is_certain
 
 
-def _offset(walk: _Walk, side: c_ast.Node, counter: str) -> int | None:
+def _offset(walk: Walk, side: c_ast.Node, counter: str) -> int | None:
     """Returns the number that one side of a comparison adds to the counter; None for any other expression of it."""
     at = [walk.value(side, {counter: (value, value)}) for value in (0, 1000)]
     if at[0] is None or at[1] is None or at[0][0] != at[0][1] or at[1] != (at[0][0] + 1000, at[0][1] + 1000):

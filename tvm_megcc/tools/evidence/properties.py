@@ -91,10 +91,15 @@ def kernel_loops(sources: Sources) -> dict[str, list[Loop]]:
     """Returns kernel -> the loops that a call of it reaches, with the most iterations of each."""
     found = {}
     for kernel, source in kernels_of(sources).items():
-        tasks = _TASKS.search((sources.folder / source).read_text())
-        bounds = {name: (0, int(tasks[1])) for name in ("begin", "end")} if tasks else {}
-        found[kernel] = loops(sources.preprocessed[source], kernel, bounds)
+        text = (sources.folder / source).read_text()
+        found[kernel] = loops(sources.preprocessed[source], kernel, argument_ranges(text))
     return found
+
+
+def argument_ranges(text: str) -> dict[str, tuple[int, int]]:
+    """Returns the ranges of a kernel's arguments that its first statement checks. text: its C source."""
+    tasks = _TASKS.search(text)
+    return {name: (0, int(tasks[1])) for name in ("begin", "end")} if tasks else {}
 
 
 def _native_integers(sources: Sources) -> Iterator[str]:

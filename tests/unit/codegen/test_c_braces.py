@@ -62,7 +62,7 @@ def test_folders(options: dict):
 
 
 @pytest.mark.parametrize("path", sorted(
-    path for folder in ("src", "lm", "signed") for path in (paths.c_runtime() / folder).glob("*.c")),
+    path for folder in ("src", "lm", "lm/text", "signed") for path in (paths.c_runtime() / folder).glob("*.c")),
     ids=lambda path: path.name)
 def test_runtime(path):
     """Braces, also of the parts that only some folders have; no line of a function begins in the first column."""

@@ -47,8 +47,8 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
             its attention sinks.
         force: replace an existing folder whatever it contains.
         grammars: those that a text in C can be restricted to, by names that are C identifiers.
-        sequences: the number of sequences that one run has new tokens of; of a GGUF file. For several, the folder has
-            no program that answers: `Sequences` runs the model.
+        sequences: the number of sequences that one run has new tokens of; of a GGUF file. For several, `Sequences` runs
+            the model.
 
     Raises:
         MegccError: for another file, a tokenizer that is not supported, and as `tvm_megcc.compile`.
@@ -62,8 +62,6 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     source = (_gguf if is_gguf(path) else _onnx)(path, context, prompt, options.sinks)
     if sequences > 1 and not is_gguf(path):
         raise MegccError(f"--sequences {sequences}: {path} is no GGUF file")
-    if sequences > 1 and grammars:
-        raise MegccError(f"--sequences {sequences}: grammars are for the program of one sequence")
     settings = replace(source.settings, sequences=sequences, sinks=options.sinks)
     lengths = f"{LENGTH}=1" + f",2..{settings.prompt}" * (settings.prompt > 1)
     options = replace(options, states=source.states)
@@ -75,8 +73,8 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     if not is_gguf(path):
         size = next(row["shape"][-1] for row in artifact.manifest["outputs"] if row["name"] == LOGITS)
         vocabulary = hugging_face.padded(vocabulary, size, path)
-    program = None if sequences > 1 else bundle.Program(
-        f"{artifact.name}_chat", sources(artifact, vocabulary, settings, grammars or {}))
+    program = bundle.Program(f"{artifact.name}_{'texts' if sequences > 1 else 'chat'}",
+                             sources(artifact, vocabulary, settings, grammars or {}))
     return bundle.write([artifact], output or f"{artifact.name}_megcc", force=force,
                         others={TOKENIZER: tokenizer_of(vocabulary).to_str().encode(),
                                 SETTINGS: settings.text().encode()},

@@ -356,20 +356,25 @@ class Sequences:
             if not 1 <= len(new) <= remaining:
                 raise MegccError(f"sequence {sequence}: {len(new)} tokens; 1 to {remaining} can be read, of a context "
                                  f"of {self.settings.context}")
-        rest, found = dict(tokens), {}
-        while rest:
-            count = min(self.settings.prompt, max(map(len, rest.values())))
-            ids = np.zeros((self.settings.sequences, count), np.int64)
-            new_tokens = np.zeros(self.settings.sequences, np.int64)
-            for sequence, new in rest.items():
-                new_tokens[sequence] = len(new[:count])
-                ids[sequence, :len(new[:count])] = new[:count]
-            logits = np.asarray(self.session.run({TOKENS: ids, NEW: new_tokens})[LOGITS])
-            for sequence, new in rest.items():
-                self.tokens[sequence] += map(int, new[:count])
-                found[sequence] = logits[sequence]
-            rest = {sequence: new[count:] for sequence, new in rest.items() if len(new) > count}
-        return found
+        most, logits = self.settings.prompt, np.empty(0)
+        # A sequence with fewer tokens begins in a later run, so that the last run has the logits of all.
+        for runs in range(-(-max(map(len, tokens.values()), default=0) // most), 0, -1):
+            first = {sequence: (-(-len(new) // most) - runs) * most for sequence, new in tokens.items()}
+            logits = self._run({sequence: new[first[sequence]:first[sequence] + most]
+                                for sequence, new in tokens.items() if first[sequence] >= 0})
+        return {sequence: logits[sequence] for sequence in tokens}
+
+    def _run(self, tokens: Mapping[int, Sequence[int]]) -> np.ndarray:
+        """Runs the network once on these tokens. Returns the logits [sequences, vocabulary]."""
+        ids = np.zeros((self.settings.sequences, max(map(len, tokens.values()))), np.int64)
+        new_tokens = np.zeros(self.settings.sequences, np.int64)
+        for sequence, new in tokens.items():
+            new_tokens[sequence] = len(new)
+            ids[sequence, :len(new)] = new
+        logits = np.asarray(self.session.run({TOKENS: ids, NEW: new_tokens})[LOGITS])
+        for sequence, new in tokens.items():
+            self.tokens[sequence] += map(int, new)
+        return logits
 
     def generate(self, prompts: Sequence[str], max_tokens: int = 256,
                  sampling: Sampling | None = None) -> list[str]:
@@ -391,8 +396,9 @@ class Sequences:
             first = bos if not self._tokens_of(sequence) else []
             ids = self.tokenizer.encode(prompt, add_special_tokens=False).ids
             new[sequence] = ids if ids[:1] == first else first + ids
+        logits = self.read(new)
         for _ in range(max_tokens):
-            logits, new = self.read(new), {}
+            new = {}
             for sequence, row in logits.items():
                 token = choose(row, self.tokens[sequence], sampling, draws[sequence])
                 if token not in self.settings.ends:
@@ -401,6 +407,7 @@ class Sequences:
                         new[sequence] = [token]
             if not new:
                 break
+            logits = self.read(new)
         return [self.tokenizer.decode(ids, skip_special_tokens=False) for ids in generated]
 
     def reset(self, sequence: int) -> None:

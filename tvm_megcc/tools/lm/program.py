@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ... import paths
 from ...codegen.c_source.render import environment
 from ...codegen.compiled import Compiled
 from ...errors import MegccError
 from ...foreign import c_name
-from ...frontends.decoder_names import LOGITS, TOKENS
+from ...frontends.decoder_names import LOGITS, NEW, TOKENS
 from ...version import VERSION
 from .grammars.automaton import Network
 from .grammars.tables import tables as grammar_tables
@@ -46,7 +46,8 @@ class Chat:
 
 
 class LanguageModelVariables(TypedDict):
-    """The context of language_model/lm.h.j2, lm.c.j2 and main.c.j2, which `sources` renders.
+    """The context of language_model/lm.h.j2, lm.c.j2 and main.c.j2, which `sources` renders; for several sequences, of
+    sequences.h.j2, lm.c.j2 and sequences_main.c.j2.
 
     version: version of tvm_megcc, such as "1.4.0".
     name: the model's, a C identifier: the prefix of its functions.
@@ -64,8 +65,11 @@ class LanguageModelVariables(TypedDict):
     chat: what the chat format puts between messages, the fields of `Chat` in their order: each a C string literal, or
         "NULL" where the format has none; None: the model does not chat.
     keeps_conversation: whether an answer may be followed by another question.
+    sequences: number of sequences, whose new tokens one run has.
     input_ids: index of the network's input with the tokens.
+    new_tokens: index of the network's input with the numbers of new tokens; 0 for one sequence.
     logits: index of the network's output with the logits of the next token.
+    states: for each input of the network its value of the enum with MEGCC_LM_NO_STATE in megcc_lm.h.
     grammars: names of the grammars that a text can be restricted to, C identifiers.
     """
 
@@ -84,8 +88,11 @@ class LanguageModelVariables(TypedDict):
     begin: int | str
     chat: Sequence[str] | None
     keeps_conversation: bool
+    sequences: int
     input_ids: int
+    new_tokens: int
     logits: int
+    states: Sequence[str]
     grammars: Sequence[str]
 
 
@@ -130,8 +137,8 @@ def chat_of(settings: Settings) -> Chat | None:
 
 def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings,
             grammars: Mapping[str, Network]) -> dict[str, bytes]:
-    """Returns the files of the folder: NAME_lm.h, NAME_lm.c, NAME_tokenizer.c, NAME_grammars.c if there are grammars,
-    main.c, and those of the runtime."""
+    """Returns the files of the folder: NAME_lm.h (NAME_sequences.h for several), NAME_lm.c, NAME_tokenizer.c,
+    NAME_grammars.c if there are grammars, main.c, and those of the runtime."""
     name, chat = artifact.name, chat_of(settings)
     ports = {direction: [row["name"] for row in artifact.manifest[direction]] for direction in ("inputs", "outputs")}
     text_bytes = _BYTES_PER_TOKEN * settings.context + _TEMPLATE_BYTES
@@ -148,23 +155,41 @@ def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings,
         "ends": settings.ends,
         "begin": "MEGCC_NO_TOKEN" if settings.bos < 0 else settings.bos,
         "chat": chat and ["NULL" if part is None else _literal(part) for part in astuple(chat)],
-        "keeps_conversation": bool(chat and chat.next), "input_ids": ports["inputs"].index(TOKENS),
-        "logits": ports["outputs"].index(LOGITS), "grammars": list(grammars)}
-    written = {file: environment().get_template(f"language_model/{template}.j2").render(context) for file, template in (
-        (f"{name}_lm.h", "lm.h"), (f"{name}_lm.c", "lm.c"), ("main.c", "main.c"))}
+        "keeps_conversation": bool(chat and chat.next), "sequences": settings.sequences,
+        "input_ids": ports["inputs"].index(TOKENS),
+        "new_tokens": ports["inputs"].index(NEW) if settings.sequences > 1 else 0,
+        "logits": ports["outputs"].index(LOGITS), "states": _states(artifact.manifest, settings.context),
+        "grammars": list(grammars)}
+    files = ((f"{name}_lm.h", "lm.h"), ("main.c", "main.c")) if settings.sequences == 1 else (
+        (f"{name}_sequences.h", "sequences.h"), ("main.c", "sequences_main.c"))
+    written = {file: environment().get_template(f"language_model/{template}.j2").render(context)
+               for file, template in (*files, (f"{name}_lm.c", "lm.c"))}
     written[f"{name}_tokenizer.c"] = tables(name, vocabulary)
     if grammars:
         written[f"{name}_grammars.c"] = grammar_tables(name, vocabulary, settings.ends, grammars)
-    return {file: text.encode() for file, text in written.items()} | _runtime(vocabulary, bool(grammars))
+    runtime = _runtime(vocabulary, bool(grammars), settings.sequences > 1)
+    return {file: text.encode() for file, text in written.items()} | runtime
 
 
-def _runtime(vocabulary: Vocabulary, has_grammars: bool) -> Mapping[str, bytes]:
-    """Returns the sources of c_runtime/lm that a model with this tokenizer needs."""
-    stems = {"megcc_lm", "megcc_sampler", "megcc_strings", "megcc_tokenizer"}
+def _states(manifest: Mapping[str, Any], context: int) -> list[str]:
+    """Returns for each input of a network its enumerator of megcc_lm.h."""
+    states, counters = {row["input"] for row in manifest["states"]}, manifest.get("counters", ())
+    return ["MEGCC_LM_NO_STATE" if row["name"] not in states else
+            "MEGCC_LM_COUNTER" if row["name"] in counters else
+            "MEGCC_LM_ROWS" if len(row["shape"]) == 4 and row["shape"][2] == context else "MEGCC_LM_WHOLE"
+            for row in manifest["inputs"]]
+
+
+def _runtime(vocabulary: Vocabulary, has_grammars: bool, several: bool) -> dict[str, bytes]:
+    """Returns the sources of c_runtime/lm that a model with this tokenizer needs. several: whether it has several
+    sequences."""
+    stems = {"megcc_lm", "megcc_sampler", "megcc_saved", "megcc_strings", "megcc_text", "megcc_tokenizer"}
+    if several:
+        stems.add("megcc_sequences")
     if vocabulary.form:
         stems.add("megcc_normalizer")
     return {f"runtime/{'include' if path.suffix == '.h' else 'src'}/{path.name}": path.read_bytes()
-            for path in sorted((paths.c_runtime() / "lm").glob("*.[ch]"))
+            for path in sorted((paths.c_runtime() / "lm").rglob("*.[ch]"))
             if path.stem in stems or (path.stem == "megcc_grammar" and (has_grammars or path.suffix == ".h"))}
 
 

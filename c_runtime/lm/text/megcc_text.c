@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Generates text: a prompt is read in runs of many tokens, then token after token is chosen and read.
+ * A text token by token: a prompt becomes tokens; each next token is sampled, and its characters are a piece.
  */
 #include <string.h>
 
-#include "megcc_lm.h"
+#include "megcc_text.h"
 
 /* Fills `error`, which may be NULL, and returns `status`. */
 static int32_t refused(megcc_error *error, int32_t status, const char *where, uint64_t needed)
@@ -16,33 +16,14 @@ static int32_t refused(megcc_error *error, int32_t status, const char *where, ui
     return status;
 }
 
-/* --- tokens ---------------------------------------------------------------------------------------------------- */
+/* --- reading --------------------------------------------------------------------------------------------------- */
 
-void megcc_lm_open(megcc_lm *lm, const megcc_lm_model *model, const megcc_model *network, megcc_session *session,
-                   const megcc_lm_memory *memory)
-{
-    lm->model = model;
-    lm->network = network;
-    lm->session = session;
-    lm->memory = *memory;
-    lm->shaped = 0;
-    megcc_lm_reset(lm);
-}
-
-void megcc_lm_reset(megcc_lm *lm)
-{
-    megcc_session_reset(lm->session);
-    lm->length = 0;
-    lm->phase = MEGCC_LM_ENDED;
-    lm->pending = lm->given = 0;
-    memset(lm->memory.seen, 0, (lm->model->tokenizer->tokens + 31u) / 32u * sizeof *lm->memory.seen);
-}
-
-/* Sets the shapes of the inputs for a run of `count` tokens; the KV cache stays. */
-static int32_t shape(megcc_lm *lm, uint32_t count, megcc_error *error)
+int32_t megcc_text_shape(megcc_lm *lm, uint32_t count, megcc_error *error)
 {
 #ifndef MEGCC_NO_DYNAMIC
-    if (lm->model->prompt > 1u && count != lm->shaped) {
+    /* The shape of the last run is that of its tokens. */
+    megcc_shape *last = &lm->memory.shapes[lm->model->input_ids];
+    if (lm->model->prompt > 1u && !(last->rank && last->dims[last->rank - 1] == (int32_t)count)) {
         for (uint32_t i = 0; i < lm->model->inputs; i++) {
             megcc_tensor tensor;
             megcc_model_input(lm->network, i, &tensor);
@@ -53,29 +34,27 @@ static int32_t shape(megcc_lm *lm, uint32_t count, megcc_error *error)
         }
         const int32_t status = megcc_session_reshape(lm->session, lm->memory.shapes, lm->model->inputs, error);
         if (status) {
+            last->rank = 0;
             return status;
         }
     }
 #else
-    (void)error; /* one token in each run */
+    (void)lm, (void)count, (void)error; /* one token in each run */
 #endif
-    lm->shaped = count;
     return MEGCC_OK;
 }
 
-/* The most tokens that can still be read; with `longest` as their limit if a text has no end. */
-static uint32_t room(const megcc_lm *lm, uint32_t longest)
+uint32_t megcc_text_room(const megcc_lm *lm, uint32_t longest)
 {
     return lm->model->endless ? longest : lm->model->context - lm->length;
 }
 
-/* Reads tokens after everything read so far; arguments and errors are those of megcc_lm_step. */
-static int32_t run(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error)
+int32_t megcc_text_accepts(const megcc_lm *lm, const uint32_t *tokens, uint32_t count, megcc_error *error)
 {
     if (!count) {
         return refused(error, MEGCC_E_ARGUMENT, "tokens", 1);
     }
-    if (count > room(lm, UINT32_MAX)) {
+    if (count > megcc_text_room(lm, UINT32_MAX)) {
         return refused(error, MEGCC_E_ARGUMENT, "context", (uint64_t)lm->length + count);
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -83,48 +62,38 @@ static int32_t run(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float *
             return refused(error, MEGCC_E_ARGUMENT, "tokens", 0);
         }
     }
-    for (uint32_t begin = 0; begin < count;) {
-        const uint32_t left = count - begin, part = left < lm->model->prompt ? left : lm->model->prompt;
-        int32_t status = shape(lm, part, error);
-        if (status) {
-            return status;
-        }
-        int64_t *ids = (int64_t *)megcc_session_input(lm->session, lm->model->input_ids, NULL);
-        if (!ids) {
-            return refused(error, MEGCC_E_ORDER, "input_ids", 0);
-        }
-        for (uint32_t i = 0; i < part; i++) {
-            ids[i] = tokens[begin + i];
-        }
-        status = megcc_session_run(lm->session, error);
-        if (status) {
-            return status;
-        }
-        for (uint32_t i = 0; i < part; i++) {
-            lm->memory.seen[tokens[begin + i] / 32u] |= 1u << tokens[begin + i] % 32u;
-        }
-        lm->length = lm->length < UINT32_MAX - part ? lm->length + part : UINT32_MAX;
-        begin += part;
-    }
-    megcc_tensor tensor;
-    const void *found = megcc_session_output(lm->session, lm->model->logits, &tensor);
-    if (!found || tensor.dtype != MEGCC_FLOAT32 || tensor.bytes != lm->model->tokenizer->tokens * sizeof **logits) {
-        return refused(error, MEGCC_E_UNSUPPORTED, "logits", 0);
-    }
-    *logits = (float *)(uintptr_t)found; /* in the arena, and written by every run */
     return MEGCC_OK;
 }
 
-int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error)
+void megcc_text_append(megcc_lm *lm, const uint32_t *tokens, uint32_t count)
 {
-    lm->phase = MEGCC_LM_ENDED; /* its logits are overwritten */
-    if (!tokens || !logits) {
-        return refused(error, MEGCC_E_ARGUMENT, tokens ? "logits" : "tokens", 0);
+    for (uint32_t i = 0; i < count; i++) {
+        lm->memory.seen[tokens[i] / 32u] |= 1u << tokens[i] % 32u;
     }
-    return run(lm, tokens, count, logits, error);
+    lm->length = lm->length < UINT32_MAX - count ? lm->length + count : UINT32_MAX;
 }
 
-/* --- text ------------------------------------------------------------------------------------------------------ */
+void megcc_text_clear(megcc_lm *lm)
+{
+    lm->length = 0;
+    lm->phase = MEGCC_LM_ENDED;
+    lm->pending = lm->given = 0;
+    memset(lm->memory.seen, 0, (lm->model->tokenizer->tokens + 31u) / 32u * sizeof *lm->memory.seen);
+}
+
+float *megcc_text_logits(const megcc_lm *lm, megcc_error *error)
+{
+    megcc_tensor tensor;
+    const void *found = megcc_session_output(lm->session, lm->model->logits, &tensor);
+    const uint64_t wanted = (uint64_t)lm->model->sequences * lm->model->tokenizer->tokens * sizeof(float);
+    if (!found || tensor.dtype != MEGCC_FLOAT32 || tensor.bytes != wanted) {
+        refused(error, MEGCC_E_UNSUPPORTED, "logits", 0);
+        return NULL;
+    }
+    return (float *)(uintptr_t)found; /* in the arena, and written by every run */
+}
+
+/* --- choosing -------------------------------------------------------------------------------------------------- */
 
 /* Whether a token ends a text. */
 static int32_t is_end(const megcc_lm_model *model, uint32_t token)
@@ -210,7 +179,7 @@ static int32_t is_finished(const megcc_lm *lm)
 }
 
 /* Chooses the next token. Returns 0 if that ends the text; lm->token is MEGCC_NO_TOKEN if there is none. */
-static int32_t choose(megcc_lm *lm)
+static int32_t pick(megcc_lm *lm)
 {
     const megcc_tokenizer *tokenizer = lm->model->tokenizer;
     const megcc_lm_options *options = &lm->options;
@@ -241,48 +210,48 @@ static void append_token(megcc_lm *lm)
     size_t begun;
     const size_t stop = stop_in(text, lm->pending, &lm->options, &begun);
     lm->phase = stop < lm->pending ? MEGCC_LM_ENDED : MEGCC_LM_READS;
+    lm->waiting = &lm->token;
+    lm->waits = 1;
     lm->given = stop < lm->pending ? stop : lm->pending - begun; /* bytes before any stop string */
 }
 
-int32_t megcc_lm_next(megcc_lm *lm, const char **piece, size_t *size, megcc_error *error)
+void megcc_text_take(megcc_lm *lm)
 {
-    char *text = lm->memory.text;
     lm->pending -= lm->given;
-    memmove(text, text + lm->given, lm->pending);
+    memmove(lm->memory.text, lm->memory.text + lm->given, lm->pending);
     lm->given = 0;
-    *piece = text;
-    *size = 0;
-    while (lm->phase != MEGCC_LM_ENDED && !lm->given) {
-        int32_t goes_on = lm->phase == MEGCC_LM_CHOOSES || (room(lm, 1) && !is_finished(lm));
-        if (goes_on && lm->phase == MEGCC_LM_READS) {
-            const int32_t status = run(lm, &lm->token, 1, &lm->logits, error);
-            if (status) {
-                lm->phase = MEGCC_LM_ENDED;
-                return status;
-            }
-        }
-        goes_on = goes_on && choose(lm);
-        if (goes_on) {
-            append_token(lm);
-        } else {
-            lm->pending += megcc_decoder_end(&lm->decoder, text + lm->pending, lm->memory.text_bytes - lm->pending);
-            lm->given = lm->pending;
-            lm->phase = MEGCC_LM_ENDED;
-            if (lm->token == MEGCC_NO_TOKEN) {
-                return refused(error, MEGCC_E_MEMORY, "grammar", 0);
-            }
-        }
-    }
-    *size = lm->given;
-    return MEGCC_OK;
 }
 
-int32_t megcc_lm_start(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options, void *user,
+int32_t megcc_text_goes_on(const megcc_lm *lm)
+{
+    return lm->phase != MEGCC_LM_READS || (megcc_text_room(lm, 1) && !is_finished(lm));
+}
+
+void megcc_text_end(megcc_lm *lm)
+{
+    lm->pending += megcc_decoder_end(&lm->decoder, lm->memory.text + lm->pending, lm->memory.text_bytes - lm->pending);
+    lm->given = lm->pending;
+    lm->phase = MEGCC_LM_ENDED;
+}
+
+int32_t megcc_text_choose(megcc_lm *lm, megcc_error *error)
+{
+    if (pick(lm)) {
+        append_token(lm);
+        return MEGCC_OK;
+    }
+    megcc_text_end(lm);
+    return lm->token == MEGCC_NO_TOKEN ? refused(error, MEGCC_E_MEMORY, "grammar", 0) : MEGCC_OK;
+}
+
+/* --- prompts --------------------------------------------------------------------------------------------------- */
+
+int32_t megcc_text_start(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options, void *user,
                        megcc_error *error)
 {
     static const megcc_lm_options greedy;
     const megcc_lm_model *model = lm->model;
-    const uint32_t capacity = room(lm, model->context), begin = lm->length ? MEGCC_NO_TOKEN : model->begin;
+    const uint32_t capacity = megcc_text_room(lm, model->context), begin = lm->length ? MEGCC_NO_TOKEN : model->begin;
     uint32_t *tokens = lm->memory.tokens;
     options = options ? options : &greedy;
     lm->phase = MEGCC_LM_ENDED;
@@ -325,37 +294,15 @@ int32_t megcc_lm_start(megcc_lm *lm, const char *text, size_t size, const megcc_
     if (options->grammar && !options->grammar->functions->begin(lm->memory.grammar, options->grammar)) {
         return refused(error, MEGCC_E_MEMORY, "grammar", 0);
     }
-    const int32_t status = run(lm, tokens, count, &lm->logits, error);
-    lm->phase = status ? MEGCC_LM_ENDED : MEGCC_LM_CHOOSES;
+    const int32_t status = megcc_text_accepts(lm, tokens, count, error);
+    lm->waiting = tokens;
+    lm->waits = count;
+    lm->phase = status ? MEGCC_LM_ENDED : MEGCC_LM_BEGINS;
     return status;
 }
-
-/* Gives the pieces of the text that was started to a function. */
-static int32_t give(megcc_lm *lm, megcc_lm_piece piece, void *user, megcc_error *error)
-{
-    const char *text;
-    size_t size;
-    int32_t status;
-    do {
-        status = megcc_lm_next(lm, &text, &size, error);
-    } while (!status && size && !piece(user, text, size));
-    return status;
-}
-
-int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options,
-                          megcc_lm_piece piece, void *user, megcc_error *error)
-{
-    if (!piece) {
-        return refused(error, MEGCC_E_ARGUMENT, "piece", 0);
-    }
-    const int32_t status = megcc_lm_start(lm, text, size, options, user, error);
-    return status ? status : give(lm, piece, user, error);
-}
-
-/* --- conversations --------------------------------------------------------------------------------------------- */
 
 /* Appends to memory.text at offset *at, and advances that, even beyond the memory, where nothing is written. */
-static void append(megcc_lm *lm, size_t *at, const char *text, size_t size)
+static void append_string(megcc_lm *lm, size_t *at, const char *text, size_t size)
 {
     if (*at <= lm->memory.text_bytes && size <= lm->memory.text_bytes - *at) {
         memcpy(lm->memory.text + *at, text, size);
@@ -363,7 +310,7 @@ static void append(megcc_lm *lm, size_t *at, const char *text, size_t size)
     *at += size;
 }
 
-int32_t megcc_lm_start_answer(megcc_lm *lm, const char *question, size_t size, const megcc_lm_options *options,
+int32_t megcc_text_start_answer(megcc_lm *lm, const char *question, size_t size, const megcc_lm_options *options,
                               void *user, megcc_error *error)
 {
     const megcc_lm_chat *chat = lm->model->chat;
@@ -376,25 +323,15 @@ int32_t megcc_lm_start_answer(megcc_lm *lm, const char *question, size_t size, c
     }
     size_t at = 0;
     if (system) {
-        append(lm, &at, chat->system, strlen(chat->system));
-        append(lm, &at, system, strlen(system));
+        append_string(lm, &at, chat->system, strlen(chat->system));
+        append_string(lm, &at, system, strlen(system));
     }
     const char *before = system ? chat->after_system : lm->length ? chat->next : chat->first;
-    append(lm, &at, before, strlen(before));
-    append(lm, &at, question, size);
-    append(lm, &at, chat->answer, strlen(chat->answer));
+    append_string(lm, &at, before, strlen(before));
+    append_string(lm, &at, question, size);
+    append_string(lm, &at, chat->answer, strlen(chat->answer));
     if (at > lm->memory.text_bytes) {
         return refused(error, MEGCC_E_ARGUMENT, "text", at);
     }
-    return megcc_lm_start(lm, lm->memory.text, at, options, user, error);
-}
-
-int32_t megcc_lm_ask(megcc_lm *lm, const char *question, size_t size, const megcc_lm_options *options,
-                     megcc_lm_piece piece, void *user, megcc_error *error)
-{
-    if (!piece) {
-        return refused(error, MEGCC_E_ARGUMENT, "piece", 0);
-    }
-    const int32_t status = megcc_lm_start_answer(lm, question, size, options, user, error);
-    return status ? status : give(lm, piece, user, error);
+    return megcc_text_start(lm, lm->memory.text, at, options, user, error);
 }

@@ -24,6 +24,14 @@ typedef struct megcc_lm_chat {
     const char *next;           /* between an answer and the next question */
 } megcc_lm_chat;
 
+/* Inputs of the network that are states. Their first dimension is that of the sequences. */
+enum {
+    MEGCC_LM_NO_STATE,
+    MEGCC_LM_COUNTER,           /* int64: the number of tokens that were read */
+    MEGCC_LM_ROWS,              /* [sequences, heads, context, elements], of which the first rows are used */
+    MEGCC_LM_WHOLE              /* all of it is used */
+};
+
 /* A compiled language model. */
 typedef struct megcc_lm_model {
     const megcc_tokenizer *tokenizer;
@@ -35,14 +43,18 @@ typedef struct megcc_lm_model {
     uint32_t endless;           /* 1: a text may have more tokens; only a prompt may not */
     uint32_t prompt;            /* most tokens of a run */
     uint32_t inputs;            /* number of inputs of the network */
-    uint32_t input_ids, logits; /* index of the input for tokens, int64, and of the output float32 [1, tokens of vocabulary] */
+    uint32_t sequences;         /* how many one run has new tokens of */
+    uint32_t input_ids, logits; /* index of the input for tokens, int64 [sequences, tokens], and of the output float32
+                                 * [sequences, tokens of vocabulary] */
+    uint32_t new_tokens;        /* several sequences: index of the input for how many tokens each has, int64 [sequences] */
+    const uint8_t *state;       /* [inputs]: MEGCC_LM_NO_STATE and so on */
 } megcc_lm_model;
 
 /* Memory of the caller. */
 typedef struct megcc_lm_memory {
     uint32_t *seen;             /* a bit for each token of the vocabulary */
     uint32_t *tokens;           /* [context + 1] */
-    megcc_shape *shapes;        /* [inputs] */
+    megcc_shape *shapes;        /* [inputs], of the last run */
     uint32_t *work;             /* of the tokenizer */
     size_t work_bytes;
     char *text;                 /* a prompt with the strings around it; then what may be the beginning of a stop string,
@@ -73,6 +85,7 @@ typedef struct megcc_lm_options {
 /* The first step of megcc_lm_next(). */
 enum {
     MEGCC_LM_ENDED,             /* nothing: there is no text, or it is complete */
+    MEGCC_LM_BEGINS,            /* reads its prompt, then chooses a token */
     MEGCC_LM_CHOOSES,           /* chooses a token */
     MEGCC_LM_READS              /* reads the token that it chose, then chooses another */
 };
@@ -84,7 +97,7 @@ typedef struct megcc_lm {
     megcc_session *session;
     megcc_lm_memory memory;
     uint32_t length;            /* tokens so far: of the prompts and of what was generated; at most UINT32_MAX */
-    uint32_t shaped;            /* tokens of the last run */
+    uint32_t index;             /* its number among the sequences */
     megcc_lm_options options;   /* of the text that is generated, and its sampler */
     void *user;
     megcc_decoder decoder;
@@ -92,6 +105,8 @@ typedef struct megcc_lm {
     uint32_t phase;             /* MEGCC_LM_ENDED and so on */
     uint32_t token;             /* the last one that was chosen */
     uint32_t generated;         /* tokens that were chosen */
+    const uint32_t *waiting;    /* the tokens that are read next */
+    uint32_t waits;             /* their number */
     size_t pending;             /* bytes in memory.text: first those that the caller has, then those that it has not yet */
     size_t given;               /* bytes that the caller has */
 } megcc_lm;
@@ -126,6 +141,14 @@ int32_t megcc_lm_start(megcc_lm *lm, const char *text, size_t size, const megcc_
 int32_t megcc_lm_start_answer(megcc_lm *lm, const char *question, size_t size, const megcc_lm_options *options,
                               void *user, megcc_error *error);
 int32_t megcc_lm_next(megcc_lm *lm, const char **piece, size_t *size, megcc_error *error);
+
+/* Writes everything read so far to `data`, so that a common beginning is read once: tokens, keys and values.
+ * Returns the bytes that takes; nothing is written if `capacity` is smaller. */
+size_t megcc_lm_save(const megcc_lm *lm, void *data, size_t capacity);
+
+/* Replaces everything read by what megcc_lm_save() wrote, of any sequence of the same container. MEGCC_E_ARGUMENT (`where`
+ * "saved"): the bytes are damaged, or of another container; nothing changes then. */
+int32_t megcc_lm_load(megcc_lm *lm, const void *data, size_t size, megcc_error *error);
 
 #ifdef __cplusplus
 }

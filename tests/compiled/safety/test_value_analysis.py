@@ -72,6 +72,7 @@ WRONG = {
     "y[0] = (int8_t)(x[0] << x[1]);": "left shift",
     "int32_t sum = 2147483000; for (int32_t i = 0; i < 8; i++) { sum += x[i]; } y[0] = (int8_t)sum;": "signed overflow",
     "int8_t none; if (x[0] > 0) { none = 1; } y[0] = none;": "uninitialized",
+    "((int8_t *)x)[2] = 1; y[0] = 0;": "wrong writes a, which its contract does not assign",
     "for (int32_t i = 0; i < 4; i++) { y[i] = (int8_t)(x[i] / 2 + x[4 + i] / 2); }": "",
     "int32_t sum = 0; for (int32_t i = 0; i < 8; i++) { sum += x[i] * w[i]; } y[0] = (int8_t)(sum / 7);": "",
 }

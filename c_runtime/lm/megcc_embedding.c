@@ -89,19 +89,19 @@ static void normalize(float *vector, uint32_t width)
     }
 }
 
-/* Writes the inputs: tokens, ones for the mask, zeros for types. */
-static int32_t fill(const megcc_embedding_model *model, megcc_session *session, const uint32_t *tokens, uint32_t count,
-                    megcc_error *error)
+/* Writes the inputs: tokens, ones for the mask, types (NULL: zeros). */
+static int32_t fill(const uint8_t *input, uint32_t inputs, megcc_session *session, const uint32_t *tokens,
+                    const uint8_t *types, uint32_t count, megcc_error *error)
 {
-    for (uint32_t i = 0; i < model->inputs; i++) {
+    for (uint32_t i = 0; i < inputs; i++) {
         megcc_tensor tensor;
         void *data = megcc_session_input(session, i, &tensor);
         if (!data) {
             return refused(error, MEGCC_E_ORDER, "input", (int64_t)i, 0);
         }
         for (uint32_t k = 0; k < count; k++) {
-            const int64_t value = model->input[i] == MEGCC_INPUT_IDS ? (int64_t)tokens[k]
-                                                                     : model->input[i] == MEGCC_INPUT_MASK;
+            const int64_t type = types ? (int64_t)types[k] : 0;
+            const int64_t value = input[i] == MEGCC_INPUT_IDS ? (int64_t)tokens[k] : input[i] == MEGCC_INPUT_MASK ? 1 : type;
             if (tensor.dtype == MEGCC_INT64) {
                 ((int64_t *)data)[k] = value;
             } else {
@@ -122,6 +122,23 @@ static uint32_t without(uint32_t *tokens, uint32_t count, uint32_t unknown)
         }
     }
     return kept;
+}
+
+int32_t megcc_embedding_network(const uint8_t *input, uint32_t inputs, const megcc_model *network, megcc_session *session,
+                                megcc_shape *shapes, const uint32_t *tokens, const uint8_t *types, uint32_t count,
+                                megcc_error *error)
+{
+    megcc_tensor tensor;
+    for (uint32_t i = 0; i < inputs; i++) {
+        megcc_model_input(network, i, &tensor);
+        shapes[i].rank = tensor.rank;
+        for (int32_t axis = 0; axis < MEGCC_MAX_RANK; axis++) {
+            shapes[i].dims[axis] = tensor.dims[axis] < 0 ? (int32_t)count : tensor.dims[axis];
+        }
+    }
+    int32_t status = megcc_session_reshape(session, shapes, inputs, error);
+    status = status ? status : fill(input, inputs, session, tokens, types, count, error);
+    return status ? status : megcc_session_run(session, error);
 }
 
 int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_model *network, megcc_session *session,
@@ -146,16 +163,8 @@ int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_mode
     if (!count) {
         return refused(error, MEGCC_E_ARGUMENT, "tokens", 0, 1);
     }
-    for (uint32_t i = 0; i < model->inputs; i++) {
-        megcc_model_input(network, i, &tensor);
-        shapes[i].rank = tensor.rank;
-        for (int32_t axis = 0; axis < MEGCC_MAX_RANK; axis++) {
-            shapes[i].dims[axis] = tensor.dims[axis] < 0 ? (int32_t)count : tensor.dims[axis];
-        }
-    }
-    int32_t status = megcc_session_reshape(session, shapes, model->inputs, error);
-    status = status ? status : fill(model, session, tokens, count, error);
-    status = status ? status : megcc_session_run(session, error);
+    const int32_t status = megcc_embedding_network(model->input, model->inputs, network, session, shapes, tokens, NULL, count,
+                                                   error);
     if (status) {
         return status;
     }

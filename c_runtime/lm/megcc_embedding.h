@@ -38,6 +38,12 @@ typedef struct megcc_embedding_model {
 int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_model *network, megcc_session *session,
                             megcc_shape *shapes, uint32_t *tokens, uint32_t count, float *vector, megcc_error *error);
 
+/* Runs a network on tokens: what embeddings and rerankers have in common. input, inputs: as of the model. types: of the tokens;
+ * NULL: zeros. */
+int32_t megcc_embedding_network(const uint8_t *input, uint32_t inputs, const megcc_model *network, megcc_session *session,
+                                megcc_shape *shapes, const uint32_t *tokens, const uint8_t *types, uint32_t count,
+                                megcc_error *error);
+
 /* The most tokens of a text beside those around it. */
 uint32_t megcc_embedding_capacity(const megcc_embedding_model *model);
 

@@ -81,9 +81,14 @@ def _embedding_folder(args: argparse.Namespace, normalize: bool | None) -> int:
 
 
 def rerank_(args: argparse.Namespace) -> int:
-    """Prints strings in the order of their scores for a query, each as a line of JSON."""
+    """Prints strings in the order of their scores for a query, each as a line of JSON; or writes a folder of C."""
     from ..tools.lm.reranker import Reranker
     from .verbs import _progress
+
+    if args.output:
+        return _reranker_folder(args)
+    if args.query is None:
+        raise MegccError("the query is missing: megcc lm rerank DIR QUERY [TEXT ...]")
 
     with _progress(args, f"compiling and building {args.path}"):
         model = Reranker(args.path, args.target or "native", threads=args.threads,
@@ -92,6 +97,22 @@ def rerank_(args: argparse.Namespace) -> int:
     scores = model.scores(args.query, strings).tolist()
     for index in sorted(range(len(strings)), key=lambda index: -scores[index]):
         print(json.dumps({"score": scores[index], "index": index, "text": strings[index]}), flush=True)
+    return 0
+
+
+def _reranker_folder(args: argparse.Namespace) -> int:
+    from ..options import CompileOptions
+    from ..tools.lm import reranker_folder
+    from ..tools.report import describe
+    from .verbs import _print, _progress
+
+    if args.query is not None:
+        raise MegccError("with --output a folder is written, and no string is scored")
+    with _progress(args, f"compiling {args.path}"):
+        folder = reranker_folder.write(args.path, args.output, args.target or "native",
+                                       CompileOptions(threads=args.threads), sigmoid=False if args.logits else None,
+                                       force=args.force)
+    _print(args, describe.folder(folder), describe.folder_text)
     return 0
 
 

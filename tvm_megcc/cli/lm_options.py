@@ -80,10 +80,12 @@ def _rerank_verb(steps: Verbs) -> None:
     from . import lm
 
     verb = add_verb(steps, "rerank", lm.rerank_,
-                    "print strings in the order of how well they answer a query, as lines of JSON")
+                    "print strings in the order of how well they answer a query, as lines of JSON, or write C")
     verb.add_argument("path", metavar="DIR", help="a folder with tokenizer.json and model.onnx, a cross-encoder")
-    verb.add_argument("query", metavar="QUERY", help="the query")
+    verb.add_argument("query", metavar="QUERY", nargs="?", help="the query")
     verb.add_argument("text", metavar="TEXT", nargs="*", help="strings (default: lines of stdin)")
+    verb.add_argument("-o", "--output", metavar="DIR", help="folder of C to write instead, with NAME_score()")
+    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     verb.add_argument("--logits", action="store_true",
                       help="print what the network gives (default: its sigmoid, unless config.json says otherwise)")
     verb.add_argument("--threads", type=count, default=1, metavar="N", help="workers (default: 1)")

@@ -226,15 +226,37 @@ def test_a_bound_input_is_named(tmp_path):
     assert call([tmp_path / "p"]) == "1 input 1 0"
 
 
+@pytest.mark.parametrize("form", ["", "NFC"])
+def test_byte_pairs_in_c(folder, form, tmp_path):
+    """As ModernBERT's, which composes characters first, and RoBERTa's."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    given = tmp_path / "given"
+    given.mkdir()
+    for name in ("model.onnx", "config.json"):
+        (given / name).write_bytes((folder / name).read_bytes())
+    words = ["[CLS]", "[SEP]", *"helowrd!,\u0120\u00c3\u00b6", "lo", "\u0120w"]
+    tokenizer = Tokenizer(models.BPE({word: at for at, word in enumerate(words)}, [("l", "o"), ("\u0120", "w")]))
+    if form:
+        tokenizer.normalizer = getattr(normalizers, form)()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_special_tokens(words[:2])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)])
+    tokenizer.save(str(given / "tokenizer.json"))
+    texts = ["hello world", "", "Hello, wo\u0308rld! " * 30, "[SEP] hello\u4e2d"]
+    np.testing.assert_array_equal(in_c(given, texts), EmbeddingModel(given).embed(texts))
+
+
 def test_refused_in_c(folder, tmp_path, capsys):
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     for name in ("model.onnx", "config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     tokenizer = Tokenizer(models.BPE({"h": 0, "i": 1, "hi": 2}, [("h", "i")]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert main(["lm", "embed", str(tmp_path), "-o", str(tmp_path / "made")]) == 1
-    assert "byte pairs" in capsys.readouterr().err
+    assert "pre-tokenizer of the tokenizer.json is not supported" in capsys.readouterr().err
     assert main(["lm", "embed", str(folder), "a text", "-o", str(tmp_path / "made")]) == 1
     assert "no string" in capsys.readouterr().err and not (tmp_path / "made").exists()

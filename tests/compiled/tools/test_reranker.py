@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.compiled.runtime.test_runtime import CC
+from tests.compiled.runtime.test_runtime import CC, SANITIZE, call, has_flags
 from tests.compiled.tools.test_embedding import folder as embedding_folder
 from tests.compiled.tools.test_embedding import network
 from tvm_megcc.cli import main
@@ -101,3 +101,60 @@ def test_several_numbers_are_refused(folder, tmp_path):
     onnx.save(cross_encoder(3), tmp_path / "model.onnx")
     with pytest.raises(MegccError, match="gives 3 numbers"):
         Reranker(tmp_path).scores(QUERY, TEXTS)
+
+
+def in_c(folder, query: str, texts: list[str], *options: str) -> np.ndarray:
+    """The scores of a program in C, for lines of stdin and for arguments."""
+    made = folder.parent / f"{folder.name}_c"
+    assert main(["lm", "rerank", str(folder), "-o", str(made), "--force", *options]) == 0
+    sanitize = " ".join(SANITIZE) if has_flags(*SANITIZE) else ""
+    call(["make", "-s", "-C", made, f"CC={CC}", f"CFLAGS=-O1 {sanitize}", f"LDFLAGS={sanitize}"])
+    program = [made / "build" / "make" / f"{made.name}_rerank", "-m", made / f"{made.name}.megcc", query]
+    lines = call(program, input="".join(f"{text}\n" for text in texts))
+    assert call([*program, *texts]) == lines
+    return np.array(lines.split(), np.float32)
+
+
+@pytest.mark.parametrize("options", [[], ["--logits"]])
+def test_in_c(folder, options):
+    """The scores of Python, for pairs that are cut in each way."""
+    texts = [*TEXTS, *("hello " * count for count in range(30))]
+    model = Reranker(folder, sigmoid=False if options else None)
+    for query in ("hello", QUERY * 4) if options else (QUERY,):
+        found = in_c(folder, query, texts, *options)
+        np.testing.assert_array_max_ulp(found, model.scores(query, texts), 1 - len(options))
+        assert len(np.unique(found)) > 5
+
+
+def test_byte_pairs_in_c(folder, tmp_path):
+    """RoBERTa's tokenizer: two tokens between the strings, and no types."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    given = tmp_path / "given"
+    given.mkdir()
+    for name in ("model.onnx", "config.json"):
+        shutil.copyfile(folder / name, given / name)
+    words = ["<s>", "</s>", *"helowrd?\u0120\u00c3\u00b6", "lo", "\u0120w"]
+    tokenizer = Tokenizer(models.BPE({word: at for at, word in enumerate(words)}, [("l", "o"), ("\u0120", "w")]))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_special_tokens(words[:2])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
+    tokenizer.save(str(given / "tokenizer.json"))
+    texts = ["hello", "", "wo\u0308rld, hello " * 9, "</s> world", "o" * 40]
+    found = in_c(given, QUERY, texts, "--logits")
+    np.testing.assert_array_equal(found, Reranker(given, sigmoid=False).scores(QUERY, texts))
+
+
+def test_refused_in_c(folder, tmp_path, capsys):
+    shutil.copyfile(folder / "tokenizer.json", tmp_path / "tokenizer.json")
+    onnx.save(cross_encoder(3), tmp_path / "model.onnx")
+    assert main(["lm", "rerank", str(tmp_path), "-o", str(tmp_path / "made")]) == 1
+    assert "one number for a pair" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 4}')
+    assert main(["lm", "rerank", str(tmp_path), "-o", str(tmp_path / "made")]) == 1
+    assert "no room for two strings" in capsys.readouterr().err
+    assert main(["lm", "rerank", str(folder), "a query", "-o", str(tmp_path / "made")]) == 1
+    assert "no string" in capsys.readouterr().err and not (tmp_path / "made").exists()
+    assert main(["lm", "rerank", str(folder)]) == 1
+    assert "the query is missing" in capsys.readouterr().err

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: The network's file in the folder.
 MODELS = ("model.onnx", "onnx/model.onnx")
 POOLINGS = ("mean", "cls", "max")
+#: Inputs in the order of MEGCC_INPUT_IDS and so on in megcc_embedding.h.
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 #: The most tokens of a string, if the folder does not say less.
 CONTEXT = 512
 #: Keys of the configuration of sentence-transformers -> ways of pooling.
@@ -283,7 +285,7 @@ def inputs_of(path: Path, context: int) -> tuple[dict[str, type], dict[str, int 
         kind, shape = value.type.tensor_type.elem_type, value.type.tensor_type.shape.dim
         if value.name in weights:
             continue
-        if value.name not in ("input_ids", "attention_mask", "token_type_ids") or len(shape) != 2 or kind not in (
+        if value.name not in INPUTS or len(shape) != 2 or kind not in (
                 onnx.TensorProto.INT64, onnx.TensorProto.INT32):
             raise ModelError(str(path), [f"the input {quoted(value.name)} is not one of such a network. Those "
                                          "are input_ids, attention_mask and token_type_ids, int32 or int64 [batch, "

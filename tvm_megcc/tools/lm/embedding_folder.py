@@ -4,27 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ... import folders, paths
+from ... import folders
 from ...codegen import bundle
 from ...codegen.c_source.render import environment
 from ...errors import MegccError
 from ...foreign import c_name, identifier
 from ...options import CompileOptions
 from ...version import VERSION
-from .embedding import POOLINGS, Description, tokenizer_of_folder
-from .tokenizers import file as tokenizer_file
-from .tokenizers.unigram import Unigram
-from .tokenizers.wordpiece import WordPieces
-
-#: Inputs in the order of MEGCC_INPUT_IDS and so on in megcc_embedding.h.
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-#: The default capacity of the buffer for a normalized text: bytes for each token of the context. An estimate, since
-#: most tokens are shorter; who compiles the C may define another capacity.
-_TEXT_BYTES_PER_TOKEN = 16
+from .embedding import CONTEXT, INPUTS, POOLINGS, Description, tokenizer_of_folder
+from .encoder import Around, Encoder
 
 
 class EmbeddingVariables(TypedDict):
@@ -35,10 +26,10 @@ class EmbeddingVariables(TypedDict):
     macro: the name in capitals, the prefix of its macros.
     width: elements of an embedding.
     context: the most tokens of a text, those at its ends included.
-    kind: "unigram" or "wordpiece", the tokenizer: a part of the names of its header and functions.
+    kind: "tokenizer", "unigram" or "wordpiece": a part of the names of the tokenizer's header and functions.
     unit: C type of the tokenizer's work memory, "uint32_t" or "uint8_t".
     work: the elements of the work memory, a constant expression in C.
-    text: capacity of the buffer for a normalized text, in bytes (unigram only).
+    text: capacity of the buffer for a text, in bytes; 0: there is none.
     begin: the index of the first token of the text: 1 after the token `first`, else 0.
     first: the token before each text as C; "UINT32_MAX": none.
     last: the token after each text as C; "UINT32_MAX": none.
@@ -79,58 +70,54 @@ def write(path: str | Path, output: str | Path, target: str = "native", options:
         force: replace an existing folder whatever it contains.
 
     Raises:
-        MegccError: as `EmbeddingModel`, and if the tokenizer is neither WordPiece nor Unigram, or the network's first
-            output is no float32 [1, tokens, width] or [1, width].
+        MegccError: as `EmbeddingModel`, and if the tokenizer is not supported in C, or the network's first output is no
+            float32 [1, tokens, width] or [1, width].
     """
     path = Path(path)
     description = Description.of(path, pooling, normalize)
     folders.refuse_precious(Path(output), [path, description.path])
-    tokenizer, unknown = _tokenizer(path, description)
+    encoder, ends, unknown = _encoder(path, description)
     name = identifier(Path(output).resolve().name)
     artifact = description.compile(target, options or CompileOptions(), name)
     width = _width_of(artifact.manifest["outputs"][0], path)
     macro = c_name(name).upper()
-    if isinstance(tokenizer, Unigram):
-        kind, unit, work = "unigram", "uint32_t", f"MEGCC_UNIGRAM_WORK({macro}_EMBED_TEXT)"
-    else:
-        kind, unit, work = "wordpiece", "uint8_t", f"MEGCC_WORDPIECE_WORK({tokenizer.longest_word})"
     context: EmbeddingVariables = {
         "version": VERSION, "name": name, "macro": macro, "width": width, "context": description.context,
-        "kind": kind, "unit": unit, "work": work, "text": _TEXT_BYTES_PER_TOKEN * description.context,
-        "begin": int(tokenizer.first >= 0), "first": _token(tokenizer.first), "last": _token(tokenizer.last),
+        "kind": encoder.kind, "unit": encoder.unit, "work": encoder.work(f"{macro}_EMBED_TEXT"),
+        "text": encoder.text_bytes(description.context),
+        "begin": int(ends[0] >= 0), "first": _token(ends[0]), "last": _token(ends[1]),
         "is_static": int(description.table is not None), "unknown": _token(unknown),
-        "inputs": [_INPUTS.index(row["name"]) for row in artifact.manifest["inputs"]],
+        "inputs": [INPUTS.index(row["name"]) for row in artifact.manifest["inputs"]],
         "pooling": POOLINGS.index(description.pooling), "normalize": int(description.normalize)}
-    sources = {file: environment().get_template(f"language_model/{template}.j2").render(context)
+    sources = {file: environment().get_template(f"language_model/{template}.j2").render(context).encode()
                for file, template in ((f"{name}_embed.h", "embed.h"), (f"{name}_embed.c", "embed.c"),
                                       ("main.c", "embed_main.c"))}
-    sources[f"{name}_tokenizer.c"] = tokenizer.text(name)
-    modules = ["embedding", kind, *(["normalizer"] if kind == "unigram" else [])]
-    runtime = [paths.c_runtime() / "lm" / f"megcc_{module}{suffix}" for module in modules for suffix in (".h", ".c")]
-    runtime.append(paths.c_runtime() / "lm" / "megcc_strings.h")
-    files = {file: text.encode() for file, text in sources.items()} | {
-        f"runtime/{'include' if each.suffix == '.h' else 'src'}/{each.name}": each.read_bytes() for each in runtime}
+    files = sources | encoder.files(name, "embedding")
     return bundle.write([artifact], output, force=force, program=bundle.Program(f"{name}_embed", files))
 
 
-def _tokenizer(path: Path, description: Description) -> tuple[WordPieces | Unigram, int]:
-    """Returns the tokenizer of an embedding model, and the token that its network does not get, -1 for none.
+def _encoder(path: Path, description: Description) -> tuple[Encoder, tuple[int, int], int]:
+    """Returns the tokenizer of an embedding model, the tokens before and after a string, and the token that its network
+    does not get; -1 for none.
 
     Raises:
         MegccError: as `write`.
     """
     is_static = description.table is not None
-    found = tokenizer_file.read(description.tokenizer / "tokenizer.json", has_padding=not is_static)
-    if not isinstance(found, WordPieces | Unigram):
-        raise MegccError(f"{path}: the tokenizer uses byte pairs; for embeddings in C, WordPiece and Unigram are "
-                         "supported")
-    package = tokenizer_of_folder(description.tokenizer, description.context)
+    encoder = Encoder.of(description.tokenizer, has_padding=not is_static)
+    package = tokenizer_of_folder(description.tokenizer, CONTEXT)
+    around = Around.of(package, 1)
+    before, after = around.added
     # The C code writes zeros into the input token_type_ids (megcc_embedding.c).
-    if any(package.encode("a").type_ids):
+    if any(type_ for _, type_ in (*before, *after)) or any(around.types):
         raise MegccError(f"{path}: the tokenizer gives tokens another type than 0, which is not supported in C")
     if is_static:
-        found = replace(found, first=-1, last=-1)
-    return found, description.unknown_token(package)
+        return encoder, (-1, -1), description.unknown_token(package)
+    if len(before) > 1 or len(after) > 1:
+        raise MegccError(f"{path}: the tokenizer adds more than one token before or after a string, which is not "
+                         "supported in C")
+    ends = before[0][0] if before else -1, after[0][0] if after else -1
+    return encoder, ends, description.unknown_token(package)
 
 
 def _width_of(output: Mapping[str, Any], path: Path) -> int:

@@ -40,7 +40,7 @@ class Reranker:
         folders.require_folder(folder)
         context, path = context_of(folder), network_of_folder(folder)
         self.inputs, dims = inputs_of(path, context)
-        self.sigmoid = _has_sigmoid(folder) if sigmoid is None else sigmoid
+        self.sigmoid = has_sigmoid(folder) if sigmoid is None else sigmoid
         self.tokenizer = tokenizer_of_folder(folder, context)
         self.session = api.load(api.compile(path, target, CompileOptions(threads=threads), dims=dims))
 
@@ -59,7 +59,7 @@ class Reranker:
         return float(1 / (1 + np.exp(-value))) if self.sigmoid else value
 
 
-def _has_sigmoid(folder: Path) -> bool:
+def has_sigmoid(folder: Path) -> bool:
     """Returns whether the configuration of sentence-transformers has a sigmoid, its default, behind the network."""
     given: Mapping[str, Any] = read_json(folder / "config.json", dict) or {}
     newer = given.get("sentence_transformers")

@@ -95,6 +95,8 @@ class StepByStep:
             shape = [extent if isinstance(extent, int) else -1 for extent in port.shape]
             if state:
                 feeds[port.name] = kept.get(port.name, np.zeros([max(extent, 0) for extent in shape], dtype))
+                if step.reorder:
+                    feeds[port.name] = feeds[port.name][values[step.reorder].reshape(-1)]
                 continue
             given = values[step.inputs[port.name]]
             given = formatted(given, step.options.get("inputs", ()), port.name)

@@ -18,11 +18,13 @@ from ...options import CompileOptions
 from ...target import Target, parse_targets
 from . import features, functions, images, operators, tokenizers
 from .description import Description
-from .folder import CompiledStep, Folder, flattened
+from .folder import CompiledStep, Folder, flattened, reordered_states
 from .kinds import KINDS
 from .names import Named
 from .steps import Feature, Image, Loop, NamedFunction, Network, Operator, Tokenizer, ValueType
 
+#: The most rows of states that are reordered.
+_MOST_ROWS = 64
 #: Options of a network that a program cannot have.
 _NO_OPTIONS = {"ram": "memory is planned for all steps", "flash": "the container is that of all networks",
                "regions": "memory is planned for all steps", "threads": "all networks have those of the program"}
@@ -139,9 +141,27 @@ class _Compiler:
                           threads=self.threads)
         artifact = api.compile(model, self.target, options, name=f"{self.name}_{row.name}")
         _require_limits(artifact, isinstance(row.step, Network))
+        if isinstance(row.step, Network) and row.step.reorder:
+            self._require_rows(artifact, row.step.reorder)
         ports = (*self._matched(artifact, row.label, "input", taken),
                  *self._matched(artifact, row.label, "output", outputs))
         return CompiledStep(row, _sharing(artifact), ports=ports)
+
+    def _require_rows(self, artifact: Compiled, name: str) -> None:
+        """Refuses a value `reorder` that does not number the rows of the network's states."""
+        given = self.types[name]
+        self._require_constant([name])
+        if given.dtype != "int64" or given.elements > _MOST_ROWS:
+            raise MegccError(f"'reorder' is int64[rows] of at most {_MOST_ROWS} rows, not {given} of "
+                             f"{self.origins[name]}")
+        rows = {row["name"]: row for row in artifact.manifest["inputs"]}
+        states = [rows[name] for name in reordered_states(artifact)]
+        if not states:
+            raise MegccError("'reorder' is for a network with states")
+        for row in states:
+            if not row["shape"] or row["shape"][0] != given.elements:
+                raise MegccError(f"'reorder' has {given.elements} rows, and the state {quoted(row['name'])} is "
+                                 f"{row['dtype']}[{','.join(map(str, row['shape']))}]")
 
     def _model(self, row: Named) -> tuple[Any, CompileOptions, dict[str, str], dict[str, str]]:
         """Returns the model of a step, how it is compiled, and the values of its inputs and of its outputs."""

@@ -22,6 +22,7 @@ from . import features, images, tokenizers
 from .description import Description
 from .names import Named
 from .steps import Feature, Image, Loop, NamedFunction, Step, Tokenizer, ValueType
+from .steps import Network as NetworkStep
 from .variables import (
     Binding,
     Copy,
@@ -208,6 +209,7 @@ class Folder:
                        for name, state in description.states.items()],
             "lengths": [_length_field(name, axis) for name, type_ in self.types.items() for axis in type_.varying],
             "sets_shapes": any(self._shapes(step) for step in self.flat),
+            "reorders": any(isinstance(step.step, NetworkStep) and step.step.reorder for step in self.flat),
             "decides_lengths": any(self._lengths(step) for step in self.flat),
             "steps": [self._step(step) for step in self.steps]}
 
@@ -298,6 +300,11 @@ class Folder:
         if step.tokenizer:
             return replace(found, tokenizer=self._tokenizer(step, step.tokenizer))
         shapes = self._shapes(step)
+        if isinstance(step.step, NetworkStep) and step.step.reorder and step.artifact:
+            names = [row["name"] for row in step.artifact.manifest["inputs"]]
+            found = replace(found, reorder=self._data(step.step.reorder), rows=self.types[step.step.reorder].elements,
+                            reordered=[self._macros(step)["input"][names.index(name)]
+                                       for name in reordered_states(step.artifact)])
         return replace(found, bindings=[*self._bindings(step, of_caller=True),
                                         *(self._bindings(step, of_caller=False) if shapes else ())],
                        shapes=shapes, has_states=bool(step.artifact and step.artifact.manifest["states"]),
@@ -405,6 +412,12 @@ class Folder:
             fill=[_element(number, result.dtype) for number in call.fill],
             elements=math.prod(result.shape), border=list(map(images.literal, call.value)),
             matrix=[] if isinstance(call.matrix, str) else list(map(images.literal, call.matrix)))
+
+
+def reordered_states(artifact: Compiled) -> list[str]:
+    """Returns the states of a network that have rows: all but those that count the rows of KV caches."""
+    counters = artifact.manifest.get("counters", ())
+    return [row["input"] for row in artifact.manifest["states"] if row["input"] not in counters]
 
 
 def _length_field(name: str, axis: int) -> str:

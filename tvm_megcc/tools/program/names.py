@@ -21,7 +21,7 @@ _RESERVED = frozenset(
     "throw true try typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile while xor "
     "xor_eq i386 linux unix main error from to program status matrix value fill pixels i "
     "failed open_network memcpy memset data size memory bytes at container block models read_trip_count "
-    "in_step extent_of wrong_length".split())
+    "in_step extent_of wrong_length reorder reorder_rows".split())
 #: Counters of loops in the generated function, with the depth of the loop: i1, n1, ….
 _COUNTER = re.compile(r"[in]\d+")
 #: How macros of inputs and outputs begin.

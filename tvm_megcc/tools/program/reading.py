@@ -154,10 +154,12 @@ def _step(row: object, where: str, models: Path) -> Step:
 
 
 def _network(path: str, name: str, row: dict[str, Any], where: str, models: Path) -> Step:
-    settings_of_step = {key: value for key, value in row.items() if key not in ("inputs", "outputs")}
+    settings_of_step = {key: value for key, value in row.items() if key not in ("inputs", "outputs", "reorder")}
+    if not isinstance(row.get("reorder", ""), str):
+        raise MegccError(f"{where}: 'reorder' is a string, the name of a value")
     options = checked(settings_of_step, OPTIONS, where, models)
     return Network(str(models / path), _strings(row.get("inputs"), f"{where}: 'inputs'"),
-                   _strings(row.get("outputs"), f"{where}: 'outputs'"), options, name=name)
+                   _strings(row.get("outputs"), f"{where}: 'outputs'"), options, row.get("reorder", ""), name=name)
 
 
 def _operator(operator: str, name: str, row: dict[str, Any], where: str, models: Path) -> Step:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps from what a network says of each frame to tokens: greedy CTC, prefix beam search, forced alignment, and one
-step of greedy search over a transducer. Each is a network of ONNX operators; for CTC they include those of the domain
-`megcc` (ops/search/ctc.py).
+"""Steps from what a network says of each frame to tokens: greedy CTC, prefix beam search, forced alignment, one step of
+greedy search over a transducer, and one step of beam search over a decoder. Each is a network of ONNX operators; for
+CTC they include those of the domain `megcc` (ops/search/ctc.py).
 
 Scores are float32[frames, classes], or of a batch [batch, frames, classes]; then results have the batch in front, too.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import MegccError
 from ...ops.search.ctc import MAX_BEAMS
 from .functions import Function
-from .nodes import INT64, Nodes
+from .nodes import FLOAT, INT64, Nodes
 from .settings import Settings
 from .steps import ValueType
 
@@ -158,6 +158,108 @@ def _transducer(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
             "ends": ValueType("bool", (1,))}
 
 
+#: The score of a beam that there is not, as transformers has it.
+_NO_BEAM = -1e9
+#: The largest number of beams of a decoder, and of tokens of a beam.
+_MOST_BEAMS, _MOST_TOKENS = 64, 1 << 16
+#: What a beam search carries from step to step: running beams, and the best sequences that ended.
+_CARRIED = ("sums", "tokens", "found", "found_scores", "found_counts")
+
+
+def _beam(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """One step of beam search: from the scores of the next token of each beam to the beams with one token more.
+
+    Where `position` is negative, tokens are given and the search has not begun: all that it carries stays.
+
+    Source: generate(num_beams=...) of transformers 5 (generation/utils.py, `_beam_search`).
+    """
+    if len(given["tokens"].shape) != 2 or given["found"] != given["tokens"]:
+        raise MegccError(f"its inputs 'tokens' and 'found' are int64[beams,tokens], not {given['tokens']} and "
+                         f"{given['found']}")
+    beams, most = given["tokens"].shape
+    classes = given["scores"].elements // beams
+    if beams > _MOST_BEAMS or most > _MOST_TOKENS or classes < 2 or given["scores"].shape[-1] != classes \
+            or given["scores"].elements != beams * classes:
+        raise MegccError(f"its input 'scores' is float32[{beams},classes], for at most {_MOST_BEAMS} beams of at most "
+                         f"{_MOST_TOKENS} tokens, not {given['scores']}")
+    for name, dtype, elements in (("sums", "float32", beams), ("found_scores", "float32", beams),
+                                  ("found_counts", "int64", beams), ("position", "int64", 1)):
+        if given[name].elements != elements:
+            raise MegccError(f"its input '{name}' is {dtype}[{elements}], not {given[name]}")
+    end, early = settings.integer("end", 0, classes - 1), settings.flag("early_stopping")
+    penalty = settings.number("length_penalty", 1.0)
+    position = graph.add("Reshape", ["position", [1]])
+    carried = {name: graph.add("Reshape", [name, [beams, most] if name in ("tokens", "found") else [beams]])
+               for name in _CARRIED}
+    following = _following(graph, position, carried, (beams, classes, most), end)
+    count = graph.add("Add", [position, [1]])
+    divisor = graph.add("Pow", [graph.add("Cast", [count], to=FLOAT), np.array([penalty], np.float32)])
+    following |= _found(graph, carried, following, divisor, count, beams)
+    # The search ends if the best running beam cannot become better than the worst sequence that ended.
+    best = graph.add("Div", [graph.add("Slice", [following["sums"], [0], [1], [0]]), divisor])
+    worst = graph.add("Slice", [following["found_scores"], [beams - 1], [beams], [0]])
+    has_all = graph.add("Greater", [graph.add("ReduceMin", [following["found_counts"], [0]], keepdims=1), [0]])
+    hopeless = graph.add("And", [has_all, graph.add("Not", [graph.add("Greater", [best, worst])])])
+    if early:
+        hopeless = graph.add("Or", [hopeless, has_all])
+    ends = graph.add("Or", [hopeless, graph.add("GreaterOrEqual", [position, [most - 1]])])
+    begun = graph.add("GreaterOrEqual", [position, [0]])
+    graph.add("And", [ends, begun], "out_ends")
+    for name in (*_CARRIED, "token", "beam"):
+        before = carried.get(name) or np.arange(beams) * (name == "beam")
+        graph.add("Where", [begun, following[name], before], f"out_{name}")
+    return {**{name: given[name] for name in ("tokens", "found")}, "ends": ValueType("bool", (1,)),
+            **{name: ValueType("float32", (beams,)) for name in ("sums", "found_scores")},
+            **{name: ValueType("int64", (beams,)) for name in ("found_counts", "token", "beam")}}
+
+
+def _following(graph: Nodes, position: str, carried: dict[str, str], sizes: tuple[int, int, int], end: int
+               ) -> dict[str, str]:
+    """Returns the running beams after the step, and under keys with a blank in front the 2 * beams best continuations
+    of which they are those without the end.
+
+    carried: what the search carries; in the first step its values become those of a search that begins.
+    sizes: the numbers of beams, of classes, and of tokens of a sequence.
+    """
+    beams, classes, most = sizes
+    is_first = graph.add("LessOrEqual", [position, [0]])
+    none = np.full(beams, _NO_BEAM, np.float32)
+    first = np.where(np.arange(beams) == 0, np.float32(0), none)  # all beams are equal: one is continued
+    carried |= {name: graph.add("Where", [is_first, value, carried[name]]) for name, value in (
+        ("sums", first), ("found_scores", none), ("found_counts", np.zeros(beams, np.int64)))}
+    scores = graph.add("LogSoftmax", [graph.add("Reshape", ["scores", [beams, classes]])], axis=-1)
+    sums = graph.add("Add", [scores, graph.add("Reshape", [carried["sums"], [beams, 1]])])
+    values, indices = graph.several("TopK", [graph.add("Reshape", [sums, [beams * classes]]), [2 * beams]],
+                                    ["best_sums", "best_indices"], axis=0)
+    parents, tokens = graph.add("Div", [indices, [classes]]), graph.add("Mod", [indices, [classes]])
+    is_place = graph.add("Equal", [np.arange(most)[None], graph.add("Reshape", [position, [1, 1]])])
+    rows = graph.add("Where", [is_place, graph.add("Reshape", [tokens, [2 * beams, 1]]),
+                               graph.add("Gather", [carried["tokens"], parents])])
+    ended = graph.add("Or", [graph.add("Equal", [tokens, [end]]),
+                             graph.add("GreaterOrEqual", [position, [most - 1]])])
+    running = graph.add("Add", [values, graph.add("Where", [
+        ended, np.array([_NO_BEAM], np.float32), np.array([0], np.float32)])])
+    kept, chosen = graph.several("TopK", [running, [beams]], ["running_sums", "chosen"], axis=0)
+    return {"sums": kept, "tokens": graph.add("Gather", [rows, chosen]), "token": graph.add("Gather", [tokens, chosen]),
+            "beam": graph.add("Gather", [parents, chosen]), " values": values, " rows": rows, " ended": ended}
+
+
+def _found(graph: Nodes, carried: Mapping[str, str], following: Mapping[str, str], divisor: str, count: str,
+           beams: int) -> dict[str, str]:
+    """Returns the best sequences that ended, of those before the step and of those that are among the best `beams`
+    continuations of it. divisor: of sums of sequences of `count` tokens."""
+    is_new = graph.add("And", [following[" ended"], np.arange(2 * beams) < beams])
+    normalized = graph.add("Div", [following[" values"], divisor])
+    scores = graph.add("Where", [is_new, normalized, graph.add("Add", [
+        normalized, np.array([_NO_BEAM], np.float32)])])
+    counts = graph.add("Where", [is_new, count, [0]])
+    kept, chosen = graph.several("TopK", [graph.add("Concat", [carried["found_scores"], scores], axis=0), [beams]],
+                                 ["best_found", "chosen_found"], axis=0)
+    rows = graph.add("Concat", [carried["found"], following[" rows"]], axis=0)
+    return {"found_scores": kept, "found": graph.add("Gather", [rows, chosen]), "found_counts": graph.add("Gather", [
+        graph.add("Concat", [carried["found_counts"], counts], axis=0), chosen])}
+
+
 FUNCTIONS = {
     "ctc_greedy": Function(
         keys=("blank", "most"), inputs=("scores", "length"), outputs=("tokens", "count", "frames", "scores"),
@@ -171,4 +273,8 @@ FUNCTIONS = {
     "transducer": Function(
         keys=("blank", "durations", "max_symbols", "frames"), inputs=("scores", "frame", "symbols", "length"),
         outputs=("token", "frame", "symbols", "is_token", "ends"), make=_transducer,
-        integers=("frame", "symbols", "length"), optional=("length",))}
+        integers=("frame", "symbols", "length"), optional=("length",)),
+    "beam": Function(
+        keys=("end", "length_penalty", "early_stopping"), inputs=("scores", "position", *_CARRIED),
+        outputs=("token", "beam", *_CARRIED, "ends"), make=_beam,
+        integers=("position", "tokens", "found", "found_counts"))}

@@ -164,14 +164,21 @@ class Network(NamedEnds):
         inputs: input of the network -> value of the program.
         outputs: output of the network -> value of the program.
         options: arguments of `tvm_megcc.compile`.
+        reorder: the value, int64[rows], that says for each row of its states along axis 0 which row it becomes before
+            the run, as beams do that continue others; "" if rows stay.
     """
 
     path: str
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     options: Mapping[str, Any] = field(default_factory=dict)
+    reorder: str = ""
 
     kind: ClassVar[str] = "network"
+
+    @property
+    def taken(self) -> list[str]:
+        return [*self.inputs.values(), *([self.reorder] if self.reorder else [])]
 
 
 @dataclass(frozen=True)

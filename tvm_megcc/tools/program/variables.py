@@ -233,6 +233,9 @@ class StepCode:
     shapes: the shape of each input of a network as C, where a run decides some of their extents; else empty.
     has_states: whether the network has states, which stay when its shapes are set.
     lengths: extents of its results that the network decides.
+    reorder: address of the row that each row of the network's states becomes before the run, as C; "": rows stay.
+    rows: the number of these rows.
+    reordered: the macros with the indices of the inputs that are these states.
     """
 
     name: str
@@ -245,6 +248,9 @@ class StepCode:
     shapes: Sequence[str] = ()
     has_states: bool = False
     lengths: Sequence[Length] = ()
+    reorder: str = ""
+    rows: int = 0
+    reordered: Sequence[str] = ()
 
 
 class ProgramVariables(TypedDict):
@@ -271,6 +277,7 @@ class ProgramVariables(TypedDict):
     lengths: extents of values that a run decides: the names of their fields.
     sets_shapes: whether the shapes of some network are set in a run.
     decides_lengths: whether some network decides an extent.
+    reorders: whether rows of the states of some network are reordered.
     steps: the steps in their order.
     """
 
@@ -295,4 +302,5 @@ class ProgramVariables(TypedDict):
     lengths: Sequence[str]
     sets_shapes: bool
     decides_lengths: bool
+    reorders: bool
     steps: Sequence[StepCode]

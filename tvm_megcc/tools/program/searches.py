@@ -162,7 +162,7 @@ def _transducer(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]
 _NO_BEAM = -1e9
 #: The largest number of beams of a decoder, and of tokens of a beam.
 _MOST_BEAMS, _MOST_TOKENS = 64, 1 << 16
-#: What a beam search carries from step to step: running beams, and the best sequences that ended.
+#: The values that a beam search carries from step to step: running beams, and the best sequences that ended.
 _CARRIED = ("sums", "tokens", "found", "found_scores", "found_counts")
 
 

@@ -16,6 +16,7 @@ from tests.compiled.runtime.test_runtime import CC, FLAGS, ROOT, SANITIZE, call,
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm.grammar import Grammar, Matcher, token_trie
 from tvm_megcc.tools.lm.grammars.automaton import Network, network_of
+from tvm_megcc.tools.lm.grammars.formats import FORMATS
 from tvm_megcc.tools.lm.grammars.json_schema import gbnf_of
 from tvm_megcc.tools.lm.grammars.tables import tables
 from tvm_megcc.tools.lm.tokenizers.tables import byte_letters
@@ -141,6 +142,9 @@ TREE = {"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties
 SCHEMAS = {
     "any": {}, "true": True, "integer": {"type": "integer"}, "number": {"type": "number"}, "string": {"type": "string"},
     "null": {"type": "null"}, "boolean": {"type": "boolean"}, "types": {"type": ["integer", "null", "array"]},
+    "meeting": {"type": "object", "properties": {name: {"type": "string", "format": name} for name in (
+        "date", "time", "uuid", "email")}, "additionalProperties": False},
+    "address": {"type": ["string", "null"], "format": "ipv6"},
     "lengths": {"type": "string", "minLength": 2, "maxLength": 4}, "long": {"type": "string", "minLength": 3},
     "constants": {"enum": [1, -20, 1.5, "a", "xy\n\u0001\"\\é/\x7f", None, True, {"b": [1, "xx"], "c": {}}, [], [[]]]},
     "const": {"const": {"xy": "yx"}}, "enum_of_type": {"type": "string", "enum": ["aa", "ab", 1, None]},
@@ -281,6 +285,27 @@ def test_texts_stay_in_the_grammar_when_memory_ends(trie, tmp_path: Path):
     assert stopped > 20
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_are_those_of_llguidance(name: str, trie):
+    """In each state of the automaton, the same bytes can follow."""
+    schema = json.dumps({"type": "string", "format": name})
+    network, grammar = network_of(gbnf_of(schema)), Grammar.json_schema(schema)
+    byte_of = {class_: byte for byte, class_ in enumerate(network.classes)}
+    paths, pending = {0: b""}, [0]
+    for state in pending:
+        matcher = Matcher(trie, grammar)
+        for byte in paths[state]:
+            matcher.accept(byte)
+        moves = network.states[state].moves
+        wanted = [] if matcher.is_complete else np.flatnonzero(matcher.mask()[:256]).tolist()
+        assert [byte for byte, class_ in enumerate(network.classes) if class_ in moves] == wanted, paths[state]
+        for class_, target in moves.items():
+            if target not in paths:
+                paths[target] = paths[state] + bytes([byte_of[class_]])
+                pending.append(target)
+    assert len(pending) == len(network.states) > 10
+
+
 FUZZ = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -367,6 +392,9 @@ def test_large_grammars_take_little_time(grammar: str):
 
 @pytest.mark.parametrize(("schema", "message"), [
     ("[", "cannot be read"), ("[" * 100_000, "cannot be read"), ("3", "an object or a boolean"), ("false", "no text"),
+    ('{"type": "string", "format": "uri"}', "the format 'uri' is not supported; date, "),
+    ('{"type": "string", "format": 3}', "is not supported; date, "),
+    ('{"type": "string", "format": "date", "maxLength": 3}', "beside 'minLength' or 'maxLength'"),
     ('{"not": {}}', "'not' is not supported"), ('{"type": "string", "pattern": "a"}', "'pattern' is not supported"),
     ('{"type": "number", "minimum": 1}', "'minimum' is supported for the type integer only"),
     ('{"$ref": "http://a"}', "is not supported"), ('{"$ref": "#/a"}', "there is no such schema"),

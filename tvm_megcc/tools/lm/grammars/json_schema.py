@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ....errors import MegccError, quoted
+from .formats import format_rule
 from .gbnf import MAX_REPETITIONS
 
 #: The deepest nesting of schemas.
@@ -23,7 +24,8 @@ _ANNOTATIONS = frozenset((
 #: The keywords of each type.
 _KEYWORDS: dict[str, tuple[str, ...]] = {
     "null": (), "boolean": (), "number": (), "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-    "string": ("minLength", "maxLength"), "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
+    "string": ("minLength", "maxLength", "format"),
+    "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
     "object": ("properties", "required", "additionalProperties")}
 #: Keywords that stand alone, beside annotations, in the order in which they are looked for.
 _ALONE = ("$ref", "anyOf", "oneOf", "allOf")
@@ -194,6 +196,10 @@ class _Writer:
         if type_ == "integer":
             return _integers(schema)
         if type_ == "string":
+            if "format" in schema:
+                if "minLength" in schema or "maxLength" in schema:
+                    raise MegccError("'format' beside 'minLength' or 'maxLength' is not supported")
+                return rf'"\"" ({format_rule(schema["format"])}) "\""'
             least, most = _limits(schema, "minLength", "maxLength")
             return rf'"\"" letter{{{least},{"" if most is None else most}}} "\""' if least or most is not None \
                 else "string"

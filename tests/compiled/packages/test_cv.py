@@ -122,7 +122,7 @@ def test_sizes(functions, suffix, dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "dtype"), TYPES)
 def test_moves(functions, suffix, dtype):
-    for height, width, channels in IMAGES:
+    for height, width, channels in (*IMAGES, (33, 53, 3), (37, 34, 4)):
         x = drawn((height, width, channels), dtype)
         for quarters in (1, 2, 3):
             expected = np.rot90(x, -quarters)

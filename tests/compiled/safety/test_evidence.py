@@ -16,10 +16,11 @@ from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.frontends.models import import_model
 from tvm_megcc.passes.canonicalize.check import checked
 from tvm_megcc.runtime.calls import CallGraph
-from tvm_megcc.runtime.emulator.counting import Disassembly
+from tvm_megcc.runtime.emulator.counting import Block, Disassembly
 from tvm_megcc.runtime.emulator.frames import completed, library_stacks
 from tvm_megcc.target import TARGETS
-from tvm_megcc.tools.evidence.evidence import _limits, complete, evidence
+from tvm_megcc.tools.evidence import timing
+from tvm_megcc.tools.evidence.evidence import complete, evidence
 from tvm_megcc.tools.evidence.loops import loops
 from tvm_megcc.tools.evidence.page import files, page
 from tvm_megcc.tools.evidence.trace import kernel_test
@@ -281,7 +282,8 @@ def test_evidence(network, target, tmp_path, capsys):
     assert stack["megcc_session_step"] > 0
     if TARGETS[target].bare_metal:
         assert 0 < facts["stack"]["painted"] <= stack["reset"]
-        assert all(0 < row["least"] <= row["most"] for row in facts["calls"]["rows"])
+        assert all(0 < row["least"] <= row["most"] <= row["at_most"] for row in facts["calls"]["rows"])
+        assert facts["calls"]["most"] <= facts["calls"]["at_most"] < 2 * facts["calls"]["most"]
     arena = facts["memory"]["arena"]
     operands = [part for row in facts["operators"] for part in row.get("memory", ())]
     assert all(part["offset"] + part["bytes"] <= arena for part in operands if part["memory"] == "arena")
@@ -321,4 +323,14 @@ def test_a_gap_and_a_property_that_fails_are_shown(tmp_path):
     ("float16", (-65504, 65504)), ("float32", (np.finfo(np.float32).min, np.finfo(np.float32).max)),
     ("int8", (-128, 127)), ("uint64", (0, 2**64 - 1)), ("bool", (False, True))])
 def test_extreme_inputs_are_finite(dtype, limits):
-    assert _limits(np.dtype(dtype)) == limits
+    assert timing.limits(np.dtype(dtype)) == limits
+
+
+def test_the_bound_of_a_call_takes_the_most_of_each_block():
+    """A run that takes the longer way at both of two branches has not been measured, and is within the bound."""
+    bounds = timing.Bounds()
+    bounds.add([[Block(0, 2, 9, 8), Block(8, 5, 7, 0), Block(24, 3, 1, 1)]])
+    bounds.add([[Block(0, 2, 9, 8), Block(8, 5, 1, 0), Block(24, 3, 6, 0), Block(40, 1, 1, 0)]])
+    assert bounds.instructions(0) == 2 * 9 + 5 * 7 + 3 * 6 + 1 and Block(24, 3, 6, 1) in bounds.blocks(0)
+    assert bounds.functions(0, Disassembly((), (), {"f": 0, "g": 20, "h": 39})) == ["f", "g", "h"]
+    assert bounds.varying == [{8, 24, 40}]

@@ -29,6 +29,7 @@ class EmulatedSession(Session):
     stack_bytes: the largest stack of the last run on a microcontroller.
     counted: instructions are counted in the following runs.
     instructions: the number of instructions of each call in the last counted run.
+    blocks: the basic blocks of each call in that run; none if they were not counted exactly.
     cycles: the modelled cycles of each call (`cycles.py`); None if there is no model of the core.
     uncounted: the reason why instructions were derived from the emulator's clock, accurate to about 40, and there are
         no cycles; "" if they were counted exactly.
@@ -43,6 +44,7 @@ class EmulatedSession(Session):
         self._container = read_container(built.folder, self.name, built.target)
         self.stack_bytes: int | None = None
         self.counted, self.instructions = False, [0]
+        self.blocks: list[list[counting.Block]] = []
         self.cycles: list[int] | None = None
         self.uncounted = ""
         self._states = self._checked_states(None)
@@ -119,10 +121,10 @@ class EmulatedSession(Session):
             ticks = np.fromfile(folder / "ticks.bin", np.uint32)
             self.instructions = firmware.instructions([int(tick) for tick in ticks])
             return
-        calls = counting.read(counts.read_text())
-        self.instructions = counting.instructions(calls)
+        self.blocks = counting.read(counts.read_text())
+        self.instructions = counting.instructions(self.blocks)
         core = CORES.get(self.target.name)
-        self.cycles = [cycles(core, self.code, blocks) for blocks in calls] if core else None
+        self.cycles = [cycles(core, self.code, blocks) for blocks in self.blocks] if core else None
 
     def _output(self, path: Path, port: Port, shape: tuple) -> Array:
         data = np.fromfile(path, np.dtype(port.dtype))

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ... import folders
 from ...codegen.embedding import read_container
@@ -23,10 +21,10 @@ from ...runtime.emulator import firmware, frames
 from ...runtime.emulator.cycles import CORES
 from ...runtime.emulator.run import EmulatedSession
 from ...runtime.load import load
-from ...runtime.session import Array, Port, Session
+from ...runtime.session import Session
 from ...target import Target
 from ...version import VERSION
-from . import trace, value_analysis
+from . import timing, trace, value_analysis
 from .properties import kernel_loops, kernels_of, properties
 from .sources import Sources
 
@@ -42,7 +40,7 @@ def evidence(folder: Path, target: str | None = None, cc: str | None = None, mod
         target: one of the folder's targets; None: the first.
         cc: the C compiler, a gcc.
         model: the name of the model, if the folder has several.
-        runs: the number of measured runs with random inputs, besides those with the least and the greatest numbers.
+        runs: the number of measured runs with random inputs, besides those that drive branches.
         analysis_seconds: the longest analysis of a kernel by Frama-C; 0: there is none.
         progress: called with a line about each kernel that was analysed.
 
@@ -150,61 +148,43 @@ def _stack(sources: Sources, session: Session) -> dict[str, Any]:
 
 # --- measurements ---------------------------------------------------------------------------------------------------
 
-def _shape(port: Port) -> tuple[int, ...]:
-    """Returns the shape of an input; in the profile all extents are numbers."""
-    return tuple(map(int, port.shape))
-
-
-def _limits(dtype: np.dtype) -> tuple[float, float]:
-    """Returns the least and the greatest finite number of a dtype."""
-    if dtype.kind == "b":
-        return False, True
-    found = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
-    return found.min, found.max
-
-
-def _inputs(session: Session, runs: int) -> Iterator[tuple[str, dict[str, Array]]]:
-    """Yields inputs with a name: the least and the greatest numbers, zeros, then seeded random ones."""
-    def filled(value: str) -> dict[str, Array]:
-        arrays = {}
-        for port in session.inputs:
-            dtype = np.dtype(port.dtype)
-            least, greatest = _limits(dtype)
-            number = {"least": least, "greatest": greatest, "zero": 0}[value]
-            arrays[port.name] = np.full(_shape(port), number, dtype)
-        return arrays
-
-    for value in ("least", "greatest", "zero"):
-        yield f"{value} numbers", filled(value)
-    for seed in range(runs):
-        rng = np.random.default_rng(seed)
-        yield f"random numbers of seed {seed}", {
-            port.name: (rng.integers(np.iinfo(port.dtype).min, np.iinfo(port.dtype).max, _shape(port), endpoint=True)
-                        if np.dtype(port.dtype).kind in "iu" else rng.standard_normal(_shape(port))).astype(port.dtype)
-            for port in session.inputs}
-
-
 def _measured(session: Session, runs: int) -> dict[str, Any]:
-    """Returns the instructions and modelled cycles of each call, the least and the most of some emulated runs."""
+    """Returns the instructions and modelled cycles of each call: the least and the most of some emulated runs, and
+    bounds from the most executions of each basic block."""
     names = [{"function": call["kernel"], "operator": call["origin"] or call["kind"]} for call in session.calls]
     if not (isinstance(session, EmulatedSession) and session.target.bare_metal):
         return {"runs": [], "rows": names, "reason": f"{session.target} has no emulator that counts instructions"}
     session.counted = True  # the next runs count the instructions of each call
-    inputs, instructions, cycles = [], [], []
-    for name, feeds in _inputs(session, runs):
+    inputs, instructions, cycles, bounds = [], [], [], timing.Bounds()
+    for name, feeds in chain(timing.directed_inputs(session), ((f"random numbers of seed {seed}", timing.random_inputs(
+            session, seed)) for seed in range(runs))):
         session.reset()
         session.run(feeds)
         inputs.append(name)
         instructions.append(session.instructions)
         cycles.append(session.cycles or [])
-    rows = [{**row, "least": min(counts), "most": max(counts), **({"cycles": max(modelled)} if modelled else {})}
-            for row, counts, modelled in zip(names, zip(*instructions, strict=True),
-                                             zip(*cycles, strict=True) if cycles[0] else [()] * len(names),
-                                             strict=True)]
+        if session.blocks:
+            bounds.add(session.blocks)
     core = CORES.get(session.target.name)
+    rows = [{**row, "least": min(counts), "most": max(counts), **({"cycles": max(modelled)} if modelled else {}),
+             **_bounds(session, bounds, call)}
+            for call, (row, counts, modelled) in enumerate(zip(
+                names, zip(*instructions, strict=True), zip(*cycles, strict=True) if cycles[0] else [()] * len(names),
+                strict=True))]
     return {"runs": inputs, "rows": rows, "least": min(map(sum, instructions)), "most": max(map(sum, instructions)),
-            **({"cycles": max(map(sum, cycles)), "cycle_model": core.source} if core and cycles[0] else {}),
+            **({"at_most": sum(row["at_most"] for row in rows)} if bounds.runs else {}),
+            **({"cycles": max(map(sum, cycles)), "cycles_at_most": sum(row["cycles_at_most"] for row in rows),
+                "cycle_model": core.source} if core and cycles[0] else {}),
             **({"reason": session.uncounted} if session.uncounted else {})}
+
+
+def _bounds(session: EmulatedSession, bounds: timing.Bounds, call: int) -> dict[str, Any]:
+    """Returns the bounds of a call, and the functions whose instructions depend on data."""
+    core = CORES.get(session.target.name)
+    if not bounds.runs:
+        return {}
+    return {"at_most": bounds.instructions(call), "depends_on_data": bounds.functions(call, session.code),
+            **({"cycles_at_most": bounds.cycles(call, core, session.code)} if core else {})}
 
 
 def _memory(program: Mapping[str, Any], session: Session, target: Target, container_bytes: int) -> dict[str, Any]:

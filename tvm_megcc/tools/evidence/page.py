@@ -50,7 +50,8 @@ def text(facts: Mapping[str, Any]) -> str:
         lines.insert(-1, f"  {clean} of {len(rows)} parts of the C (kernels, runtime) have no undefined behaviour "
                          f"({facts['analysis']['tool']})")
     if "most" in facts["calls"]:
-        lines.insert(-1, f"  {facts['calls']['most']:,} instructions at most in {len(facts['calls']['runs'])} runs")
+        lines.insert(-1, f"  {facts['calls']['most']:,} instructions at most in {len(facts['calls']['runs'])} runs"
+                         + (f", bound {facts['calls']['at_most']:,}" if "at_most" in facts["calls"] else ""))
     return "\n".join(lines) + "\n"
 
 

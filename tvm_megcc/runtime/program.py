@@ -45,9 +45,10 @@ def build(folder: Path, target: Target | str | None = None, cc: str | None = Non
         objects = Objects(folder, output / "objects", compiler)
         flags = (*CFLAGS, *target.cflags, "-fPIC")
         macro = name.upper()
-        names = (f'-DPROGRAM_HEADER="{name}.h"', f"-DPROGRAM={name}_program", f"-DPROGRAM_OPEN={name}_open",
-                 f"-DPROGRAM_RUN={name}_run", f"-DPROGRAM_RESET={name}_reset", f"-DPROGRAM_MEMORY={macro}_MEMORY_BYTES",
-                 f"-DPROGRAM_ALIGN={macro}_ALIGN")
+        names: tuple[str, ...] = (
+            f'-DPROGRAM_HEADER="{name}.h"', f"-DPROGRAM={name}_program", f"-DPROGRAM_OPEN={name}_open",
+            f"-DPROGRAM_RUN={name}_run", f"-DPROGRAM_RESET={name}_reset", f"-DPROGRAM_MEMORY={macro}_MEMORY_BYTES",
+            f"-DPROGRAM_ALIGN={macro}_ALIGN")
         if manifest["program"].get("threads", 1) > 1:
             names = (*names, f"-DPROGRAM_OPEN_PARALLEL={name}_open_parallel")
         compiled = [*objects.compile_all(c_sources(folder), flags), objects.compile(_SOURCE, (*flags, *names))]

@@ -17,11 +17,12 @@ class PhasesParameters(ConvParameters):
     """Parameters of `phases.c.j2`.
 
     depthwise: whether each output channel has one input channel, the one with its number.
-    tiling: how the ISA tiles the convolution.
+    pixels, vectors: outputs and vectors of channels of a tile.
     """
 
     depthwise: bool
-    tiling: Tiling
+    pixels: int
+    vectors: int
 
 
 def _geometry(site: Site) -> Geometry:
@@ -66,11 +67,17 @@ class PhasesTransposedConv(Kernel):
         operands = present(site, Operand("x", 0, N * G * round_up(IC, lanes) * IH * IW),
                            Operand("w", 1, weights, packing),
                            Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
-        # Scratch: two arrays of a `phase_tap` (12 bytes) for each tap: the taps of a phase, and those of one output.
+        tiling = Tiling.of(site.isa)
+        outputs = -(-s.ow // s.strides[1]) if isinstance(s.ow, int) and not site.compact else None
+        # Depthwise tiles load the weights of a tap when they multiply by them, so no weights stay in registers.
+        tile = (tiling.max_window_pixels(taps=0), 1) if depthwise else tiling.compact_tile(outputs)
+        columns = tile[0] + (s.kw - 1) * s.dilations[1] // s.strides[1]
+        # 12: bytes of a `phase_tap`.
+        scratch = 4 * s.kh * columns * (lanes if depthwise else round_up(IC, lanes)) + 12 * s.taps
         return Lowered(
-            "conv2d_transpose/phases", PhasesParameters(*s.window, s.bias, depthwise, Tiling.of(site.isa)), extents,
+            "conv2d_transpose/phases", PhasesParameters(*s.window, s.bias, depthwise, *tile), extents,
             operands, (Operand("y", 0, N * G * round_up(OC, lanes) * OH * OW),), N * G * OH,
-            prefix + s.name("conv2d_transpose"), "phases", scratch=24 * s.taps, channels=round_up(G * OC, lanes))
+            prefix + s.name("conv2d_transpose"), "phases", scratch=scratch, channels=round_up(G * OC, lanes))
 
     def cost(self, site):
         lanes, (_, oc, kh, kw) = site.isa.lanes, site.inputs[1].shape

@@ -76,7 +76,8 @@ class PhasesTransposedConv(Kernel):
         scratch = 4 * s.kh * columns * (lanes if depthwise else round_up(IC, lanes)) + 12 * s.taps
         return Lowered(
             "conv2d_transpose/phases", PhasesParameters(*s.window, s.bias, depthwise, *tile), extents,
-            operands, (Operand("y", 0, N * G * round_up(OC, lanes) * OH * OW),), N * G * OH,
+            operands, (Operand("y", 0, N * G * round_up(OC, lanes) * OH * OW),),
+            N * G * OH * (1 if depthwise else ceildiv(OC, 16)),
             prefix + s.name("conv2d_transpose"), "phases", scratch=scratch, channels=round_up(G * OC, lanes))
 
     def cost(self, site):

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Times the programs that ship, each beside the Python that people write for it: OpenCV and numpy around ONNX Runtime
-or LiteRT, or the package that does the whole. One thread.
+or LiteRT, or the package that does the whole. One thread, if nothing else is asked for.
 
-    pip install onnxruntime ai-edge-litert opencv-python-headless rapidocr-onnxruntime pyopen-wakeword
+    pip install onnxruntime ai-edge-litert opencv-python-headless rapidocr-onnxruntime pyopen-wakeword faster-whisper
     benchmarks/programs.py MODELS               # a table; MODELS: a folder with the models of the descriptions
     benchmarks/programs.py MODELS --only faces
+    benchmarks/programs.py MODELS --only transcribe,transcribe-int8 --threads 2
+
+Whisper is beside faster-whisper, float32 and int8 on both sides: MODELS has whisper-base/ for the description, with
+weights that equal those of faster-whisper-base/, and Debian's espeak-ng speaks.
 
 Each side is a process of its own. They run in turns, a round of calls each; a ratio is the median of those of the
 rounds. Memory is the most that a process had resident, with Python and its packages.
@@ -16,16 +20,19 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transcribe_stream import RATE, SENTENCES, spoken
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -248,6 +255,41 @@ def read_line(_models: Path) -> Run:
     return lambda picture: reader(np.ascontiguousarray(picture[:, :, ::-1]), use_det=False, use_cls=False)
 
 
+def transcribe(compute_type: str) -> Callable[[Path], Run]:
+    def pipeline(models: Path) -> Run:
+        from faster_whisper import WhisperModel
+
+        model = WhisperModel(str(models / "faster-whisper-base"), compute_type=compute_type,
+                             cpu_threads=int(os.environ["OMP_NUM_THREADS"]))
+
+        def run(sound: np.ndarray) -> object:
+            parts, _ = model.transcribe(sound, language="en", beam_size=1, temperature=0.0, without_timestamps=True,
+                                        condition_on_previous_text=False)
+            return "".join(part.text for part in parts)
+        return run
+    return pipeline
+
+
+def speech(_models: Path) -> np.ndarray:
+    """Returns sentences with pauses, as many as 30 seconds have room for, float32 [480000]."""
+    sound = np.zeros(30 * RATE, np.float32)
+    at = 0
+    for sentence in SENTENCES:
+        voice = spoken(sentence)
+        if at + len(voice) <= len(sound):
+            sound[at:at + len(voice)] = voice
+            at += len(voice) + RATE // 3
+    return sound
+
+
+def in_int8(steps: Sequence[Any]) -> list[Any]:
+    """Returns the steps of a program with the weights of products of its networks in int8."""
+    from tvm_megcc.tools.program.steps import Loop, Network
+
+    return [replace(step, options={**step.options, "weight_dtype": "int8"}) if isinstance(step, Network)
+            else replace(step, steps=in_int8(step.steps)) if isinstance(step, Loop) else step for step in steps]
+
+
 def photograph(models: Path) -> np.ndarray:
     """Returns the photograph of UltraFace's reference, twice as large: uint8 [480, 640, 3]."""
     stored = np.load(models / "ultraface_rfb320/reference.npz")["in:input"][0]
@@ -283,6 +325,8 @@ PROGRAMS: dict[str, tuple[Callable[[Path], Run], str, Callable[[Path], np.ndarra
     "wake-word": (wake_word, "audio", lambda _: sound(1280), 50),
     "read-line": (read_line, "picture", lambda _: page(96, 960, 1, 52), 3),
     "read-page": (read_page, "picture", lambda _: page(1024, 736, 12, 30), 1),
+    "transcribe": (transcribe("float32"), "sound", speech, 1),
+    "transcribe-int8": (transcribe("int8"), "sound", speech, 1),
 }
 #: Description -> the package whose models it takes, and their folder in it.
 PACKAGES = {"wake-word": ("pyopen_wakeword", "models"), "read-line": ("rapidocr_onnxruntime", "models"),
@@ -355,6 +399,7 @@ def main() -> None:
     parser.add_argument("models", type=Path, help="a folder with the models of the descriptions")
     parser.add_argument("--only", help="names of programs, with commas between them")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=1, help="of transcribe and of our side; others have one")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -363,11 +408,15 @@ def main() -> None:
         return
     from tvm_megcc.tools.program.program import Program
 
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
     results = {}
     for name in args.only.split(",") if args.only else PROGRAMS:
         models = package_file(*PACKAGES[name]) if name in PACKAGES else args.models
         with tempfile.TemporaryDirectory() as folder:
-            Program.read(name, models).compile(Path(folder, "program"), "native")
+            program = Program.read(name.removesuffix("-int8"), models)
+            if name.endswith("-int8"):
+                program = replace(program, steps=in_int8(program.steps))
+            program.compile(Path(folder, "program"), "native", threads=args.threads)
             results[name] = measured(name, args.models, args.rounds, str(Path(folder, "program")))
         print(f"{name}: {results[name]['speed']:.2f}", file=sys.stderr, flush=True)
     print(table(results))

@@ -22,10 +22,11 @@ Values = dict[str, np.ndarray]
 
 
 class StepByStep:
-    """A program; `run` keeps its states. library: megcc_cv, as `library` of tests.compiled.packages.test_cv has it."""
+    """A program; `run` keeps its states. library: megcc_cv, as `library` of tests.compiled.packages.test_cv has it.
+    empty: results of loops without iterations."""
 
-    def __init__(self, program: Description, library: ctypes.CDLL):
-        self.program, self.library = program, library
+    def __init__(self, program: Description, library: ctypes.CDLL, empty: Mapping[str, np.ndarray] | None = None):
+        self.program, self.library, self.empty = program, library, empty or {}
         self.types = {name: ValueType.of(text) for name, text in program.inputs.items()}
         self.states = {name: np.zeros(ValueType.of(state.type).shape, state.type.partition("[")[0])
                        for name, state in program.states.items()}
@@ -73,6 +74,9 @@ class StepByStep:
             if loop.until and inner[loop.until].item():
                 break
         for name, found in rows.items():
+            if not found:
+                values[name] = self.empty[name]
+                continue
             array = np.stack(found)
             rest = np.zeros((loop.max_trip_count - done, *array.shape[1:]), array.dtype)
             values[name] = np.concatenate([array, rest])

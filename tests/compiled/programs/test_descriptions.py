@@ -369,3 +369,67 @@ def test_whisper(cv, tmp_path):
                 np.testing.assert_array_equal(found[name].reshape(-1), values.reshape(-1), err_msg=name)
             text = package.decode(found["tokens"][:count].tolist())
             assert session.with_strings(found)["text"] == text.lstrip()
+
+
+def hearing(folder: Path) -> None:
+    """The networks of `transcribe-stream` but Whisper's: of "listen", with a voice activity that hears what is loud."""
+    for seed, (path, (inputs, outputs)) in enumerate(NETWORKS["listen"].items()):
+        network(inputs, outputs, folder / f"{path}.onnx", seed)
+    saved(model([node("Slice", "input begin end axis", "now"), node("Abs", "now", "size"),
+                 node("ReduceMax", "size", "output", axes=[1]), node("Identity", "state", "stateN")], *VAD,
+                {"begin": np.array([64]), "end": np.array([576]), "axis": np.array([1])}),
+          folder / "silero_vad_16k.onnx")
+
+
+def loud_and_quiet(pattern: str) -> np.ndarray:
+    """Returns blocks, loud where the pattern has "L"."""
+    sound = np.random.default_rng(4).uniform(0.6, 1, (len(pattern), 2560)).astype(np.float32)
+    return sound * np.where(np.array(list(pattern)) == "L", 1, 0.01).astype(np.float32)[:, None]
+
+
+def test_texts_of_a_stream(tmp_path):
+    """A text begins with the block before speech, unless that is of the text before it, and ends with four blocks
+    without speech, or with its 187th block."""
+    hearing(tmp_path)
+    text = (SHIPPED / "transcribe-stream.toml").read_text("utf-8").replace(".tflite", ".onnx")
+    text = text[:text.index('[[step.step]]\nfeature = "log_mel"\npreset = "whisper"')].replace(
+        'outputs = { text = "words_said", length = "bytes_said", count = "token_count" }',
+        'outputs = { heard_all = "sound" }')
+    text = text.replace('["text", "length", "count", "is_said", "speech", "wake"]', '["heard_all", "is_said"]')
+    (tmp_path / "cut.toml").write_text(text, "utf-8")
+    blocks = loud_and_quiet("..LL.L" + "....." + "L...." + "L" * 190 + "....")
+    expected = [(1, 10), (10, 16), (16, 203), (203, 210)]
+    found = []
+    with tvm_megcc.load(Program.read(tmp_path / "cut.toml").compile(tmp_path / "compiled")) as session:
+        for at, block in enumerate(blocks):
+            results = session.run({"audio": block})
+            if results["is_said"].item():
+                first, end = expected[len(found)]
+                sound = np.zeros(480000, np.float32)
+                sound[:2560 * (end - first)] = blocks[first:end].reshape(-1)
+                np.testing.assert_array_equal(results["heard_all"].reshape(-1), sound)
+                found.append(at + 1)
+    assert found == [end for _, end in expected]
+
+
+@pytest.mark.long
+def test_a_stream_of_texts(cv, tmp_path):
+    """Whisper runs where a text ends, and nowhere else."""
+    pytest.importorskip("onnxruntime")
+    hearing(tmp_path)
+    whisper(tmp_path / "whisper-base")
+    text = (SHIPPED / "transcribe-stream.toml").read_text("utf-8").replace(".tflite", ".onnx")
+    (tmp_path / "stream.toml").write_text(text, "utf-8")
+    described = Program.read(tmp_path / "stream.toml")
+    other = StepByStep(described, cv, {"text": np.zeros((1, 2048), np.uint8), "length": np.zeros(1, np.int64),
+                                       "count": np.zeros(1, np.int64)})
+    texts = 0
+    with tvm_megcc.load(described.compile(tmp_path / "compiled")) as session:
+        for block in loud_and_quiet(".LL.....L....."):
+            found, expected = session.run({"audio": block}), other.run({"audio": block})
+            texts += found["is_said"].item()
+            for name, values in expected.items():
+                size = float(np.abs(values).max(initial=1))
+                np.testing.assert_allclose(found[name].reshape(-1).astype(np.float64), values.reshape(-1), rtol=0,
+                                           atol=1e-4 * size if values.dtype == np.float32 else 0, err_msg=name)
+    assert texts == 2

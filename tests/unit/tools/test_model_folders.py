@@ -17,8 +17,8 @@ from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.frontends.onnx_decoders import decoder
 from tvm_megcc.passes.quantization.activations import quantize_activations
 from tvm_megcc.target import TARGETS
+from tvm_megcc.tools.lm import chat
 from tvm_megcc.tools.lm import hugging_face as folders
-from tvm_megcc.tools.lm import model
 
 pytest.importorskip("tokenizers")
 
@@ -90,7 +90,7 @@ def test_missing_files(copies, capsys, which, name, message):
 
 
 def test_templates_that_do_not_end(copies, capsys, monkeypatch):
-    monkeypatch.setattr(model, "_TEMPLATE_SECONDS", 0.05)
+    monkeypatch.setattr(chat, "_TEMPLATE_SECONDS", 0.05)
     (copies["hf"] / "chat_template.jinja").write_text(
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
     assert "chat_template.jinja" in (found := refused(copies["hf"], capsys)) and "takes longer than 0.05 s" in found

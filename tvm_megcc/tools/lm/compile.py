@@ -21,8 +21,8 @@ from ...frontends.onnx_decoders import decoder
 from ...options import CompileOptions
 from . import hugging_face
 from .grammars.automaton import Network
-from .model import TOKENIZER, Settings
 from .program import sources
+from .settings import TOKENIZER, Settings
 from .tokenizers.tokenizer import Vocabulary, metadata_value, tokenizer_of
 
 #: The default of the most new tokens in a run.

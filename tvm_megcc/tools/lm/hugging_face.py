@@ -10,8 +10,9 @@ from typing import Any
 from ... import folders
 from ...errors import MegccError, quoted, refused_by_system
 from ...frontends.onnx_decoders import Ports
+from .chat import DamagedTemplate, rendered
 from .json_file import JsonFile
-from .model import DamagedTemplate, Settings, rendered
+from .settings import Settings
 from .tokenizers import file as tokenizer_file
 from .tokenizers import sentencepiece
 from .tokenizers.sentencepiece import SentencePiece

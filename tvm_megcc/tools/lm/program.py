@@ -14,9 +14,10 @@ from ...errors import MegccError
 from ...foreign import c_name
 from ...frontends.decoder_names import LOGITS, NEW, TOKENS
 from ...version import VERSION
+from .chat import rendered
 from .grammars.automaton import Network
 from .grammars.tables import tables as grammar_tables
-from .model import Settings, rendered
+from .settings import Settings
 from .tokenizers.tables import tables
 from .tokenizers.tokenizer import Vocabulary
 

@@ -91,9 +91,9 @@ class Mutant:
         return f"{self.file}:{self.line}: {self.before} -> {self.after}"
 
 
-#: Mutants that do the same as the original, or whose difference no result shows: text of the line, token -> reason.
-EQUIVALENT: dict[tuple[str, str, str], str] = {
-    ("while (bits < 31 && sum < 0x80000000u) {", "<", "<="):
+#: Mutants that do the same as the original, or whose difference no result shows: text of the changed line -> reason.
+EQUIVALENT = {
+    "while (bits <= 31 && sum < 0x80000000u) {":
         "sum is at least 1, so its highest bit is set after 31 shifts, and the second condition ends the loop"}
 
 
@@ -165,8 +165,9 @@ def survives(mutant: Mutant, area: Area, folder: Path) -> bool:
 
 def reason(mutant: Mutant) -> str:
     """Returns why a survivor is equivalent; "" if nobody has said."""
-    line = (ROOT / mutant.file).read_text().splitlines()[mutant.line - 1].strip()
-    return EQUIVALENT.get((line, mutant.before, mutant.after), "")
+    text = (ROOT / mutant.file).read_text()
+    changed = text[:mutant.offset] + mutant.after + text[mutant.offset + len(mutant.before):]
+    return EQUIVALENT.get(changed.splitlines()[mutant.line - 1].strip(), "")
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from .conv2d.direct import DirectConv
 from .conv2d.pixels import PixelConv
 from .conv2d.plain import PlainConv
 from .conv2d.winograd import WinogradConv
-from .conv2d_transpose.phases import PhasesTransposedConv, PlainTransposedConv
+from .conv2d_transpose.phases import PhasesTransposedConv, PlainTransposedConv, SumsTransposedConv
 from .conv3d.rows import RowsConv3d
 from .draw.philox import PhiloxBlocks
 from .dsp.pairs import PairConv, PairMatMul
@@ -90,7 +90,7 @@ from .tree.walk import TreeWalk
 realise(ops.nn.conv.Conv2d, DirectConv(), WinogradConv(), WinogradConv(raw=True), DepthwiseConv(), PixelConv(),
         PlainConv())
 realise(ops.nn.conv3d.Conv3d, RowsConv3d())
-realise(ops.nn.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), PlainTransposedConv())
+realise(ops.nn.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), SumsTransposedConv(), PlainTransposedConv())
 realise(ops.nn.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.nn.fused_attention.Attention, AttentionColumns(), AttentionFewQueries())
 realise(ops.math.matmul.MatMul, PackedMatMul(), DotsMatMul(), PanelMatMul(), ScalarMatMul())

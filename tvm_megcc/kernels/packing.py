@@ -77,6 +77,12 @@ def pack_conv_transpose(array: np.ndarray, lanes: int, groups: int = 1) -> np.nd
     return np.concatenate([_pack_group(part.swapaxes(0, 1), lanes) for part in np.split(array, groups)])
 
 
+@packer("conv_oyxi")
+def pack_input_channels(array: np.ndarray) -> np.ndarray:
+    """Packs [I, O, KH, KW] as [O][KH, KW][I]."""
+    return array.transpose(1, 2, 3, 0)
+
+
 @packer("columns")
 def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block: int = BLOCK,
                  step: int = BLOCK) -> np.ndarray:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of transposed convolution of floats: `phases` in blocks of channels, `plain` for what it refuses."""
+"""The kernels of transposed convolution of floats: `phases` in blocks of channels, `sums` for few output channels,
+`plain` for what they refuse."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from ...ir.dims import ceildiv, product, round_up
+from ...ir.types import PLAIN
 from ..base import CALL, FALLBACK_CALL, FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair, present
 from ..conv2d.geometry import ConvParameters, Geometry, blocked
 from ..site import Site
@@ -17,10 +19,12 @@ class PhasesParameters(ConvParameters):
     """Parameters of `phases.c.j2`.
 
     depthwise: whether each output channel has one input channel, the one with its number.
+    sums: whether lanes hold input channels.
     pixels, vectors: outputs and vectors of channels of a tile.
     """
 
     depthwise: bool
+    sums: bool
     pixels: int
     vectors: int
 
@@ -75,7 +79,7 @@ class PhasesTransposedConv(Kernel):
         # 12: bytes of a `phase_tap`.
         scratch = 4 * s.kh * columns * (lanes if depthwise else round_up(IC, lanes)) + 12 * s.taps
         return Lowered(
-            "conv2d_transpose/phases", PhasesParameters(*s.window, s.bias, depthwise, *tile), extents,
+            "conv2d_transpose/phases", PhasesParameters(*s.window, s.bias, depthwise, False, *tile), extents,
             operands, (Operand("y", 0, N * G * round_up(OC, lanes) * OH * OW),),
             N * G * OH * (1 if depthwise else ceildiv(OC, 16)),
             prefix + s.name("conv2d_transpose"), "phases", scratch=scratch, channels=round_up(G * OC, lanes))
@@ -87,6 +91,48 @@ class PhasesTransposedConv(Kernel):
             return CALL + 2.0 * site.x.stored * kh * kw / lanes
         # A multiply-add for each vector of output channels, and 0.8 for the load of x; each result is stored once.
         return CALL + site.x.size * kh * kw * (ceildiv(oc, lanes) + 0.8) + 2 * site.y.stored / lanes
+
+
+class SumsTransposedConv(Kernel):
+    """Transposed convolution to few channels, by phases: lanes hold input channels, and y is plain."""
+
+    name = "sums"
+    dtypes, static = (FLOAT32,), (1,)
+    fuses_epilogue = True
+    constants = (1, 2)
+
+    def layouts(self, site):
+        yield layout_pair(site, blocked(site.target), PLAIN)
+
+    def refuse(self, site):
+        lanes = site.isa.lanes
+        if lanes == 1:
+            return "has nothing to gain without vectors"
+        if site.attrs.groups > 1 or site.x.shape[1] % lanes:
+            return "takes one group of whole vectors of channels"
+        return None
+
+    def reorders_sums(self, site):
+        return True
+
+    def lower(self, site):
+        s, lanes = _geometry(site), site.isa.lanes
+        extents = s.extents(s.oh, s.ow)
+        N, IC, IH, IW, OC, OH, OW = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW")
+        operands = present(site, Operand("x", 0, N * IC * IH * IW),
+                           Operand("w", 1, OC * s.taps * IC, ("conv_oyxi",)), Operand("b", 2, OC))
+        outputs = -(-s.ow // s.strides[1]) if isinstance(s.ow, int) and not site.compact else None
+        pixels, _ = Tiling.of(site.isa).compact_tile(outputs)
+        columns = pixels + (s.kw - 1) * s.dilations[1] // s.strides[1]
+        return Lowered(
+            "conv2d_transpose/phases", PhasesParameters(*s.window, s.bias, False, True, pixels, 1), extents, operands,
+            (Operand("y", 0, N * OC * OH * OW),), N * OC * OH, "sums_" + s.name("conv2d_transpose"), self.name,
+            scratch=4 * (s.kh * columns * IC + OW) + 12 * s.taps, channels=OC)
+
+    def cost(self, site):
+        lanes, (_, oc, kh, kw) = site.isa.lanes, site.inputs[1].shape
+        # A multiply-add for each vector of input channels, with its load; 8: the sum of the lanes of a result.
+        return CALL + 1.3 * site.x.size * kh * kw * oc / lanes + 8 * site.y.size
 
 
 class PlainTransposedConv(Kernel):

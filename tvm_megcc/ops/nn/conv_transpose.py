@@ -188,5 +188,8 @@ Conv2dTranspose.cases = (
     _case((2, 6, 4, 5), (6, 3, 3, 3), strides=(2, 2), groups=3),
     _case((1, 33, 5, 19), (33, 1, 4, 4), strides=(2, 2), pads=(1, 1, 1, 1), groups=33),
     _case((1, 16, 1, 23), (16, 1, 1, 3), strides=(1, 2), groups=16, bias=False),
+    _case((1, 32, 5, 7), (32, 1, 5, 5), strides=(2, 2), pads=(1, 1, 2, 2)),
+    _case((2, 16, 3, 21), (16, 3, 4, 4), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 3), bias=False),
+    _case((1, 16, 3, 4), (16, 2, 1, 2), strides=(3, 3), output_padding=(2, 1)),
     _case((1, 4, 3, 3), (4, 6, 3, 3), strides=(2, 2), constant=()),
 )

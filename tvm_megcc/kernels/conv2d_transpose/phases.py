@@ -116,7 +116,7 @@ class SumsTransposedConv(Kernel):
         return True
 
     def lower(self, site):
-        s, lanes = _geometry(site), site.isa.lanes
+        s = _geometry(site)
         extents = s.extents(s.oh, s.ow)
         N, IC, IH, IW, OC, OH, OW = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW")
         operands = present(site, Operand("x", 0, N * IC * IH * IW),

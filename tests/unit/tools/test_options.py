@@ -73,6 +73,7 @@ def test_every_option_that_changes_the_code_is_listed():
 #: Texts of each option that are taken, and some that are none; those without the latter are read with the model.
 TEXTS = {
     "optimize": (("speed", "size"), ("fast",)), "activations": (("model", "int8", "float32"), ("int4",)),
+    "weight_dtype": (("model", "int8"), ("float16", "int4", "")),
     "cache": (("float16", "int8"), ("float64", "int4")), "profile": (("safety", "default"), ("fast", "")),
     "input_shapes": (("data=(1,3,8,8)", "a:[1,2];b=(3)"), ()), "dispatch": (("data[0]=1..4",), ()),
     "dims": (("batch=1", "batch=1;sequence=1..128"), ("batch", "batch=-1", "batch=big")),

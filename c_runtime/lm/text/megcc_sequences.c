@@ -228,10 +228,10 @@ int32_t megcc_sequences_next(megcc_sequences *sequences, megcc_error *error)
 
 int32_t megcc_sequences_piece_of(const megcc_sequences *sequences, uint32_t sequence, const char **piece, size_t *size)
 {
-    const megcc_lm *lm = &sequences->texts[sequence];
+    const megcc_lm *lm = &sequences->texts[sequence < sequences->model->sequences ? sequence : 0];
     *piece = lm->memory.text;
-    *size = lm->given;
-    return lm->phase != MEGCC_LM_ENDED;
+    *size = sequence < sequences->model->sequences ? lm->given : 0;
+    return sequence < sequences->model->sequences && lm->phase != MEGCC_LM_ENDED;
 }
 
 int32_t megcc_sequences_generate(megcc_sequences *sequences, const char *const *texts, uint32_t count,

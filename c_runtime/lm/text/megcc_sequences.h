@@ -54,7 +54,7 @@ int32_t megcc_sequences_start_answer(megcc_sequences *sequences, uint32_t sequen
 int32_t megcc_sequences_next(megcc_sequences *sequences, megcc_error *error);
 
 /* Gives the piece of a text that the last megcc_sequences_next() added: `size` may be 0. It is valid until the next one.
- * Returns 1 if the text goes on after it, otherwise 0. */
+ * Returns 1 if the text goes on after it, otherwise 0; for a number of no sequence, too. */
 int32_t megcc_sequences_piece_of(const megcc_sequences *sequences, uint32_t sequence, const char **piece, size_t *size);
 
 /* Ends the text of one sequence. */

@@ -92,7 +92,9 @@ static int32_t text(char command, int s, const char *line, megcc_error *e)
         const int32_t goes_on = small_piece(&all, i, &piece, &size);
         printf("%.*s%s|", (int)size, piece, goes_on ? "+" : "");
     }
-    return status;
+    const char *none;
+    size_t none_size; /* of a number of no sequence */
+    return small_piece(&all, 1u << 30, &none, &none_size) || none_size ? MEGCC_E_ARGUMENT : status;
 }
 #endif
 

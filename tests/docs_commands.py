@@ -138,6 +138,7 @@ MODELS: tuple[tuple[str, str, Callable[[], object]], ...] = (
     ("decoder.onnx", "present.0.key=past.0.key", cache),
     ("decoder_onnx/model.onnx", "", lambda: decoders.llama(layers=1)),
     ("kws.onnx", "", lambda: classes("samples", 64)), ("kws_v2.onnx", "", lambda: classes("samples", 64)),
+    ("encoder.onnx", "", lambda: classes("samples", 64)),
     ("wake.onnx", "", lambda: classes("samples", 64)), ("digits.onnx", "", lambda: (
         ROOT / "tvm_megcc" / "examples" / "digits.onnx").read_bytes()),
     ("resnet8_int8.onnx", "", lambda: image()), ("wake.tflite", "", tflite_files.network),

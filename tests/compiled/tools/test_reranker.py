@@ -158,3 +158,14 @@ def test_refused_in_c(folder, tmp_path, capsys):
     assert "no string" in capsys.readouterr().err and not (tmp_path / "made").exists()
     assert main(["lm", "rerank", str(folder)]) == 1
     assert "the query is missing" in capsys.readouterr().err
+
+
+def test_types_of_tokens_that_do_not_fit_are_refused(folder, tmp_path, capsys):
+    """C has them as bytes."""
+    shutil.copytree(folder, tmp_path / "given")
+    file = tmp_path / "given" / "tokenizer.json"
+    text = file.read_text()
+    file.write_text(text.replace('"type_id": 1', '"type_id": 300').replace('"type_id":1', '"type_id":300'))
+    assert file.read_text() != text
+    assert main(["lm", "rerank", str(tmp_path / "given"), "-o", str(tmp_path / "made")]) == 1
+    assert "has types of tokens up to 300" in capsys.readouterr().err and not (tmp_path / "made").exists()

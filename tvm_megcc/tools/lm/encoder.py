@@ -19,6 +19,8 @@ from .tokenizers.wordpiece import WordPieces
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+#: The highest type of a token: C has bytes for them.
+_MOST_TYPE = 255
 #: The default capacity of the buffer for a string: bytes for each token of the context. An estimate, since most tokens
 #: are shorter; who compiles the C may define another capacity.
 _BYTES_PER_TOKEN = 16
@@ -92,7 +94,8 @@ class Around:
         """Asks the package tokenizers. strings: their number, 1 or 2.
 
         Raises:
-            MegccError: if the tokens of one string have different types, or other tokens come between them.
+            MegccError: if the tokens of one string have different types, or other tokens come between them, and for
+                types that are no bytes.
         """
         # Any string that has tokens.
         probe = next((text for text in ("a", *package.get_vocab())
@@ -113,4 +116,7 @@ class Around:
                                  "different types")
         if len(types) != strings:
             raise MegccError("the tokenizer's post-processor leaves out a string")
+        most = max(type_ for _, type_, _ in rows)
+        if most > _MOST_TYPE:
+            raise MegccError(f"the tokenizer's post-processor has types of tokens up to {most}, and C has bytes for them")
         return cls(tuple(map(tuple, added)), tuple(types))

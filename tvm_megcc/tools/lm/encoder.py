@@ -118,5 +118,5 @@ class Around:
             raise MegccError("the tokenizer's post-processor leaves out a string")
         most = max(type_ for _, type_, _ in rows)
         if most > _MOST_TYPE:
-            raise MegccError(f"the tokenizer's post-processor has types of tokens up to {most}, and C has bytes for them")
+            raise MegccError(f"the tokenizer's post-processor has types of tokens up to {most}, and C has bytes")
         return cls(tuple(map(tuple, added)), tuple(types))

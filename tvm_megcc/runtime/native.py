@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,7 +35,7 @@ from .session import Array, Arrays, Given, Port, Session
 
 #: The longest error text in bytes; longer ones are cut.
 _TEXT_BYTES = 512
-#: The status of megcc_py_run if an array does not match the input.
+#: The status of run_method if an array does not match the input.
 _MISFIT = -1
 
 
@@ -112,14 +112,25 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "outputs": (ctypes.POINTER(_Output), (_HANDLE,)),
     "set_shapes": (ctypes.c_int32, (_HANDLE, ctypes.POINTER(_Shape), ctypes.c_int32)),
     "watch": (None, (_HANDLE, ctypes.POINTER(ctypes.c_double), _OBSERVER, ctypes.POINTER(ctypes.c_uint32))),
-    "run": (ctypes.c_int32, (_HANDLE,)),
+    "methods": (ctypes.c_void_p, (ctypes.c_void_p,) * 5),
     "reset": (None, (_HANDLE,)),
     "input": (ctypes.c_void_p, (_HANDLE, ctypes.c_uint32)),
 }
 
-#: Returns the address of the PyArrayInterface in an `__array_struct__`, which must outlive the address.
-_interface = ctypes.pythonapi.PyCapsule_GetPointer
-_interface.restype, _interface.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+class _Method(ctypes.Structure):
+    """A method in C: Python's PyMethodDef."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("call", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("documentation", ctypes.c_char_p))
+
+
+#: Returns a method of an object: the address of its `_Method`, the object, and NULL.
+_method_of = ctypes.pythonapi.PyCFunction_NewEx
+_method_of.restype, _method_of.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+#: The addresses of the functions of Python that megcc_py_methods gets.
+_OF_PYTHON = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in (
+    "PyLong_AsVoidPtr", "PyLong_FromLong", "PyCapsule_GetPointer", "PyEval_SaveThread", "PyEval_RestoreThread")]
 
 
 def _with_numpy_dtype(array: Array) -> Array:
@@ -162,6 +173,10 @@ class NativeSession(Session):
                                     threads or 0, self._text, _TEXT_BYTES)
         if not self._handle:
             raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
+        methods = self._c_methods(*_OF_PYTHON)
+        #: Runs the session and returns a status. It is called under the lock, while `_handle` is valid.
+        self._c_run: Callable[[], int] = _method_of(methods, self._handle, None)
+        self._read_method = methods + ctypes.sizeof(_Method)
         isa = self._c_isa(self._handle)
         targets = [TARGETS[p["target"]] for p in self.programs if TARGETS[p["target"]].isa.code == isa]
         if not targets:
@@ -197,10 +212,12 @@ class NativeSession(Session):
                              strict=True):
             if not row.port.is_of(port):
                 raise self._other_container(f"it has {row.port} where {port} should be")
-        # The ports of a run: inputs that are given, outputs that are returned.
+        # The ports of a run: inputs that are given, with a method that takes an array's `__array_struct__`, which must
+        # outlive the run, and outputs that are returned.
         states = frozenset(self.state_of.values())
-        self._given = [(port.name, row) for row, port in zip(self._input_rows, self._all_inputs, strict=True)
-                       if port.name not in states]
+        self._given: list[tuple[str, Callable[[object], int]]] = [
+            (port.name, _method_of(self._read_method, ctypes.addressof(row), None))
+            for row, port in zip(self._input_rows, self._all_inputs, strict=True) if port.name not in states]
         self._returned = [(port.name, index, row) for index, (row, port)
                           in enumerate(zip(self._output_rows, self._all_outputs, strict=True))
                           if port.name not in self.state_of]
@@ -243,13 +260,13 @@ class NativeSession(Session):
         """Runs the model if C code accepts the arrays. Returns whether it does."""
         interfaces = []
         try:
-            for name, row in self._given:
+            for name, read in self._given:
                 interface = inputs[name].__array_struct__
-                row.array = _interface(interface, None)
+                read(interface)
                 interfaces.append(interface)
         except (KeyError, AttributeError, ValueError):      # the slow path explains what is wrong
             return False
-        status = self._c_run(self._handle)
+        status = self._c_run()
         if status and status != _MISFIT:
             self._fail()
         return not status
@@ -441,7 +458,7 @@ class Bound:
         try:
             if session._bound is not self:
                 self._bind()
-            if self._run(session._handle):
+            if self._run():
                 session._fail()
             if self._counted:   # outputs whose size is known only after the run
                 for name, index in self._counted:
@@ -455,8 +472,8 @@ class Bound:
         if session._handle is None:
             session._refuse_to_run()
         session._set_shapes(self._arrays)
-        for (_, row), interface in zip(session._given, self._interfaces, strict=True):
-            row.array = _interface(interface, None)
+        for (_, read), interface in zip(session._given, self._interfaces, strict=True):
+            read(interface)
         for name, index, row in session._returned:
             row.wanted = None if session._all_outputs[index].counted else self.outputs[name].ctypes.data
         session._bound = self

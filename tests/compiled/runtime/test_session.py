@@ -106,6 +106,7 @@ def test_whatever_numpy_takes(session, x):
     ("x", TypeError, "or one array, not str"), (None, TypeError, "or one array, not NoneType"),
     ({"x": None}, TypeError, "NoneType is no array of numbers"),
     ({"x": "text"}, TypeError, "str is no array of numbers"),
+    ({"x": type("Liar", (), {"__array_struct__": 5})()}, TypeError, "Liar does not become an array"),
     ({"x": [[1, 2, 3], [4]]}, TypeError, "list does not become an array"),
     ({"x": X.astype(np.complex64)}, TypeError, "no array of numbers"),
     ({"x": X.astype(object)}, TypeError, "ndarray of object is no array of numbers")])

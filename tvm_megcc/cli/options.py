@@ -121,6 +121,12 @@ def _bench(verbs: Verbs) -> None:
     verb.add_argument("--blocks", type=count, metavar="N",
                       help="run N times on one processor, in a real-time scheduling class if permitted, and report the "
                            "slowest run relative to the median")
+    group = verb.add_argument_group("on a microcontroller (docs/microcontrollers.md)")
+    group.add_argument("--chip", metavar="NAME", help="also model waiting for the flash of a chip: stm32l4r5, "
+                                                      "stm32u575, stm32h7a3, nrf5340 or rp2350")
+    group.add_argument("--fast-code", type=byte_count, metavar="SIZE",
+                       help="with --chip: put the functions that wait longest, of so many bytes, into memory without "
+                            "wait states, and say what it gains")
     group = verb.add_argument_group("comparison with other engines (docs/tuning.md)")
     group.add_argument("--against", metavar="A,B", help="engines to time in turns with ours, on --threads N each: "
                        "onnxruntime, openvino, litert, ncnn, mnn, tvm, or NAME=FILE.py; reports times, errors, memory "

@@ -128,10 +128,12 @@ def bench_(args: argparse.Namespace) -> int:
     with _progress(args, _preparing(path)):
         session = source.remote_session_of(path, args) if args.rpc else source.timed_session_of(path, args)
     if session.target.bare_metal:
-        report = instructions.bench(session, args.inputs, seed=args.seed)
+        report = instructions.bench(session, args.inputs, args.seed, args.chip, args.fast_code)
         _write_trace(args, report)
         _print(args, report, instructions.text)
         return 0
+    if args.chip or args.fast_code:
+        raise MegccError(f"--chip and --fast-code are for microcontrollers, and this is code for {session.target}")
     if args.blocks:
         from ..runtime.device import DeviceSession
         from ..tools.bench import realtime

@@ -31,12 +31,16 @@ class Block:
     instructions: the number of its instructions.
     times: the number of its executions.
     jumps: the number of executions that ended in a taken branch.
+    code_waits, data_waits: the cycles that the core waited for the flash, for its instructions and for what they load;
+        0 without a model of the flash (flash.py).
     """
 
     begin: int
     instructions: int
     times: int
     jumps: int
+    code_waits: int = 0
+    data_waits: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,34 +86,37 @@ def plugin(qemu: str) -> Path:
     version = re.search(r"version (\d+)\.", version_text)
     if version is None:
         raise ToolError(f"{qemu} does not say its version")
-    source = Path(__file__).with_name("counting.c")
+    here = Path(__file__).parent
+    sources = [here / name for name in ("counting.c", "wait_states.c", "wait_states.h")]
     api = 1 if int(version[1]) < 9 else 2  # the version of qemu's plugin interface that counting.c is compiled for
     flags = ("-O2", "-shared", "-fPIC", f"-DAPI={api}")
     compiler = find_compiler(native())
-    key = hashlib.sha256(repr((source.read_bytes(), flags, str(compiler))).encode()).hexdigest()[:16]
+    inputs = [source.read_bytes() for source in sources], flags, str(compiler)
+    key = hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
     built = paths.cache("counting") / f"{key}.so"
     if not built.exists():
         with folders.scratch(built.parent) as staging:
-            result = subprocess.run([*compiler.command, *flags, str(source), "-o", str(staging / built.name)],
-                                    capture_output=True, text=True, check=False)
+            result = subprocess.run([*compiler.command, *flags, *map(str, sources[:2]), "-o",
+                                     str(staging / built.name)], capture_output=True, text=True, check=False)
             if result.returncode:
                 raise ToolError(f"the plugin that counts instructions cannot be built: {result.stderr.strip()[:300]}")
             (staging / built.name).replace(built)
     return built
 
 
-def options(qemu: str, functions: Mapping[str, int]) -> tuple[str, ...]:
+def options(qemu: str, functions: Mapping[str, int], flash: Sequence[str] = ()) -> tuple[str, ...]:
     """Returns the options with which qemu loads the plugin, which writes counts.txt in the working directory.
-    functions: name -> address."""
-    return ("-plugin", f"{plugin(qemu)},out=counts.txt,begin={functions[BEGIN]:x},end={functions[END]:x}")
+    functions: name -> address. flash: options of a model of slow flash (flash.py)."""
+    own = ("out=counts.txt", f"begin={functions[BEGIN]:x}", f"end={functions[END]:x}")
+    return ("-plugin", ",".join((str(plugin(qemu)), *own, *flash)))
 
 
 def read(text: str) -> list[list[Block]]:
     """Returns the basic blocks of each call. text: the contents of counts.txt."""
     calls: dict[int, list[Block]] = {}
     for line in text.splitlines():
-        call, begin, count, times, jumps = line.split()
-        calls.setdefault(int(call), []).append(Block(int(begin, 16), int(count), int(times), int(jumps)))
+        call, begin, *counts = line.split()
+        calls.setdefault(int(call), []).append(Block(int(begin, 16), *map(int, counts)))
     return [calls[index] for index in sorted(calls)]
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cycle model of Cortex-M: a table of the costs of instruction classes on each core, applied to exact counts.
 
-It is a model, not a measurement: memories have no wait states, there are no cache misses and no other bus traffic, and
-branches are predicted as each core's row states. The figures of the cores come from:
+It is a model, not a measurement: memories have no wait states (flash.py adds those of a chip's flash), there is no
+other bus traffic, and branches are predicted as each core's row states. The figures of the cores come from:
 
 * Cortex-M4: the table of instructions in its Technical Reference Manual (Arm DDI 0439, "Processor instruction timings",
   and "FPU instruction set" for floating point), with 2 cycles for what it calls P, the refill of the pipeline (1 to 3).
@@ -104,7 +104,7 @@ def cycles(core: Core, code: Disassembly, blocks: Sequence[Block]) -> int:
         last = class_of(*lines[-1]) if lines else ""
         reads_table = bool(lines) and lines[-1][0].startswith("tb")  # TBB, TBH: a cycle to load the offset
         jump = 0 if last == "loop" else core.jump + reads_table
-        total += block.times * _straight(core, lines) + block.jumps * jump
+        total += block.times * sum(costs_of(core, lines)) + block.jumps * jump
     return total
 
 
@@ -115,10 +115,11 @@ def class_of(mnemonic: str, operands: str) -> str:
                 if (vector or not helium) and re.fullmatch(pattern, name))
 
 
-def _straight(core: Core, lines: Sequence[tuple[str, str]]) -> int:
-    """Returns the cycles of a sequence of instructions, without a taken branch at its end."""
+def costs_of(core: Core, lines: Sequence[tuple[str, str]]) -> list[int]:
+    """Returns the cycles of each instruction of a sequence, without taken branches: 0 for one that is issued together
+    with the one before it."""
     # paired: the previous instruction was issued with the one before it, so it cannot be issued with the next one.
-    total, before, written, paired = 0, "", frozenset[str](), True
+    costs, before, written, paired = [], "", frozenset[str](), True
     for mnemonic, operands in lines:
         kind = class_of(mnemonic, operands)
         read = frozenset(_registers(operands))
@@ -133,9 +134,9 @@ def _straight(core: Core, lines: Sequence[tuple[str, str]]) -> int:
         if needs and before in ("load", "float load"):
             cost += core.load_latency
         together = core.dual_issue and not paired and not needs and _together(before, kind)
-        total += 0 if together else cost
+        costs.append(0 if together else cost)
         paired, before, written = together, kind, _written(kind, mnemonic, operands)
-    return total
+    return costs
 
 
 def _together(first: str, second: str) -> bool:

@@ -18,7 +18,7 @@ from ...errors import MegccError, ToolError
 from ...ir.limits import MAX_RANK
 from ..build import Build
 from ..session import Array, Arrays, Port, Session
-from . import counting, firmware
+from . import counting, firmware, flash
 from .cycles import CORES, cycles
 
 
@@ -30,7 +30,11 @@ class EmulatedSession(Session):
     counted: instructions are counted in the following runs.
     instructions: the number of instructions of each call in the last counted run.
     blocks: the basic blocks of each call in that run; none if they were not counted exactly.
-    cycles: the modelled cycles of each call (`cycles.py`); None if there is no model of the core.
+    cycles: the modelled cycles of each call (`cycles.py`), without waiting for flash; None if there is no model of the
+        core.
+    chip: the chip whose flash is modelled in counted runs (`flash.py`); None: flash without wait states.
+    fast: the functions that the model takes to be in memory without wait states.
+    waits: the cycles of each call that the core waited for the chip's flash.
     uncounted: the reason why instructions were derived from the emulator's clock, accurate to about 40, and there are
         no cycles; "" if they were counted exactly.
     """
@@ -46,6 +50,9 @@ class EmulatedSession(Session):
         self.counted, self.instructions = False, [0]
         self.blocks: list[list[counting.Block]] = []
         self.cycles: list[int] | None = None
+        self.chip: flash.Chip | None = None
+        self.fast: frozenset[str] = frozenset()
+        self.waits: list[int] = []
         self.uncounted = ""
         self._states = self._checked_states(None)
         self._options: tuple[str, ...] = ()     # additional options of the program
@@ -101,18 +108,27 @@ class EmulatedSession(Session):
         self._states = {state: outputs.pop(name) for name, state in self.state_of.items()}
         return self._with_strings(outputs)
 
-    def _counting(self) -> tuple[str, ...]:
+    def _counting(self, folder: Path) -> tuple[str, ...]:
         """Returns the emulator's options for counting: those of the plugin or, if that is not possible, of the
-        clock."""
+        clock. folder: the working directory of the run."""
         try:
-            plugin_options = counting.options(self._emulator[0], self.code.functions)
-            probe = subprocess.run([self._emulator[0], *plugin_options, "-version"], capture_output=True, check=False)
+            plugin_options = counting.options(self._emulator[0], self.code.functions, self._flash(folder))
+            probe = subprocess.run([self._emulator[0], *plugin_options, "-version"], capture_output=True, check=False,
+                                   cwd=folder)
             if probe.returncode:
                 raise ToolError(f"{self._emulator[0]} takes no plugins")
         except (ToolError, OSError) as error:
             self.uncounted = str(error)
             return firmware.CLOCK
         return plugin_options
+
+    def _flash(self, folder: Path) -> list[str]:
+        """Returns the plugin's options for the model of the chip's flash, whose costs it writes into the folder."""
+        if self.chip is None:
+            return []
+        board, core = firmware.BOARDS[self.target.name], CORES[self.target.name]
+        flash.write_costs(folder / flash.COSTS, core, self.code, board.flash, self.fast)
+        return flash.options(self.chip, board.flash, {**firmware.LIMITS, **board.limits}["flash"], core)
 
     def _count(self, folder: Path) -> None:
         """Reads the files with the counts of a run, and sets `instructions` and `cycles`."""
@@ -125,6 +141,7 @@ class EmulatedSession(Session):
         self.instructions = counting.instructions(self.blocks)
         core = CORES.get(self.target.name)
         self.cycles = [cycles(core, self.code, blocks) for blocks in self.blocks] if core else None
+        self.waits = [sum(block.code_waits + block.data_waits for block in blocks) for blocks in self.blocks]
 
     def _output(self, path: Path, port: Port, shape: tuple) -> Array:
         data = np.fromfile(path, np.dtype(port.dtype))
@@ -136,7 +153,7 @@ class EmulatedSession(Session):
         """Runs the program, which reads in<i>.bin in the folder and writes out<i>.bin. Returns what it printed."""
         if self.target.bare_metal:
             command = firmware.emulation(*self._emulator, self.target, self._program,
-                                         self._counting() if self.counted else ())
+                                         self._counting(folder) if self.counted else ())
         else:
             (folder / f"{self.name}.megcc").write_bytes(self._container)
             command = [*self._emulator, str(self._program), "--model", f"{self.name}.megcc"]

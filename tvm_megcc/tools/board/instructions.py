@@ -5,10 +5,11 @@ time."""
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
-from ...errors import ToolError, shortened
+from ...errors import MegccError, ToolError, shortened
 from ...runtime import calls
-from ...runtime.emulator import firmware
+from ...runtime.emulator import firmware, flash
 from ...runtime.emulator.cycles import CORES
 from ...runtime.emulator.frames import completed
 from ...runtime.emulator.run import EmulatedSession
@@ -19,15 +20,25 @@ from ..run import asking_for_inputs, inputs_of
 FILES = 8
 
 
-def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) -> dict:
+def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0, chip: str | None = None,
+          fast_code: int | None = None) -> dict:
     """Runs a session once and reports its instructions, by call, and its memory.
 
     Args:
         inputs: .npz file with arrays by tensor name; else seeded random numbers.
+        chip: the name of a chip, whose flash is modelled (flash.py).
+        fast_code: bytes of memory without wait states for the functions that wait longest; a second run is with them.
+
+    Raises:
+        MegccError: for an unknown chip, and for fast_code without a chip.
     """
+    if fast_code is not None and chip is None:
+        raise MegccError("--fast-code says what waiting for a chip's flash it saves: give --chip, too")
+    session.chip = flash.chip_of(chip, session.target.name) if chip else None
     feeds = inputs_of(session.inputs, inputs, seed)
     with asking_for_inputs(session.inputs, inputs):
         session.run(feeds)
+    waits = _waits(session, feeds, fast_code)
     total = sum(session.instructions)
     rows = rows_of(session)
     static = stack_of(session)
@@ -35,11 +46,33 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
             "instructions": total,
             **({"cycles": sum(session.cycles), "cycle_model": CORES[session.target.name].source}
                if session.cycles else {}),
+            **waits,
             **({"uncounted": session.uncounted} if session.uncounted else {}), "stack_bytes": session.stack_bytes,
             **({"stack_at_most": static.bytes, "stack_path": list(static.path), "stack_unknown": list(static.unknown),
                 "stack_unbounded": list(static.unbounded)} if static else {}),
             "files": calls.memory_by_file(session.firmware.with_suffix(".map").read_text()),
             "firmware": {**firmware.sizes(session.firmware), "container": session.container_bytes}, "calls": rows}
+
+
+def _waits(session: EmulatedSession, feeds: Any, fast_code: int | None) -> dict:
+    """Returns the cycles that the last run waited for the flash of the session's chip, and those that a second run
+    waits with the functions that wait longest in memory without wait states."""
+    if session.chip is None or session.cycles is None:
+        return {}
+    blocks = [block for call in session.blocks for block in call]
+    found: dict[str, Any] = {"chip": session.chip.name, "mhz": session.chip.mhz, "flash_model": str(session.chip),
+                             "assumed": session.chip.assumed, "source": session.chip.source,
+                             "waits_for_code": sum(block.code_waits for block in blocks),
+                             "waits_for_constants": sum(block.data_waits for block in blocks)}
+    if fast_code is None:
+        return found
+    placed = flash.worth_placing(session.code, session.blocks, fast_code)
+    session.fast = frozenset(function.name for function in placed)
+    session.run(feeds)
+    return {**found, "fast_code": {
+        "bytes": sum(function.bytes for function in placed), "waits": sum(session.waits),
+        "functions": [{"name": function.name, "bytes": function.bytes, "waits": function.waits}
+                      for function in placed]}}
 
 
 def rows_of(session: EmulatedSession) -> list[dict]:
@@ -52,7 +85,8 @@ def rows_of(session: EmulatedSession) -> list[dict]:
         rows.append({"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
                      "instructions": count, "share": count / max(total, 1),
                      "macs_per_instruction": call["macs"] / count if call["macs"] and count else None,
-                     **({"cycles": session.cycles[index]} if session.cycles else {})})
+                     **({"cycles": session.cycles[index]} if session.cycles else {}),
+                     **({"waits": session.waits[index]} if session.chip and session.cycles else {})})
     return rows
 
 
@@ -75,6 +109,28 @@ def _cycles_text(report: dict) -> str:
     if "cycles" not in report:
         return ""
     return f", about {report['cycles']:,} cycles by a model without wait states ({report['cycle_model']})"
+
+
+def _waits_text(report: dict) -> list[str]:
+    if "chip" not in report:
+        return []
+    code, constants, cycles = report["waits_for_code"], report["waits_for_constants"], report["cycles"]
+
+    def with_waits(waits: int) -> str:
+        total = cycles + waits
+        return f"about {total:,} cycles, {total / report['mhz'] / 1e3:.2f} ms"
+
+    assumed = f", assumed: {report['assumed']}" if report["assumed"] else ""
+    lines = [f"  with the flash of {report['flash_model']}{assumed}: {with_waits(code + constants)}; "
+             f"waiting for code {100 * code / cycles:.1f} %, for constants "
+             f"{100 * constants / cycles:.1f} % of the cycles without waiting"]
+    if "fast_code" in report:
+        fast = report["fast_code"]
+        lines.append(f"  the same with {fast['bytes']:,} bytes of code in memory without wait states: "
+                     f"{with_waits(fast['waits'])}")
+        if fast["functions"]:
+            lines.append("    in a linker script: " + " ".join(f"*(.text.{row['name']})" for row in fast["functions"]))
+    return lines
 
 
 def _stack_text(report: dict) -> list[str]:
@@ -105,15 +161,17 @@ def text(report: dict) -> str:
              f"  {report['instructions']:,} instructions" + _cycles_text(report),
              f"  flash {needs['flash']:,} bytes ({needs['container']:,} of them the model), "
              f"{firmware.needs_text(needs)}, deepest stack {report['stack_bytes']:,} bytes",
-             *_stack_text(report), *_files_text(report)]
+             *_waits_text(report), *_stack_text(report), *_files_text(report)]
     names = [shortened(call["name"], NAME_WIDTH) for call in report["calls"]]
     width = max([8, *map(len, names)])
-    modelled = "cycles" in report
-    lines.append(f"     #  instructions      %  MAC/instr  {'    ~cycles  ' * modelled}{'operator':{width}}  kernel")
+    modelled, waiting = "cycles" in report, "chip" in report
+    lines.append(f"     #  instructions      %  MAC/instr  {'    ~cycles  ' * modelled}{'   ~waits  ' * waiting}"
+                 f"{'operator':{width}}  kernel")
     for index in sorted(range(len(names)), key=lambda index: -report["calls"][index]["instructions"]):
         call = report["calls"][index]
         rate = f"{call['macs_per_instruction']:.2f}" if call["macs_per_instruction"] else ""
         lines.append(f"  {index:4d}  {call['instructions']:12,} {100 * call['share']:6.1f} {rate:>10}  "
                      f"{format(call['cycles'], '11,') + '  ' if modelled else ''}"
+                     f"{format(call['waits'], '9,') + '  ' if waiting else ''}"
                      f"{names[index]:{width}}  {shortened(call['kernel'], KERNEL_WIDTH)}")
     return "\n".join(lines) + "\n"

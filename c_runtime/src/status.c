@@ -60,12 +60,15 @@ static void put(line *l, const char *text)
 
 static void put_number(line *l, const char *label, uint64_t value)
 {
-    char digits[21]; /* 2^64 - 1 has 20 digits */
-    size_t at = sizeof digits;
-    digits[--at] = '\0';
+    enum { DIGITS = 20 }; /* of 2^64 - 1 */
+    char digits[DIGITS + 1];
+    uint32_t at = DIGITS;
+    digits[DIGITS] = '\0';
     do {
-        digits[--at] = (char)('0' + value % 10u);
-    } while ((value /= 10) != 0u);
+        at--;
+        digits[at] = (char)('0' + value % 10u);
+        value /= 10u;
+    } while (value != 0u && at > 0u);
     put(l, label);
     put(l, digits + at);
 }

@@ -21,6 +21,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from .counting import Block, Disassembly
@@ -57,7 +58,7 @@ _M7_UNITS = {"load": "memory", "store": "memory", "float load": "memory", "float
              "other": "alu"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)   # a core is a key of a cache
 class Core:
     """The cycle model of a core.
 
@@ -104,7 +105,7 @@ def cycles(core: Core, code: Disassembly, blocks: Sequence[Block]) -> int:
         last = class_of(*lines[-1]) if lines else ""
         reads_table = bool(lines) and lines[-1][0].startswith("tb")  # TBB, TBH: a cycle to load the offset
         jump = 0 if last == "loop" else core.jump + reads_table
-        total += block.times * sum(costs_of(core, lines)) + block.jumps * jump
+        total += block.times * _straight(core, lines) + block.jumps * jump
     return total
 
 
@@ -113,6 +114,12 @@ def class_of(mnemonic: str, operands: str) -> str:
     name, vector = mnemonic.partition(".")[0], bool(re.search(r"\bq[0-7]\b", operands))
     return next(kind for kind, pattern, helium in CLASSES
                 if (vector or not helium) and re.fullmatch(pattern, name))
+
+
+@lru_cache(maxsize=1 << 16)     # thousands of runs execute the same blocks
+def _straight(core: Core, lines: tuple[tuple[str, str], ...]) -> int:
+    """Returns the cycles of a sequence of instructions, without a taken branch at its end."""
+    return sum(costs_of(core, lines))
 
 
 def costs_of(core: Core, lines: Sequence[tuple[str, str]]) -> list[int]:

@@ -55,6 +55,7 @@ class EmulatedSession(Session):
         self.waits: list[int] = []
         self.uncounted = ""
         self._states = self._checked_states(None)
+        self._takes_plugins = False             # known after the first counted run
         self._options: tuple[str, ...] = ()     # additional options of the program
 
     @property
@@ -113,10 +114,12 @@ class EmulatedSession(Session):
         clock. folder: the working directory of the run."""
         try:
             plugin_options = counting.options(self._emulator[0], self.code.functions, self._flash(folder))
-            probe = subprocess.run([self._emulator[0], *plugin_options, "-version"], capture_output=True, check=False,
-                                   cwd=folder)
-            if probe.returncode:
-                raise ToolError(f"{self._emulator[0]} takes no plugins")
+            if not self._takes_plugins:
+                probe = subprocess.run([self._emulator[0], *plugin_options, "-version"], capture_output=True,
+                                       check=False, cwd=folder)
+                if probe.returncode:
+                    raise ToolError(f"{self._emulator[0]} takes no plugins")
+                self._takes_plugins = True
         except (ToolError, OSError) as error:
             self.uncounted = str(error)
             return firmware.CLOCK

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import folders
+from ...codegen import container
 from ...codegen.embedding import read_container
 from ...codegen.manifest import read_manifest
 from ...codegen.safety import is_safe
@@ -26,6 +27,7 @@ from ...target import Target
 from ...version import VERSION
 from . import timing, trace, value_analysis
 from .properties import kernel_loops, kernels_of, properties
+from .runtime_loops import runtime_loops
 from .sources import Sources
 
 _API = re.compile(r"\b(megcc_\w+)\(")
@@ -76,9 +78,10 @@ def evidence(folder: Path, target: str | None = None, cc: str | None = None, mod
         "files": manifest["files"],
         "properties": [{"name": row.name, "holds": row.holds, "against": list(row.against), "how": row.how}
                        for row in properties(sources, list(chain(*loops.values())))],
-        "stack": _stack(sources, session),
+        "stack": stack_bounds(sources, session),
         "loops": [{"kernel": kernel, "function": loop.function, "place": _relative(loop.place, folder),
                    "head": loop.head, "at_most": loop.at_most} for kernel, rows in loops.items() for loop in rows],
+        "runtime_loops": _runtime_loops(sources, image, len(facts["programs"])),
         "analysis": analysed, "calls": measured, "memory": _memory(program, session, chosen, len(image)),
         "operators": operators, "functions": functions,
         "gaps": trace.gaps(operators, functions, program, sources)}
@@ -88,7 +91,7 @@ def complete(facts: Mapping[str, Any]) -> bool:
     """Whether all properties hold, the trace has no gap, every loop and stack has a bound, and the analysis of values,
     if there is one, has no alarm."""
     return (all(row["holds"] for row in facts["properties"]) and not facts["gaps"]
-            and all(row["at_most"] is not None for row in facts["loops"])
+            and all(row["at_most"] is not None for row in (*facts["loops"], *facts["runtime_loops"]))
             and all(not row["unbounded"] for row in facts["stack"]["entries"])
             and all(not row["alarms"] and not row["reason"] for row in (facts["analysis"] or {"rows": ()})["rows"]))
 
@@ -107,6 +110,22 @@ def _require_unedited(folder: Path, manifest: Mapping[str, Any]) -> None:
         raise MegccError(f"{folder}: '{edited[0]}' is not as the compiler wrote it; compile the model again")
 
 
+def _runtime_loops(sources: Sources, image: bytes, codes: int) -> list[dict[str, Any]]:
+    """Returns a row for each loop of the runtime. codes: the number of programs that the folder has code for."""
+    model = container.read(image)
+    program = next(row for row in model.programs if row.isa == sources.target.isa.code)
+    return [{"function": row.loop.function, "place": _relative(row.loop.place, sources.folder), "head": row.loop.head,
+             "at_most": row.loop.at_most, "reason": row.reason}
+            for row in runtime_loops(sources, _api(sources), model, program, codes)]
+
+
+def _api(sources: Sources) -> list[str]:
+    """Returns the functions of the C API that the folder has."""
+    header = (sources.folder / "runtime" / "include" / "megcc.h").read_text()
+    defined = {name for source, name, letter in sources.symbols if letter == "T" and source.startswith("runtime/")}
+    return sorted(defined & set(_API.findall(header)))
+
+
 def _relative(place: str, folder: Path) -> str:
     path, _, line = place.rpartition(":")
     return f"{Path(path).relative_to(folder).as_posix() if Path(path).is_relative_to(folder) else path}:{line}"
@@ -119,12 +138,10 @@ def _version(sources: Sources) -> str:
 
 # --- stack ----------------------------------------------------------------------------------------------------------
 
-def _stack(sources: Sources, session: Session) -> dict[str, Any]:
+def stack_bounds(sources: Sources, session: Session) -> dict[str, Any]:
     """Returns the bound of every function of the C API. On a microcontroller they are those of the firmware, which has
     the compiler's library in it; otherwise those of the object files."""
-    header = (sources.folder / "runtime" / "include" / "megcc.h").read_text()
-    defined = {name for source, name, letter in sources.symbols if letter == "T" and source.startswith("runtime/")}
-    names = sorted(defined & set(_API.findall(header)))
+    names = _api(sources)
     text, how = sources.graph_text, "object files"
     library: dict[str, int] = {}
     if isinstance(session, EmulatedSession) and sources.target.bare_metal:

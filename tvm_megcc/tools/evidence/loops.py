@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from pycparser import c_ast, c_generator, c_parser
@@ -74,30 +75,35 @@ class _Found:
     at_most: int | None = 0
 
 
-def loops(preprocessed: str, entry: str, arguments: Mapping[str, Range]) -> list[Loop]:
-    """Returns the loops that a function reaches, in the order of the text.
+def loops(preprocessed: str, entry: str | Sequence[str], arguments: Mapping[str, Range],
+          fields: Mapping[str, Range] = MappingProxyType({})) -> list[Loop]:
+    """Returns the loops that a function reaches, or several, in the order of the text.
 
     Args:
         preprocessed: C with line markers, as `gcc -E` prints it.
-        entry: the name of the function.
+        entry: the name of the function, or of each.
         arguments: the ranges of its parameters; others are unknown.
+        fields: the ranges of members of structs, by the end of the expression that reads one, such as "rows[0].count",
+            and of results of functions, such as "count_of()", where the text does not tell them.
 
     Raises:
         ValueError: if the text is not C99, or has no such function.
     """
+    entries = [entry] if isinstance(entry, str) else list(entry)
     try:
         tree = c_parser.CParser().parse(plain_c(preprocessed), "<preprocessed>")
     except Exception as error:  # pycparser's ParseError differs between versions
         raise ValueError(f"the preprocessed text is not C99: {error}") from None
     functions = {node.decl.name: node for node in tree.ext if isinstance(node, c_ast.FuncDef)}
-    if entry not in functions:
-        raise ValueError(f"there is no function {entry}")
-    walk = Walk(functions, _constants(tree), tables(tree))
-    walk.call(entry, dict(arguments))
+    if missing := next((name for name in entries if name not in functions), None):
+        raise ValueError(f"there is no function {missing}")
+    walk = Walk(functions, _constants(tree), tables(tree), fields)
+    for name in entries:
+        walk.call(name, dict(arguments))
     printer = c_generator.CGenerator()
     rows = [Loop(row.function, f"{row.node.coord.file}:{row.node.coord.line}", _head(printer, row.node), row.at_most)
             for row in walk.found.values()]
-    return sorted(rows, key=lambda loop: (loop.function != entry, loop.function,
+    return sorted(rows, key=lambda loop: (loop.function not in entries, loop.function,
                                           int(loop.place.rpartition(":")[2])))
 
 
@@ -158,6 +164,7 @@ class Walk:
     functions: name -> definition.
     constants: name -> value.
     tables: the constant arrays of integers.
+    fields: the ranges of members of structs, by the end of the expression, and of results of functions.
     found: the loops so far, by place in the tree.
     stack: the functions that are being walked, outermost first.
     returned: the ranges that the innermost one returns, one for each `return` so far.
@@ -171,6 +178,7 @@ class Walk:
     functions: Mapping[str, c_ast.FuncDef]
     constants: Mapping[str, int]
     tables: Mapping[str, Table]
+    fields: Mapping[str, Range]
     found: dict[int, _Found] = field(default_factory=dict)
     stack: list[str] = field(default_factory=list)
     returned: list[Range] = field(default_factory=list)
@@ -298,6 +306,9 @@ class Walk:
                 ranges[name] = value
 
     def loop(self, node: c_ast.Node, ranges: _Ranges) -> None:
+        if isinstance(node, c_ast.DoWhile) and literal(node.cond) == 0:     # the statement of a macro
+            self.once(node.stmt, ranges)
+            return
         inner = dict(ranges)
         if isinstance(node, c_ast.For):
             self.statement(node.init, inner)
@@ -330,6 +341,14 @@ class Walk:
                 at_end = joined(counter.at_end, at_end)
             _assign(ranges, name, union(begin.get(name), at_end))
 
+    def once(self, body: c_ast.Node, ranges: _Ranges) -> None:
+        """Walks a body that runs once, and may end early by `break` or `continue`."""
+        if any(isinstance(part, (c_ast.Break, c_ast.Continue)) for part in nodes(body)):
+            self.statement(body, dict(ranges))
+            self.forget(body, ranges)
+        else:
+            self.statement(body, ranges)
+
     def iteration(self, node: c_ast.Node, ranges: _Ranges) -> None:
         """Walks an iteration of a loop. ranges: those at its start, before the condition."""
         if isinstance(node, c_ast.DoWhile):
@@ -360,6 +379,8 @@ class Walk:
             return None
         if isinstance(node, c_ast.ArrayRef):
             return self.element(node, ranges)
+        if isinstance(node, c_ast.StructRef):
+            return self.field_of_struct(node, ranges)
         if isinstance(node, c_ast.ID):
             constant = self.constants.get(node.name)
             return ranges.get(node.name, None if constant is None else (constant, constant))
@@ -399,6 +420,14 @@ class Walk:
         for _, part in node.children() if node is not None else ():
             self.statement(part, ranges)
         return None
+
+    def field_of_struct(self, node: c_ast.StructRef, ranges: _Ranges) -> Range:
+        """Returns the range of a member, if it is one of those given."""
+        self.value(node.name, ranges)
+        if not self.fields:
+            return None
+        text = re.sub(r"->", ".", c_generator.CGenerator().visit(node))
+        return next((found for end, found in self.fields.items() if f".{text}".endswith(f".{end}")), None)
 
     def element(self, node: c_ast.ArrayRef, ranges: _Ranges) -> Range:
         """Returns the range of an element of a constant table, or of one that a condition has narrowed."""
@@ -499,7 +528,8 @@ class Walk:
             return None
         parameters = self.functions[name].decl.type.args
         names = [parameter.name for parameter in (parameters.params if parameters else ()) if parameter.name]
-        return self.call(name, dict(zip(names, values, strict=False)))
+        found = self.call(name, dict(zip(names, values, strict=False)))
+        return self.fields.get(f"{name}()") if found is None else found
 
 
 def _exposed(body: c_ast.Node) -> set[str]:

@@ -35,12 +35,12 @@ def page(facts: Mapping[str, Any]) -> str:
 def text(facts: Mapping[str, Any]) -> str:
     """Returns the summary for the terminal."""
     failed = [f"  {row['name']}: {', '.join(row['against'][:3])}" for row in facts["properties"] if not row["holds"]]
-    unknown = [f"  no bound: {row['place']} {row['head']}" for row in facts["loops"] if row["at_most"] is None]
+    loops = (*facts["loops"], *facts["runtime_loops"])
+    unknown = [f"  no bound: {row['place']} {row['head']}" for row in loops if row["at_most"] is None]
     deepest = max(facts["stack"]["entries"], key=lambda row: int(row["bytes"]))
-    bounded = len(facts["loops"]) - len(unknown)
     lines = [f"{facts['model']} for {facts['target']}: the evidence is {'' if complete(facts) else 'not '}complete",
              f"  {len(facts['properties']) - len(failed)} of {len(facts['properties'])} properties hold",
-             *failed, f"  {bounded} of {len(facts['loops'])} loops have a bound", *unknown[:5],
+             *failed, f"  {len(loops) - len(unknown)} of {len(loops)} loops have a bound", *unknown[:5],
              f"  stack {deepest['bytes']:,} bytes at most ({deepest['entry']})",
              f"  {len(facts['operators'])} rows of operators, {len(facts['functions'])} functions, "
              f"{len(facts['gaps'])} gaps", *(f"  {gap}" for gap in facts["gaps"][:5])]

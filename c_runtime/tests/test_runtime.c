@@ -388,6 +388,7 @@ static void test_open(void)
     const void *data = f.file.data;
     const size_t size = f.file.size;
     CHECK(megcc_model_open(&f.model, &static_module, data, size, &options, &f.error) == MEGCC_OK);
+    CHECK(megcc_model_check(NULL, &f.error) == MEGCC_E_ARGUMENT && f.error.detail == 0); /* the index of the argument */
     CHECK(megcc_model_open(NULL, &static_module, data, size, NULL, NULL) == MEGCC_E_ARGUMENT);
     CHECK(megcc_model_open(&f.model, NULL, data, size, NULL, NULL) == MEGCC_E_ARGUMENT);
     CHECK(megcc_model_open(&f.model, &static_module, NULL, size, NULL, NULL) == MEGCC_E_ARGUMENT);
@@ -860,6 +861,8 @@ static void test_unbounded(void)
         CHECK(set_n(&f, n) == MEGCC_OK);
         CHECK(run_dynamic(&f, n) == MEGCC_OK);
     }
+    const int first = h.calls;
+    CHECK(run_dynamic(&f, 255) == MEGCC_OK && h.calls == first + 2); /* workspace is as large as it must be, and stays */
     CHECK(set_n(&f, 0) == MEGCC_OK && run_dynamic(&f, 0) == MEGCC_OK);
     CHECK(set_n(&f, 400000) == MEGCC_E_SHAPE); /* the kernel refuses it, */
     CHECK(set_n(&f, 460000) == MEGCC_E_SHAPE); /* the shape function */

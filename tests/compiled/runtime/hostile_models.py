@@ -13,6 +13,7 @@ from tvm_megcc.codegen.container import (
     DeviceModel,
     DType,
     Instruction,
+    LayoutKind,
     Opcode,
     Program,
     State,
@@ -104,6 +105,12 @@ def begun_in_a_region() -> ContainerModel:
     tensors = regions_model().programs[0].tensors
     return changed(regions_model(), tensors=(tensors[0], replace(tensors[1], root=4), *tensors[2:]))
 
+
+def extra(rank: int, layout: LayoutKind = LayoutKind.plain) -> ContainerModel:
+    """A tensor of one element that no call reads."""
+    return half(0, (tensor(Storage.arena, rank, 2, layout=layout),), (TensorSlot(192, 4),), extents=(24, 12) + (1,) * 9)
+
+
 #: Name -> module, model, the field that is to be named or `OPENS`. The module "copies" is the static one, of which a
 #: runtime without dynamic shapes opens none of these.
 HOSTILE = {
@@ -124,5 +131,7 @@ HOSTILE = {
     "copy_into_an_input": ("copies", copied(1, 0), "Program.operands"),
     "sum_with_weights": ("dynamic", sum_with_weights(), OPENS),
     "kept": ("dynamic", kept(), OPENS),
+    "nine_axes": ("static", extra(rank=9), "Tensor.rank"),
+    "three_axes_of_nhwc": ("static", extra(rank=3, layout=LayoutKind.nhwc), "Tensor.rank"),
     "begun_in_a_region": ("static", begun_in_a_region(), OPENS),
 }

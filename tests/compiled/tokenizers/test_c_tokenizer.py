@@ -66,6 +66,13 @@ def test_long_words(kind):
         assert c.encode(given.encode()) == python.encode(given, add_special_tokens=False).ids
 
 
+def test_long_words_that_are_composed(kind):
+    """What composes a word lies in work memory, and the words behind it are read there after it was encoded."""
+    _, python, c = kind
+    given = " ".join("e\u0301" * count for count in range(1, 60))
+    assert c.encode(given.encode()) == python.encode(given, add_special_tokens=False).ids
+
+
 def test_too_little_room(kind):
     _, python, c = kind
     given = "hello hello <|end|> hello"

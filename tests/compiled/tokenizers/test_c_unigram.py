@@ -146,6 +146,18 @@ def test_ends_and_room(kind):
     assert python.token_to_id("<mask>") not in c.encode(b"a <mask> b", special=False)
 
 
+def test_room_of_normalized_texts(kind):
+    """Texts that a normalizer changed lie beside tokens in work memory: it is enough, or is said to be too small."""
+    python, c = kind
+    given = "e\u0301" * 12 + " \ufb01a\u0301" * 3
+    wanted = python.encode(given, add_special_tokens=False).ids
+    for work in range(8, 6 * len(given.encode()), 3):
+        try:
+            assert c.encode(given.encode(), work=work) == wanted, work
+        except AssertionError as error:
+            assert "the work memory is too small" in str(error), work
+
+
 def test_bytes_that_are_no_text(kind):
     _, c = kind
     for given in NO_TEXT:

@@ -101,3 +101,29 @@ def test_frames_of_signals_of_any_length(length: int):
         np.testing.assert_allclose(result[..., 0] + 1j * result[..., 1], expected, atol=1e-4)
     with pytest.raises(ModelError, match="of at least one frame"):
         import_onnx(source, input_shapes={"x": (1, length - 1)})
+
+
+@pytest.mark.parametrize("wanted", [None, [1, 1, 4, 3]])
+def test_unpooled_elements_of_padded_windows(wanted):
+    """An axis has (extent - 1) * stride + kernel elements without both pads; zeros follow up to `output_shape`."""
+    x, where = np.arange(1, 5, dtype=np.float32).reshape(1, 1, 2, 2), np.array([0, 2, 6, 8]).reshape(1, 1, 2, 2)
+    shape = {} if wanted is None else {"s": np.array(wanted)}
+    graph = import_onnx(model([node("MaxUnpool", " ".join(["x", "i", *shape]), "y", kernel_shape=[2, 2], strides=[2, 2],
+                                    pads=[0, 1, 1, 0])], fed({"x": x, "i": where}), ["y"], shape))
+    y = reference.run(graph, {"x": x, "i": where})["y"]
+    assert y.shape == tuple(wanted or (1, 1, 3, 3))
+    assert y[0, 0].tolist() == [[1, 0, 2], [0, 0, 0], [3, 0, 4], *[[0, 0, 0]] * (wanted is not None)]
+
+
+@pytest.mark.parametrize("rotated", [0, 4])
+def test_rotary_positions_in_float64(rotated):
+    """Pairs of the first elements of a head are rotated, of all with `rotary_embedding_dim` = 0; the rest stays."""
+    x = np.random.default_rng(1).normal(size=(1, 2, 3, 6))
+    pairs = (rotated or 6) // 2
+    angles = np.random.default_rng(2).uniform(-3, 3, (1, 3, pairs))
+    graph = import_onnx(model([node("RotaryEmbedding", "x c s", "y", rotary_embedding_dim=rotated)],
+                              fed({"x": x}), ["y"], {"c": np.cos(angles), "s": np.sin(angles)}, opset=23))
+    first, second, rest = np.split(x, [pairs, 2 * pairs], 3)
+    turned = (first + 1j * second) * np.exp(1j * angles[:, None])
+    np.testing.assert_allclose(reference.run(graph, {"x": x})["y"],
+                               np.concatenate([turned.real, turned.imag, rest], 3), atol=1e-12)

@@ -261,6 +261,13 @@ def test_sets_of_values():
             import_onnx(ml_model("TreeEnsemble", ensemble(**changes), {"x": x}, ["y"], 5))
 
 
+def test_an_ensemble_of_several_targets_adds_weights():
+    """Without `aggregate_function` and `post_transform`, a target is the sum of its leaves."""
+    x = np.array([[0, 0], [1, 2], [1, 2.5]], np.float32)
+    made = ml_model("TreeEnsemble", ensemble(leaf_targetids=[0, 1, 0], n_targets=2), {"x": x}, ["y"], 5)
+    assert run(import_onnx(made), {"x": x})["y"].tolist() == [[1, 0], [0, 2], [3, 0]]
+
+
 def test_masks_need_scratch_for_the_values_of_one_feature():
     """The masks of all trees and the values of a feature, 4 bytes each, of 16 rows; however many features there are."""
     case = Trees.cases[0]

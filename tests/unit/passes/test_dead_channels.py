@@ -63,6 +63,19 @@ def test_floats(row):
     np.testing.assert_allclose(*(next(iter(run(graph, feeds).values())) for graph in (before, after)), 1e-5, 1e-5)
 
 
+def test_a_reader_without_a_bias():
+    """It has one afterwards, of as many numbers as its result has channels."""
+    b = Builder(4)
+    x = conv(b, b.input("x", 1, 3, 5, 5), (0, 3, 7), 0.5)
+    before = b.graph(b.op("conv2d", x, b.const("w", 4, 8, 3, 3), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1),
+                          groups=1))
+    after = drop_dead_channels(before, CONTEXT)
+    verify(after)
+    assert channels_of(after) == [5, 4]
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 5, 5)).astype(np.float32)}
+    np.testing.assert_allclose(*(next(iter(run(graph, feeds).values())) for graph in (before, after)), 1e-5, 1e-5)
+
+
 def test_sums_of_two_branches():
     """A channel goes from both branches, or from neither; from none that is an output."""
     b = Builder(1)

@@ -4,11 +4,14 @@
 import numpy as np
 import pytest
 
+from tests.graphs import Builder
+from tvm_megcc.context import Context
 from tvm_megcc.frontends.tflite.quantized import fixed_point
 from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import arg, call, clip, functions_of
 from tvm_megcc.ops.quantized.lookup_table import all_values
-from tvm_megcc.passes.quantization.fixed_point_sums import as_float32, simpler_sums
+from tvm_megcc.passes.quantization.fixed_point_sums import as_float32, simpler_sums, sum_in_float32
+from tvm_megcc.target import TARGETS
 
 
 def quantised_sum(scales, zeros, low, high, sign=1, between=lambda term: term):
@@ -39,6 +42,16 @@ def test_every_pair_has_the_same_sum(dtype):
         assert found is not None and "rescale_fixed" not in functions_of(found), (scales, zeros)
         np.testing.assert_array_equal(lanes.evaluate(found, [rows, columns], dtype),
                                       lanes.evaluate(expr, [rows, columns], dtype))
+
+
+@pytest.mark.parametrize(("target", "in_reals"), [("x86-64-v3", True), ("arm64", True), ("c", False),
+                                                 ("cortex-m4", False), ("cortex-m55", False)])
+def test_cpus_without_vectors_or_with_fixed_point_keep_integers(target, in_reals):
+    b = Builder()
+    y = b.op("elementwise", b.input("a", 1, 8, dtype="int8"), b.input("b", 1, 8, dtype="int8"), dtype="int8",
+             expr=quantised_sum((1.0, 0.25, 0.5), (0, 127, -128), -128, 127))
+    (op,) = sum_in_float32(b.graph(y), Context(TARGETS[target])).ops
+    assert ("rescale_fixed" not in functions_of(op.attrs.expr)) == in_reals
 
 
 def test_what_is_no_such_sum_stays():

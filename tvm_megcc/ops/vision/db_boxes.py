@@ -282,4 +282,5 @@ DbBoxes.cases = (
     _case(1, 60, 90), _case(2, 80, 64, most=3, dilated=0, width=200), _case(3, 40, 120, hostile=True, least=0.0),
     _case(4, 1, 1), _case(5, 70, 70, height=35, width=30, ratio=3.0), _case(6, 50, 50, lines=0, threshold=-1.0),
     _case(7, 33, 1, threshold=0.1), _case(8, 64, 64, threshold=0.24, least=0.1),
+    _case(8, 64, 64, most=2, threshold=0.24, least=0.1),  # as many boxes as there may be
 )

@@ -12,8 +12,6 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -30,7 +28,7 @@ from ..ir.limits import MAX_RANK
 from ..ir.types import DTYPES, ORDINARY
 from ..target import TARGETS
 from .build import Build
-from .mapped_file import map_file
+from .mapped_file import map_file, open_library
 from .session import Array, Arrays, Given, Port, Session
 
 #: The longest error text in bytes; longer ones are cut.
@@ -160,7 +158,7 @@ class NativeSession(Session):
         self._waiting: dict[str, Array] = {}    # states that have no memory yet
         try:
             with folders.locked(built.folder):  # so that no other process replaces the folder meanwhile
-                library = _open_library(built.library.resolve())  # type: ignore[union-attr]
+                library = open_library(built.library.resolve())  # type: ignore[union-attr]
                 for name, (result, arguments) in _FUNCTIONS.items():
                     function = getattr(library, f"megcc_py_{name}")
                     function.restype, function.argtypes = result, arguments
@@ -490,16 +488,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-#: Path -> inode of each library that this process has loaded.
-_loaded: dict[Path, int] = {}
-
-
-def _open_library(path: Path) -> ctypes.CDLL:
-    """Loads the library at a path. If the file was replaced since an earlier load, a copy is loaded: dlopen would
-    return the earlier library."""
-    inode = path.stat().st_ino
-    if _loaded.setdefault(path, inode) == inode:
-        return ctypes.CDLL(str(path))
-    with tempfile.TemporaryDirectory() as folder:
-        return ctypes.CDLL(shutil.copy2(path, folder))

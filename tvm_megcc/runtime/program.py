@@ -11,48 +11,47 @@ from typing import Any
 
 import numpy as np
 
-from .. import folders
 from ..codegen.manifest import BUILD, read_manifest
 from ..errors import MegccError, ShapeError, ToolError
 from ..target import Target
 from .build import CFLAGS, building_in, c_sources, target_of
-from .mapped_file import map_file
+from .mapped_file import map_file, open_library
 from .objects import Objects, link
 from .session import Array, Arrays, Port, Session
 from .toolchain import find_compiler, runs_here
 
 #: The longest error text in bytes; longer ones are cut.
 _TEXT_BYTES = 512
-#: The C functions that this class calls, the same for all programs: `build` gives them the program's names as macros.
+#: The C functions that this class calls, the same for all programs: `_build` gives them the program's names as macros.
 _SOURCE = Path(__file__).with_name("program_py.c")
 
 
-def build(folder: Path, target: Target | str | None = None, cc: str | None = None) -> tuple[Target, Path]:
-    """Compiles the folder of a program as a shared library for this machine. Returns the target and the library.
+def _build(folder: Path, manifest: Mapping[str, Any], target: Target | str | None, cc: str | None
+           ) -> tuple[Target, Path]:
+    """Compiles the folder of a program, which the caller has locked, as a shared library for this machine. Returns the
+    target and the library.
 
     Raises:
         MegccError: if the folder was compiled for another CPU.
         ToolError: if there is no compiler, or it fails.
     """
-    with building_in(folder):
-        manifest = read_manifest(folder)
-        target = target_of(manifest, target, folder)
-        if not runs_here(target):
-            raise MegccError(f"{folder} was compiled for {target}, which this machine does not run; its main.c runs "
-                             "there on raw bytes")
-        compiler, name = find_compiler(target, cc), manifest["program"]["name"]
-        output = folder / BUILD / target.name
-        objects = Objects(folder, output / "objects", compiler)
-        flags = (*CFLAGS, *target.cflags, "-fPIC")
-        macro = name.upper()
-        names: tuple[str, ...] = (
-            f'-DPROGRAM_HEADER="{name}.h"', f"-DPROGRAM={name}_program", f"-DPROGRAM_OPEN={name}_open",
-            f"-DPROGRAM_RUN={name}_run", f"-DPROGRAM_RESET={name}_reset", f"-DPROGRAM_MEMORY={macro}_MEMORY_BYTES",
-            f"-DPROGRAM_ALIGN={macro}_ALIGN")
-        if manifest["program"].get("threads", 1) > 1:
-            names = (*names, f"-DPROGRAM_OPEN_PARALLEL={name}_open_parallel")
-        compiled = [*objects.compile_all(c_sources(folder), flags), objects.compile(_SOURCE, (*flags, *names))]
-        return target, link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{name}.so")
+    target = target_of(manifest, target, folder)
+    if not runs_here(target):
+        raise MegccError(f"{folder} was compiled for {target}, which this machine does not run; its main.c runs there on "
+                         "raw bytes")
+    compiler, name = find_compiler(target, cc), manifest["program"]["name"]
+    output = folder / BUILD / target.name
+    objects = Objects(folder, output / "objects", compiler)
+    flags = (*CFLAGS, *target.cflags, "-fPIC")
+    macro = name.upper()
+    names: tuple[str, ...] = (
+        f'-DPROGRAM_HEADER="{name}.h"', f"-DPROGRAM={name}_program", f"-DPROGRAM_OPEN={name}_open",
+        f"-DPROGRAM_RUN={name}_run", f"-DPROGRAM_RESET={name}_reset", f"-DPROGRAM_MEMORY={macro}_MEMORY_BYTES",
+        f"-DPROGRAM_ALIGN={macro}_ALIGN")
+    if manifest["program"].get("threads", 1) > 1:
+        names = (*names, f"-DPROGRAM_OPEN_PARALLEL={name}_open_parallel")
+    compiled = [*objects.compile_all(c_sources(folder), flags), objects.compile(_SOURCE, (*flags, *names))]
+    return target, link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{name}.so")
 
 
 class ProgramSession(Session):
@@ -63,14 +62,28 @@ class ProgramSession(Session):
 
     def __init__(self, folder: Path, target: Target | str | None = None, cc: str | None = None,
                  threads: int | None = None):
-        """Arguments and errors are those of `build`; MegccError also for a container that is not the folder's.
+        """Builds the folder first if necessary.
 
-        threads: workers of a run; None: as many as the program was compiled for.
+        Args:
+            target: by default the folder's.
+            cc: the C compiler; by default the one that the target names.
+            threads: workers of a run; None: as many as the program was compiled for.
+
+        Raises:
+            MegccError: if the folder was compiled for another CPU, or its container is not the folder's.
+            ToolError: if there is no compiler, or it fails.
         """
         self.folder, self._handle = folder, None
-        self.target, library = build(folder, target, cc)
-        facts = read_manifest(folder)["program"]
-        self.name: str = facts["name"]
+        # Under one lock, so that what is read, built and loaded is of one program: another process may replace it.
+        with building_in(folder):
+            manifest = read_manifest(folder)
+            self.target, library = _build(folder, manifest, target, cc)
+            facts = manifest["program"]
+            self.name: str = facts["name"]
+            try:
+                loaded, self._container = open_library(library.resolve()), map_file(folder / f"{self.name}.megcc")
+            except (OSError, ValueError) as error:
+                raise ToolError(f"{library} cannot be loaded: {error}") from None
         self._facts: dict[str, Any] = facts
         self.inputs = self._all_inputs = tuple(map(_port, facts["inputs"]))
         self.outputs = self._all_outputs = tuple(map(_port, facts["outputs"]))
@@ -81,12 +94,6 @@ class ProgramSession(Session):
         self._lock = threading.Lock()
         self._text = ctypes.create_string_buffer(_TEXT_BYTES)
         handle, text = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint64)
-        try:
-            with folders.locked(folder):
-                loaded = ctypes.CDLL(str(library.resolve()))
-                self._container = map_file(folder / f"{self.name}.megcc")
-        except (OSError, ValueError) as error:
-            raise ToolError(f"{library} cannot be loaded: {error}") from None
 
         def function(name: str, result: Any, *arguments: Any) -> Any:
             c_function = getattr(loaded, f"megcc_program_{name}")

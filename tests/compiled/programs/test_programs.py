@@ -112,6 +112,30 @@ def test_equal_weights_are_stored_once(tmp_path, capsys):
     assert "which has no package for cmake" in capsys.readouterr().err
 
 
+def test_a_folder_is_loaded_again_after_another_program_was_compiled_to_it(tmp_path):
+    """In one process: earlier sessions stay what they are, and each session has states of its own."""
+    x = np.arange(4, dtype=np.float32)
+
+    def loaded(operator: str):
+        program = Program("same", {"x": "float32[4]"}, [Operator(operator, ["x", "sum_before"], ["y"])], ["y"],
+                          {"sum_before": State("float32[4]", "y")})
+        return tvm_megcc.load(program.compile(tmp_path / "same"))
+
+    sums, differences = loaded("Add"), loaded("Sub")
+    others, fewer = loaded("Add"), Program("same", {"x": "float32[4]"}, [Operator("Neg", ["x"], ["z"])], ["z"])
+    negative = tvm_megcc.load(fewer.compile(tmp_path / "same"))
+    for count in range(1, 4):
+        np.testing.assert_array_equal(sums(x), count * x)
+        np.testing.assert_array_equal(differences(x), x if count % 2 else 0 * x)
+        np.testing.assert_array_equal(negative(x), -x)
+    np.testing.assert_array_equal(others(x), x)
+    sums.reset()
+    np.testing.assert_array_equal(sums(x), x)
+    np.testing.assert_array_equal(others(x), 2 * x)
+    sums.close()
+    np.testing.assert_array_equal(tvm_megcc.load(tmp_path / "same")(x), -x)
+
+
 def test_a_damaged_container_is_refused(tmp_path):
     program = Program("one", {"x": "float32[1,64]"}, [Network(product(tmp_path, "layer"), {"x": "x"}, {"y": "y"})],
                       ["y"])

@@ -263,6 +263,17 @@ def test_a_manifest_that_was_replaced_alone(folder, tmp_path):
         tvm_megcc.load(other)
 
 
+def test_a_folder_is_loaded_again_after_another_model_was_compiled_to_it(tmp_path):
+    """In one process, with earlier sessions still open. Weights differ, then operators."""
+    def loaded(operator, number):
+        network = model([node(operator, "x k", "y")], {"x": [2, 3]}, {"y": [2, 3]}, {"k": np.array([number], np.float32)})
+        return tvm_megcc.load(tvm_megcc.compile(network, name="same").save(tmp_path / "same"))
+
+    sessions = {case: loaded(*case) for case in [("Mul", 2), ("Mul", 3), ("Add", 3), ("Mul", 2)]}
+    for (operator, number), session in sessions.items():
+        np.testing.assert_array_equal(session(X), X * number if operator == "Mul" else X + number)
+
+
 def test_what_load_is_given(folder, tmp_path):
     assert tvm_megcc.load(next(folder.glob("*.megcc"))).name == "two"
     with pytest.raises(MegccError, match=r"net.onnx is a file, not a folder.*compile it first: tvm_megcc.compile\("):

@@ -25,7 +25,7 @@ def program(name: str, inputs: dict[str, str], steps: Sequence[Step], states: di
 def sounds(_: Path) -> Program:
     from tvm_megcc.tools.program.program import Program
 
-    small: dict[str, Any] = {"sample_rate": 16000, "fft": 64, "hop": 32, "mels": 8}
+    small: dict[str, Any] = {"sample_rate": 16000, "fft": 32, "hop": 16, "mels": 4}
     settings: dict[str, dict[str, Any]] = {
         "plain": small, "reflected": {**small, "pad": "reflect", "log": "decibel", "range": 80},
         "zeros": {**small, "pad": "zeros", "normalize": "mels", "power": 1, "offset": 1e-6},
@@ -33,11 +33,11 @@ def sounds(_: Path) -> Program:
                   "taper": "povey", "log": "log10", "normalize": "mean"},
         "stream": {**small, "stream": True, "gain": 32768.0}}
     steps: list[Step] = [Program.Feature("log_mel", "x", name, keys, name=name) for name, keys in settings.items()]
-    steps += [Program.Feature("mfcc", "x", "cepstra", {**small, "coefficients": 6, "lifter": 22, "energy": True}),
+    steps += [Program.Feature("mfcc", "x", "cepstra", {**small, "coefficients": 3, "lifter": 22, "energy": True}),
               Program.Feature("resample", "x", "half", {"sample_rate": 16000, "to": 8000}, name="half_of"),
               Program.Feature("resample", "x", "finer", {"sample_rate": 16000, "to": 24000, "stream": True},
                               name="finer_of")]
-    return program("sounds", {"x": "float32[192]"}, steps)
+    return program("sounds", {"x": "float32[96]"}, steps)
 
 
 def searches(_: Path) -> Program:

@@ -244,7 +244,7 @@ def guided(subject: Subject, limits: Sequence[str], cc: str, folder: Path, keep:
     for number, data in enumerate(unpacked(CORPUS / f"{subject.name}.bin")):
         (corpus / f"kept{number:05}").write_bytes(data)
     log = output / "log.txt"
-    command = [driver, f"-max_len={LONGEST}", "-len_control=0", "-entropic=0", "-timeout=10", "-rss_limit_mb=2048",
+    command = [driver, f"-max_len={LONGEST}", "-len_control=0", "-entropic=0", "-timeout=60", "-rss_limit_mb=2048",
                "-print_final_stats=1", f"-artifact_prefix={output}/", *limits, corpus]
     with log.open("w") as stream:
         result = subprocess.run([str(part) for part in command], stdout=stream, stderr=stream, check=False, cwd=output,

@@ -412,9 +412,9 @@ def test_read_page(tmp_path):
                     text.replace(" ", "") for _, text, _ in read]
 
 
-def test_wake_word(tmp_path):
-    """Speech in blocks, beside the model of features and the networks of openWakeWord in LiteRT."""
-    litert = pytest.importorskip("ai_edge_litert.interpreter")
+def wake_word_models(folder: Path) -> dict[str, Path]:
+    """Writes the networks of openWakeWord to a folder, and returns their files; skips the test where there are
+    none."""
     files = {}
     for name, digest in (
             ("embedding_model", "c0aea21eb84a4ce90a08c870da41b7a7173b45269e6a3207c71d67c40f3a59d8"),
@@ -424,8 +424,15 @@ def test_wake_word(tmp_path):
             path = Sources().file(Row("pypi:pyopen-wakeword==1.1.0", f"pyopen_wakeword/models/{name}.tflite", digest))
         except Absent as error:
             pytest.skip(str(error))
-        files[name] = tmp_path / path.name
+        files[name] = folder / path.name
         files[name].write_bytes(path.read_bytes())
+    return files
+
+
+def test_wake_word(tmp_path):
+    """Speech in blocks, beside the model of features and the networks of openWakeWord in LiteRT."""
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    files = wake_word_models(tmp_path)
     shipped = Program.read("wake-word", tmp_path)
     program = Program(shipped.name, shipped.inputs, shipped.steps, ["probability", "frames", "embedded"],
                       shipped.states)

@@ -37,8 +37,8 @@ def _build(folder: Path, manifest: Mapping[str, Any], target: Target | str | Non
     """
     target = target_of(manifest, target, folder)
     if not runs_here(target):
-        raise MegccError(f"{folder} was compiled for {target}, which this machine does not run; its main.c runs there on "
-                         "raw bytes")
+        raise MegccError(f"{folder} was compiled for {target}, which this machine does not run; its main.c runs there "
+                         "on raw bytes")
     compiler, name = find_compiler(target, cc), manifest["program"]["name"]
     output = folder / BUILD / target.name
     objects = Objects(folder, output / "objects", compiler)

@@ -345,7 +345,7 @@ def whisper(folder: Path, beams: int = 1) -> None:
     past = [beams, HEADS, "past_decoder_sequence_length", HEAD]
     present = [beams, HEADS, "past_decoder_sequence_length + 1", HEAD]
     saved(model(parts, {"input_ids": integers(beams, 1), **dict.fromkeys(cache("past_key_values", "decoder"), past),
-                        **dict.fromkeys(cache("past_key_values", "encoder"), [beams, *size[1:]])},
+                        **{name: [beams, *size[1:]] for name in cache("past_key_values", "encoder")}},
                 {"logits": [beams, 1, VOCABULARY], **dict.fromkeys(cache("present", "decoder"), present)}, constants),
           folder / "decoder_with_past_model.onnx")
     (folder / "tokenizer.json").write_text(json.dumps(byte_pairs()))
@@ -354,8 +354,8 @@ def whisper(folder: Path, beams: int = 1) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "beams"), [("transcribe", 1), ("transcribe-beams", 5)])
 def test_whisper(name, beams, cv, tmp_path):
-    """A search over an encoder and a decoder with a KV cache in 12 states, and the tokens' text: greedy search, and beam
-    search, whose score is a float."""
+    """A search over an encoder and a decoder with a KV cache in 12 states, and the tokens' text: greedy, and by
+    beams with its score."""
     pytest.importorskip("onnxruntime")
     tokenizers = pytest.importorskip("tokenizers")
     whisper(tmp_path / "whisper-base", beams)

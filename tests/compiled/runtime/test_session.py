@@ -266,7 +266,8 @@ def test_a_manifest_that_was_replaced_alone(folder, tmp_path):
 def test_a_folder_is_loaded_again_after_another_model_was_compiled_to_it(tmp_path):
     """In one process, with earlier sessions still open. Weights differ, then operators."""
     def loaded(operator, number):
-        network = model([node(operator, "x k", "y")], {"x": [2, 3]}, {"y": [2, 3]}, {"k": np.array([number], np.float32)})
+        network = model([node(operator, "x k", "y")], {"x": [2, 3]}, {"y": [2, 3]},
+                        {"k": np.array([number], np.float32)})
         return tvm_megcc.load(tvm_megcc.compile(network, name="same").save(tmp_path / "same"))
 
     sessions = {case: loaded(*case) for case in [("Mul", 2), ("Mul", 3), ("Add", 3), ("Mul", 2)]}

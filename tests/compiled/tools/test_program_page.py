@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tutorials/program: Chromium listens to a WAV file as its microphone, and finds a face in a picture that is dropped
-on the page."""
+"""tutorials/program: Chromium listens to a WAV file as its microphone, lists what it hears, and finds a face in a
+picture that is dropped on the page."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ import pytest
 import tvm_megcc
 from tests.compiled.tools.test_language_model_examples import _Handler
 from tests.compiled.tools.test_report import BROWSERS, QUIET
+from tests.models.test_programs import wake_word_models
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime.toolchain import find_compiler
@@ -68,21 +69,52 @@ await say({ texts, likelihoods, found: by("found").textContent, picture: by("can
 """
 
 
-def packages(models: Path, folder: Path) -> None:
-    for name in ("voice-activity", "faces"):
-        compiled = Program.read(name, models).compile(folder / name, "wasm32-simd128")
-        assert main(["export", str(compiled), "--for", "npm", "-q", "-o",
-                     str(folder / f"{name.replace('-', '_')}_npm")]) == 0
+#: Listens until the list has three lines; sends what it says.
+LISTENER = """
+<!doctype html><iframe src="program.html?sound=package/" allow="microphone" width="900" height="900"></iframe>
+<script type="module">
+const frame = document.querySelector("iframe");
+await new Promise((resolve) => (frame.onload = resolve));
+const by = (id) => frame.contentDocument.getElementById(id);
+const said = () => [...by("said").children].map((line) => line.textContent);
+const until = async (holds) => { while (!holds()) await new Promise((resolve) => setTimeout(resolve, 5)); };
+const say = (what) => fetch("/", { method: "POST", body: JSON.stringify(what) });
+setTimeout(() => say({ late: [by("heard").textContent, said()] }), 60000);
+await until(() => !by("listen").disabled);
+by("listen").click();
+await until(() => said().length >= 3);
+await say({ said: said(), meters: [...by("meters").querySelectorAll("meter")].map((meter) => meter.id) });
+</script>
+"""
 
 
-def speech(models: Path, path: Path) -> None:
-    """Writes a second of sound whose last third is speech."""
-    rows = np.load(models / "silero_vad_16k_static/sequence_speech.npz")["in:input"][:, 0, 64:]
+def exported(program: Program, folder: Path, package: str) -> None:
+    compiled = program.compile(folder / program.name, "wasm32-simd128")
+    assert main(["export", str(compiled), "--for", "npm", "-q", "-o", str(folder / package)]) == 0
+
+
+def written(sound: np.ndarray, path: Path) -> None:
+    """Writes samples from -1 to 1 at 16 kHz as a WAV file."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(16000)
-        file.writeframes((rows.reshape(-1) * 32767).astype("<i2").tobytes())
+        file.writeframes((sound * 32767).astype("<i2").tobytes())
+
+
+def page(folder: Path, driver: str) -> str:
+    """Writes the page, and a page around it that uses it. Returns the browser."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    try:
+        find_compiler(TARGETS["wasm32-simd128"])
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    for path in EXAMPLES.iterdir():
+        shutil.copyfile(path, folder / path.name)
+    (folder / "driver.html").write_text(driver)
+    return browser
 
 
 def shown(folder: Path, browser: str) -> dict:
@@ -110,19 +142,14 @@ def test_a_microphone_and_a_picture(tmp_path):
     sample = pytest.importorskip("matplotlib.cbook").get_sample_data("grace_hopper.jpg", asfileobj=False)
     pillow = pytest.importorskip("PIL.Image")
     models = Path(os.environ.get("MEGCC_MODELS", ""))
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None or not (models / "silero_vad_16k_static").exists():
-        pytest.skip("no Chromium on this machine, or MEGCC_MODELS is not set")
-    try:
-        find_compiler(TARGETS["wasm32-simd128"])
-    except MissingTool as missing:
-        pytest.skip(str(missing))
-    for path in EXAMPLES.iterdir():
-        shutil.copyfile(path, tmp_path / path.name)
-    packages(models, tmp_path)
-    speech(models, tmp_path / "speech.wav")
+    if not (models / "silero_vad_16k_static").exists():
+        pytest.skip("set MEGCC_MODELS")
+    browser = page(tmp_path, DRIVER)
+    for name in ("voice-activity", "faces"):
+        exported(Program.read(name, models), tmp_path, f"{name.replace('-', '_')}_npm")
+    rows = np.load(models / "silero_vad_16k_static/sequence_speech.npz")["in:input"][:, 0, 64:]
+    written(rows.reshape(-1), tmp_path / "speech.wav")  # a second, whose last third is speech
     shutil.copyfile(sample, tmp_path / "face.jpg")
-    (tmp_path / "driver.html").write_text(DRIVER)
 
     result = shown(tmp_path, browser)
     assert "late" not in result, result
@@ -141,3 +168,49 @@ def test_a_microphone_and_a_picture(tmp_path):
     assert wanted["count"].item() == 1
     left, _, right, bottom = wanted["boxes"][0]
     np.testing.assert_allclose([columns.min(), columns.max(), rows.max()], [left, right, bottom], atol=4)
+
+
+def test_texts_are_listed_as_they_are_found(tmp_path):
+    """A program over a stream, which says what it hears in the block in which that begins: 1 of 5 blocks is loud."""
+    browser = page(tmp_path, LISTENER)
+    program = Program("loudness", {"sound": "float32[3200]"}, [
+        Program.Operator("Abs", ["sound"], ["sizes"]), Program.Operator("ReduceMax", ["sizes"], ["most"]),
+        Program.Operator("Reshape", ["most", [1]], ["largest"]),
+        Program.Operator("Greater", ["largest", [0.3]], ["is_loud"]),
+        Program.Operator("Cast", ["is_loud"], ["now"], {"to": 7}),
+        Program.Operator("Greater", ["now", "before"], ["is_new"], name="beginning"),
+        Program.Operator("Cast", ["is_new"], ["number"], {"to": 7}, name="number_of_word"),
+        Program.Operator("Max", ["now", [1]], ["count"]),
+        Program.Text("labels", {"tokens": "number", "count": "count"}, {"text": "text"}, {
+            "labels": ["", "It is loud \u00df"], "most": 40})], ["text", "number"],
+        {"before": Program.State("int64[1]", "now")}, {"sound": 16000})
+    exported(program, tmp_path, "package")
+    times = np.arange(16000) / 16000
+    written(0.8 * np.sin(900 * times) * (times < 0.2), tmp_path / "speech.wav")
+    result = shown(tmp_path, browser)
+    assert "late" not in result, result
+    assert [line.partition(": ")[2] for line in result["said"][:3]] == 3 * ["It is loud \u00df"]
+    seconds = [float(line.partition(" s")[0]) for line in result["said"]]
+    np.testing.assert_allclose(np.diff(seconds), 1, atol=0.25)
+    assert result["meters"] == []
+
+
+@pytest.mark.parametrize(("name", "output"), [
+    ("listen", "wake"), pytest.param("wake-word", "probability", marks=pytest.mark.long)])
+def test_a_wake_word_is_listed_when_it_is_heard(name, output, tmp_path):
+    models = Path(os.environ.get("MEGCC_MODELS", ""))
+    if not (models / "silero_vad_16k_static").exists() or not shutil.which("espeak-ng"):
+        pytest.skip("no espeak-ng on this machine, or MEGCC_MODELS is not set")
+    heard = f'said().some((line) => line.endsWith("{output}"))'
+    browser = page(tmp_path, LISTENER.replace("said().length >= 3", heard))
+    wake_word_models(tmp_path)
+    shutil.copyfile(models / "silero_vad_16k_static/model.onnx", tmp_path / "silero_vad_16k.onnx")
+    exported(Program.read(name, tmp_path), tmp_path, "package")
+    voice = subprocess.run(["espeak-ng", "-v", "en-us", "-s", "150", "--stdout", "okay nabu"], capture_output=True,
+                           check=True).stdout
+    sound = np.frombuffer(voice[44:], np.int16) / 32768
+    sound = np.interp(np.arange(0, len(sound), 22050 / 16000), np.arange(len(sound)), sound)
+    written(np.concatenate([np.zeros(16000), sound, np.zeros(16000)]), tmp_path / "speech.wav")
+    result = shown(tmp_path, browser)
+    assert "late" not in result, result
+    assert result["meters"] == [f"meter-{each}" for each in Program.read(name, tmp_path).outputs]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,20 +55,29 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
     Raises:
         MegccError: for a model that cannot be compiled; the message names its operators and says what to do.
     """
+    from .options import CompileOptions
+
+    return compile_changed(model, target, CompileOptions.of(options, changes), lambda graph: graph, params=params,
+                           example_inputs=example_inputs, name=name, dump=dump)
+
+
+def compile_changed(model: str | Path | bytes | onnx.ModelProto | Module | object,
+                    target: str | Target | Sequence[str | Target], options: CompileOptions,
+                    change: Callable[[Graph], Graph], *, params: Mapping[str, object] | None = None,
+                    example_inputs: object = None, name: str = "", dump: str | Path | None = None) -> Artifact:
+    """Compiles a model as `compile` does, after `change` of the imported graph."""
     from .compiler import compile_graph
     from .frontends.contents import is_tflite
     from .frontends.models import import_model
     from .frontends.onnx.load import LoadedModel
     from .frontends.torch_models import to_onnx_if_torch
-    from .options import CompileOptions
     from .passes.canonicalize.preprocess import convert_inputs
 
-    options = CompileOptions.of(options, changes)
     model = to_onnx_if_torch(model, example_inputs)
     graph, buckets = import_model(model, options, params=params)
     if is_tflite(model):
         _note_restarts(model, graph, options.signature)
-    graph = convert_inputs(graph, options.inputs)
+    graph = convert_inputs(change(graph), options.inputs)
     path = model.file if isinstance(model, LoadedModel) else Path(model) if isinstance(model, (str, Path)) else None
     targets = _targets((target,) if isinstance(target, (str, Target)) else tuple(target))
     if options.half and not any(item.isa.float16_isa for item in targets):

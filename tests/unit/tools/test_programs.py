@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import main
+from tvm_megcc.codegen.manifest import read_manifest
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.program import detections, features, functions, images, mel
 from tvm_megcc.tools.program.kinds import KINDS
@@ -503,6 +505,26 @@ def test_functions_are_checked(function, inputs, settings, message):
         functions.model(step(function, {name: name for name in inputs}, {known[function].outputs[0]: "y"}, settings),
                         known, types)
     assert message in str(refused.value)
+
+
+def test_outputs_that_the_program_does_not_name_are_not_computed(tmp_path):
+    """Their weights and their memory are not there; the next value of a state, and a misspelled name's list, are."""
+    weights = {"w": np.ones((4, 8), np.float32), "v": np.ones((4, 1000), np.float32)}
+    path = saved(model([node("Add", "x before", "after"), node("MatMul", "after w", "y"), node("MatMul", "x v", "z")],
+                       {"x": ("float32", [1, 4]), "before": ("float32", [1, 4])},
+                       {"y": ("float32", [1, 8]), "z": ("float32", [1, 1000]), "after": ("float32", [1, 4])}, weights),
+                 tmp_path / "two.onnx")
+
+    def facts(outputs, name):
+        network = Network(path, {"x": "x"}, outputs, {"states": "after=before"}, name="two")
+        program = Program("p", {"x": "float32[1,4]"}, [network, Operator("Neg", ["out"], ["last"])], ["last"])
+        return read_manifest(program.compile(tmp_path / name, "c"))["program"]
+
+    both, one = facts({"y": "out", "z": "other"}, "both"), facts({"y": "out"}, "one")
+    assert both["weight_bytes"] >= 4 * 1008 * 4 and one["weight_bytes"] < 4 * 1000 * 4
+    assert both["block_bytes"] >= 4000 > one["block_bytes"]
+    with pytest.raises(MegccError, match="no output 'q'; it has y, z"):
+        facts({"q": "out"}, "none")
 
 
 @pytest.mark.parametrize(("settings", "message"), [

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from ...codegen import bundle, joined
 from ...codegen.compiled import Compiled
 from ...codegen.container import Image as Container
 from ...errors import InternalError, MegccError, quoted
+from ...ir.graph import Graph
 from ...options import CompileOptions
+from ...passes.streaming.states import expanded
 from ...target import Target, parse_targets
 from . import features, functions, images, operators, tokenizers
 from .description import Description
@@ -139,7 +142,8 @@ class _Compiler:
         # The shapes of inputs in memory of the caller's are constant.
         options = replace(options, caller_inputs=not any(self.types[value].varying for value in taken.values()),
                           threads=self.threads)
-        artifact = api.compile(model, self.target, options, name=f"{self.name}_{row.name}")
+        artifact = api.compile_changed(model, self.target, options, partial(_with_outputs, outputs, options.states),
+                                       name=f"{self.name}_{row.name}")
         _require_limits(artifact, isinstance(row.step, Network))
         if isinstance(row.step, Network) and row.step.reorder:
             self._require_rows(artifact, row.step.reorder)
@@ -250,6 +254,22 @@ class _Compiler:
             if direction == "output":
                 self.types[value] = ValueType.of(str(found))  # refuses types that no value can have
             yield direction, index, value
+
+
+def _with_outputs(names: Collection[str], states: Mapping[str, str], graph: Graph) -> Graph:
+    """Returns the graph of a network with these outputs and those that are states, so that nothing is computed for
+    others. If it has no output of some name, nothing changes: a later check names all that there are.
+
+    states: output -> input.
+    """
+    kept = {*names, *expanded(states, graph.inputs), *(output for output, _ in graph.states)}
+    if not kept.issubset(graph.outputs):
+        return graph
+    dropped = set(graph.outputs) - kept
+    stream = graph.stream and replace(graph.stream, outputs=tuple(
+        output for output in graph.stream.outputs if output.name in kept))
+    return graph.with_(outputs=tuple(name for name in graph.outputs if name in kept), stream=stream,
+                       string_ports=graph.string_ports - dropped)
 
 
 def _type_of(row: Mapping[str, Any], direction: str) -> ValueType:

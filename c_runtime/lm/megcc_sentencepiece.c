@@ -47,7 +47,7 @@ static void append_space(encoder *e)
 /* The bytes of the longest user-defined token that a text begins with, or 0. */
 static size_t defined(const megcc_sentencepiece *t, const uint8_t *text, size_t size)
 {
-    const megcc_strings strings = { t->bytes, t->text, NULL, t->tokens };
+    const megcc_strings strings = { .bytes = t->bytes, .text = t->text };
     const megcc_range all = { 0, t->defined, 0 };
     uint32_t index;
     return megcc_longest(&strings, all, text, size, &index);
@@ -227,26 +227,25 @@ static void rebase(const paths *p, uint32_t at, uint32_t end)
 static void encode_unigram(encoder *e)
 {
     const megcc_sentencepiece *t = e->t;
-    const megcc_strings strings = { t->bytes, t->text, t->word, 0 };
     const paths p = { e->array[0], e->array[1], e->array[2], e->array[3] };
     for (uint32_t i = 0; i <= e->size; i++) {
         p.score[i] = 0;
         p.begin[i] = MEGCC_NO_TOKEN;
     }
     for (uint32_t at = 0, single, reached = 0; at < e->size; at = single) {
-        megcc_range range = { 0, t->words, 0 };
+        uint32_t node = 0;
         int32_t known = 0;
         if (score_at(&p, at) < -MOST_SCORE || score_at(&p, at) > MOST_SCORE) {
             rebase(&p, at, reached);
         }
         const float before = score_at(&p, at);
         single = character_end(e, at);
-        for (uint32_t end = at, index; end < e->size && range.low < range.high;) {
-            megcc_narrow(&strings, &range, e->text[end++]);
-            if (!megcc_ends(&strings, &range, &index)) {
+        for (uint32_t end = at; end < e->size && (node = megcc_child(t->words, node, e->text[end])) != 0u;) {
+            end++;
+            if (!megcc_has(t->words->ends, node)) {
                 continue;
             }
-            const uint32_t token = t->word[index];
+            const uint32_t token = megcc_token(t->words, node);
             /* Tokens of users are preferred: their score is 0.1 for each byte after the first, as in the package. */
             const float bonus = (float)(0.1 * (double)(end - at - 1u));
             reach(&p, end, at, token, (t->defined && t->is_defined[token] ? bonus : t->score[token]) + before);
@@ -279,11 +278,9 @@ typedef struct symbols {
 /* The token of a part of the text, or MEGCC_NO_TOKEN. */
 static uint32_t token_of(const encoder *e, uint32_t begin, uint32_t end)
 {
-    const megcc_strings strings = { e->t->bytes, e->t->text, e->t->word, 0 };
-    const megcc_range all = { 0, e->t->words, 0 };
-    uint32_t index = 0;
-    return megcc_longest(&strings, all, e->text + begin, end - begin, &index) == end - begin ? e->t->word[index]
-                                                                                             : MEGCC_NO_TOKEN;
+    uint32_t node = 0;
+    const size_t count = megcc_longest_of(e->t->words, 0, e->text + begin, end - begin, &node);
+    return node != 0u && count == end - begin ? megcc_token(e->t->words, node) : MEGCC_NO_TOKEN;
 }
 
 /* Returns the offset at which a symbol ends. */

@@ -23,11 +23,12 @@ extern "C" {
 #define MEGCC_NO_TOKEN 0xffffffffu
 #endif
 
+struct megcc_trie;
+
 /* The tables of a model. */
 typedef struct megcc_sentencepiece {
     uint32_t tokens;            /* size of the vocabulary */
-    uint32_t words;             /* number of tokens that ordinary text can become */
-    uint32_t defined;           /* number of those that a user defined: a text is searched for them first */
+    uint32_t defined;           /* number of tokens that a user defined: a text is searched for them first */
     uint32_t unknown;           /* token for characters that no token contains */
     uint8_t unigram;            /* 1: a unigram model, by the likeliest tokens; 0: byte pair encoding, by merging pairs */
     uint8_t prefix, suffix;     /* whether a space is added before a text, and after it */
@@ -35,9 +36,9 @@ typedef struct megcc_sentencepiece {
     uint8_t escape;             /* whether tokens have U+2581 in place of spaces */
     uint8_t bytes_known;        /* whether an unknown character becomes the tokens of its UTF-8 bytes, not `unknown` */
     float unknown_score;        /* log-probability of an unknown character */
-    const uint8_t *bytes;       /* strings of all tokens, then again of those that a user defined */
-    const uint32_t *text;       /* [tokens + defined + 1]: offset of each in `bytes` */
-    const uint32_t *word;       /* [words]: tokens, sorted by text */
+    const struct megcc_trie *words; /* the tokens that ordinary text can become, by their strings */
+    const uint8_t *bytes;       /* strings of the tokens that a user defined, sorted */
+    const uint32_t *text;       /* [defined + 1]: offset of each in `bytes` */
     const float *score;         /* [tokens]: log-probabilities; if pairs are merged, the largest first */
     const uint8_t *is_defined;  /* [tokens]: whether a user defined it; used if `defined` is not 0 */
     const uint32_t *byte;       /* [256]: the token of a byte */

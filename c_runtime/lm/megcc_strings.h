@@ -136,6 +136,113 @@ static inline int32_t megcc_trie_ends_key(uint32_t unit) { return (int32_t)(unit
 /* The value in the unit at the offset of one that ends a key. */
 static inline uint32_t megcc_trie_value(uint32_t unit) { return unit & 0x7fffffffu; }
 
+/* --- strings with tokens ----------------------------------------------------------------------------------------- */
+
+/* Strings, each with a token: a trie whose nodes are in breadth-first order, so that the children of a node are neighbours,
+ * and bits suffice to find them (LOUDS; Jacobson, "Space-efficient static trees and graphs", 1989). Node 0 is the empty
+ * string. Sets of nodes have a bit for each node, the lowest bits of a word first. */
+typedef struct megcc_trie {
+    const uint8_t *label;       /* the last byte of each node's string; siblings have ascending ones */
+    const uint32_t *parents;    /* set of the nodes that have children */
+    const uint32_t *lasts;      /* set of the nodes that are the last ones of their siblings */
+    const uint32_t *ends;       /* set of the nodes whose string has a token */
+    const uint32_t *count;      /* for each 128 nodes: how many nodes before them have children, and how many have a token */
+    const uint32_t *first;      /* the first child of each 64th node of those that have children */
+    const uint32_t *token;      /* `bits` bits for each node of `ends`, the lowest first */
+    uint32_t bits;
+} megcc_trie;
+
+static inline int32_t megcc_has(const uint32_t *set, uint32_t node)
+{
+    return (int32_t)(set[node / 32u] >> node % 32u & 1u);
+}
+
+static inline uint32_t megcc_ones(uint32_t word)
+{
+    word -= word >> 1 & 0x55555555u;
+    word = (word & 0x33333333u) + (word >> 2 & 0x33333333u);
+    return ((word + (word >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24;
+}
+
+/* The number of the lowest bit of a word that is not 0. */
+static inline uint32_t megcc_lowest(uint32_t word)
+{
+    return megcc_ones((word & (0u - word)) - 1u);
+}
+
+/* How many nodes of a set come before a node. before: how many come before the 128 nodes with this one. */
+static inline uint32_t megcc_before(const uint32_t *set, uint32_t before, uint32_t node)
+{
+    for (uint32_t word = node / 128u * 4u; word < node / 32u; word++) {
+        before += megcc_ones(set[word]);
+    }
+    return before + megcc_ones(set[node / 32u] & ((1u << node % 32u) - 1u));
+}
+
+/* The first node from `node` on that is the last one of its siblings, after `skipped` others. */
+static inline uint32_t megcc_last(const megcc_trie *trie, uint32_t node, uint32_t skipped)
+{
+    uint32_t word = trie->lasts[node / 32u] >> node % 32u << node % 32u;
+    for (uint32_t ones = megcc_ones(word); ones <= skipped; ones = megcc_ones(word)) {
+        skipped -= ones;
+        node = node / 32u * 32u + 32u;
+        word = trie->lasts[node / 32u];
+    }
+    for (; skipped; skipped--) {
+        word &= word - 1u;
+    }
+    return node / 32u * 32u + megcc_lowest(word);
+}
+
+/* The node of a node's string and one more byte; 0: there is none. */
+static inline uint32_t megcc_child(const megcc_trie *trie, uint32_t node, uint8_t byte)
+{
+    if (!megcc_has(trie->parents, node)) {
+        return 0;
+    }
+    const uint32_t parent = megcc_before(trie->parents, trie->count[node / 128u * 2u], node);
+    uint32_t low = trie->first[parent / 64u];
+    if (parent % 64u) {
+        low = megcc_last(trie, low, parent % 64u - 1u) + 1u;
+    }
+    uint32_t high = megcc_last(trie, low, 0);
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2u;
+        if (trie->label[middle] < byte) {
+            low = middle + 1u;
+        } else {
+            high = middle;
+        }
+    }
+    return trie->label[low] == byte ? low : 0u;
+}
+
+/* The token of a node of `ends`. */
+static inline uint32_t megcc_token(const megcc_trie *trie, uint32_t node)
+{
+    const uint32_t index = megcc_before(trie->ends, trie->count[node / 128u * 2u + 1u], node);
+    const uint64_t at = (uint64_t)index * trie->bits;
+    const uint32_t *word = trie->token + at / 32u;
+    const uint64_t both = (uint64_t)word[1] << 32 | word[0]; /* a word of zeros follows the last token */
+    return (uint32_t)(both >> at % 32u & ((1u << trie->bits) - 1u));
+}
+
+/* Finds the longest string that consists of a node's string and then a beginning of the text, of at least one byte. Returns how
+ * many bytes of the text it has, or 0: none; *found is its node. */
+static inline size_t megcc_longest_of(const megcc_trie *trie, uint32_t node, const uint8_t *text, size_t size,
+                                      uint32_t *found)
+{
+    size_t best = 0;
+    for (size_t at = 0; at < size && (node = megcc_child(trie, node, text[at])) != 0u;) {
+        at++;
+        if (megcc_has(trie->ends, node)) {
+            *found = node;
+            best = at;
+        }
+    }
+    return best;
+}
+
 /* --- strings in order ------------------------------------------------------------------------------------------- */
 
 /* A sorted list of distinct strings. Entry i is string list[i], or `first + i` if there is no list; string n is the bytes

@@ -63,11 +63,11 @@ static void reach(const encoder *e, size_t end, size_t begin, uint32_t token, do
  * bytes, if the vocabulary has them; else one unknown token. */
 static void write_unknown(encoder *e, const uint8_t *text, size_t size)
 {
-    const megcc_strings strings = { .bytes = e->t->bytes, .text = e->t->text, .list = e->t->word };
-    const megcc_range all = { .low = 0, .high = e->t->words, .depth = 0 };
-    uint32_t index = 0;
-    if (megcc_longest(&strings, all, text, size, &index) == size && allowed(e, e->t->word[index])) {
-        megcc_write_token(&e->to, e->t->word[index]);
+    uint32_t node = 0;
+    const int32_t known = megcc_longest_of(e->t->words, 0, text, size, &node) == size && node != 0u;
+    const uint32_t token = known ? megcc_token(e->t->words, node) : MEGCC_NO_TOKEN;
+    if (known && allowed(e, token)) {
+        megcc_write_token(&e->to, token);
     } else if (e->t->byte) {
         for (size_t i = 0; i < size; i++) {
             megcc_write_token(&e->to, e->t->byte[text[i]]);
@@ -80,23 +80,24 @@ static void write_unknown(encoder *e, const uint8_t *text, size_t size)
 static void encode_word(encoder *e, const uint8_t *text, size_t size)
 {
     const megcc_unigram *t = e->t;
-    const megcc_strings strings = { .bytes = t->bytes, .text = t->text, .list = t->word };
     for (size_t i = 0; i <= size; i++) {
         e->begin[i] = MEGCC_NO_TOKEN;
     }
     e->score[0] = e->score[1] = 0;
     for (size_t at = 0, single; at < size; at = single) {
         const double before = score_at(e, at);
-        megcc_range range = { .low = 0, .high = t->words, .depth = 0 };
+        uint32_t node = 0;
         int32_t known = 0;
         single = at + megcc_character_bytes(text[at]);
-        for (size_t end = at; end < size && range.low < range.high;) {
-            uint32_t index;
-            megcc_narrow(&strings, &range, text[end++]);
-            if (!megcc_ends(&strings, &range, &index) || !allowed(e, t->word[index])) {
+        for (size_t end = at; end < size && (node = megcc_child(t->words, node, text[end])) != 0u;) {
+            end++;
+            if (!megcc_has(t->words->ends, node)) {
                 continue;
             }
-            const uint32_t token = t->word[index];
+            const uint32_t token = megcc_token(t->words, node);
+            if (!allowed(e, token)) {
+                continue;
+            }
             reach(e, end, at, token, (t->score ? (double)t->score[token] : t->precise[token]) + before);
             known |= end == single;
         }
@@ -207,7 +208,7 @@ int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, s
                              uint32_t *tokens, int32_t capacity, uint32_t *work, size_t work_bytes)
 {
     /* The strings of special tokens follow those of all tokens. */
-    const megcc_strings specials = { .bytes = tokenizer->bytes, .text = tokenizer->text, .first = tokenizer->tokens };
+    const megcc_strings specials = { .bytes = tokenizer->bytes, .text = tokenizer->text };
     const megcc_range all = { .low = 0, .high = tokenizer->specials, .depth = 0 };
     const uint8_t *bytes = (const uint8_t *)text;
     const size_t words = work_bytes / sizeof *work;

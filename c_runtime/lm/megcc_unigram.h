@@ -26,10 +26,11 @@ extern "C" {
  * first word after each special token. */
 enum { MEGCC_PREFIX_NEVER, MEGCC_PREFIX_FIRST, MEGCC_PREFIX_ALWAYS };
 
+struct megcc_trie;
+
 /* The tables of a tokenizer.json. */
 typedef struct megcc_unigram {
     uint32_t tokens;            /* size of the vocabulary */
-    uint32_t words;             /* number of tokens that ordinary text can become */
     uint32_t specials;          /* number of special tokens */
     uint32_t unknown;           /* token for characters that no token contains */
     uint32_t first, last;       /* tokens that the network expects around a text; or MEGCC_NO_TOKEN */
@@ -38,9 +39,9 @@ typedef struct megcc_unigram {
     uint8_t split;              /* whether a word begins at each U+2581; otherwise the text is one */
     double unknown_score;       /* log-probability of an unknown character */
     megcc_normalizer normalizer;
-    const uint8_t *bytes;       /* strings of tokens, then of special tokens */
-    const uint32_t *text;       /* [tokens + specials + 1]: offset of each in `bytes` */
-    const uint32_t *word;       /* [words]: tokens, sorted by text */
+    const struct megcc_trie *words; /* the tokens that ordinary text can become, by their strings */
+    const uint8_t *bytes;       /* strings of special tokens */
+    const uint32_t *text;       /* [specials + 1]: offset of each in `bytes` */
     const float *score;         /* [tokens]: log-probabilities; or NULL, and */
     const double *precise;      /* these, if some are not float32 numbers */
     const uint32_t *byte;       /* [256]: the token of a byte, if there are tokens of all bytes; or NULL */

@@ -34,18 +34,15 @@ static uint32_t class_of(const encoder *e, uint32_t code)
 static void end_word(encoder *e)
 {
     const megcc_wordpiece *t = e->t;
-    const megcc_strings strings = { .bytes = t->bytes, .text = t->text, .list = t->word };
-    /* The tokens that begin with "##", which the word does not have. */
-    const megcc_range inside = { .low = t->inside, .high = t->inside_end, .depth = sizeof "##" - 1u };
-    megcc_range range = { .low = 0, .high = t->words, .depth = 0 };
     const int32_t before = e->to.written;
     int32_t known = e->characters <= t->longest_word;
-    for (size_t at = 0; known && at < e->size; range = inside) {
-        uint32_t index = 0;
-        const size_t count = megcc_longest(&strings, range, e->word + at, e->size - at, &index);
+    for (size_t at = 0; known && at < e->size;) {
+        uint32_t node = 0;
+        const size_t count = at && !t->inside ? 0u : megcc_longest_of(t->words, at ? t->inside : 0u, e->word + at,
+                                                                      e->size - at, &node);
         known = count > 0u;
         if (known) {
-            megcc_write_token(&e->to, t->word[index]);
+            megcc_write_token(&e->to, megcc_token(t->words, node));
         }
         at += count;
     }
@@ -147,8 +144,7 @@ int32_t megcc_wordpiece_encode(const megcc_wordpiece *tokenizer, const char *tex
                                uint32_t *tokens, int32_t capacity, uint8_t *work, size_t work_bytes)
 {
     const uint8_t *bytes = (const uint8_t *)text;
-    /* The strings of special tokens follow those of all tokens. */
-    const megcc_strings specials = { .bytes = tokenizer->bytes, .text = tokenizer->text, .first = tokenizer->tokens };
+    const megcc_strings specials = { .bytes = tokenizer->bytes, .text = tokenizer->text };
     const megcc_range all = { .low = 0, .high = tokenizer->specials, .depth = 0 };
     encoder e = { .t = tokenizer, .to = { tokens, capacity, 0 }, .word = work };
     size_t begin = 0;

@@ -23,18 +23,20 @@ extern "C" {
 #define MEGCC_NO_TOKEN 0xffffffffu
 #endif
 
+struct megcc_trie;
+
 /* The tables of a vocabulary. */
 typedef struct megcc_wordpiece {
     uint32_t tokens;            /* size of the vocabulary */
-    uint32_t words, specials, classes, mappings; /* lengths of `word`, `special`, `class_` and `mapped` */
-    uint32_t inside, inside_end; /* the tokens that begin with "##" are word[inside] to word[inside_end - 1] */
+    uint32_t specials, classes, mappings; /* lengths of `special`, `class_` and `mapped` */
+    uint32_t inside;            /* the node of "##" in `words`; 0: no token begins so */
     uint32_t unknown;           /* token of a word that is not a sequence of tokens */
     uint32_t first, last;       /* tokens that the network expects around a text, [CLS] and [SEP]; or MEGCC_NO_TOKEN */
     uint32_t longest_word;      /* characters of the longest word that is not unknown */
     uint8_t hangul;             /* whether syllables of Hangul are decomposed */
-    const uint8_t *bytes;       /* strings of tokens, then of special tokens */
-    const uint32_t *text;       /* [tokens + specials + 1]: offset of each in `bytes` */
-    const uint32_t *word;       /* [words]: tokens, sorted by text */
+    const struct megcc_trie *words; /* the tokens by their strings */
+    const uint8_t *bytes;       /* strings of special tokens */
+    const uint32_t *text;       /* [specials + 1]: offset of each in `bytes` */
     const uint32_t *special;    /* [specials]: their tokens, sorted by text */
     const uint32_t *class_;     /* [classes]: first code point of a range << 4 | its class in megcc_wordpiece.c */
     const uint32_t *mapped;     /* [mappings]: characters that are replaced, ascending */

@@ -102,8 +102,8 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
     const tensor_row *t = tensor_at(p, i);
     REQUIRE(t->dtype <= MEGCC_UINT2, "Tensor.dtype", i);
     REQUIRE(t->layout <= MEGCC_NCHWC, "Tensor.layout", i);
-    /* Storage of the schema is ordered: other tensors have the first four kinds, outputs also `state`, inputs also `caller`. */
-    const int32_t last_storage = is_input(p, i) ? STORAGE_CALLER : is_port(p, i) ? STORAGE_STATE : STORAGE_UNBOUNDED;
+    /* Storage of the schema is ordered: inputs and outputs have all kinds, other tensors the first four. */
+    const int32_t last_storage = is_port(p, i) ? STORAGE_CALLER : STORAGE_UNBOUNDED;
     REQUIRE((int32_t)t->storage <= last_storage, "Tensor.storage", i);
     REQUIRE(t->rank <= (uint32_t)MEGCC_MAX_RANK && (t->layout != MEGCC_NHWC || t->rank == 4u), "Tensor.rank", i);
     REQUIRE((t->layout == MEGCC_NCHWC && t->block != 0u && t->rank >= 2u)

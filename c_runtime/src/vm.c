@@ -217,13 +217,15 @@ static int32_t require_outputs(const megcc_session *session, megcc_error *error)
 }
 #endif
 
-/* Checks before a run that inputs without memory of their own are bound. */
-static int32_t require_inputs(const megcc_session *session, megcc_error *error)
+/* Checks before a run that inputs and outputs without memory of their own are bound. */
+static int32_t require_bound(const megcc_session *session, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
-    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
+    const uint32_t inputs = p->rows[MEGCC_INPUTS].count;
+    for (uint32_t i = 0; is_port(p, i); i++) {
         if (tensor_at(p, i)->storage == STORAGE_CALLER && session->base[i] == NULL) {
-            return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_bind_input"), MEGCC_NONE, i, 0);
+            return i < inputs ? megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_bind_input"), MEGCC_NONE, i, 0)
+                              : megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_bind_output"), MEGCC_NONE, i - inputs, 0);
         }
     }
     return MEGCC_OK;
@@ -239,7 +241,7 @@ int32_t megcc_session_step(megcc_session *session, megcc_error *error)
         return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_set_shapes"), MEGCC_NONE, 0, 0);
     }
     if (session->next == 0u) {
-        if (require_inputs(session, error) != MEGCC_OK) {
+        if (require_bound(session, error) != MEGCC_OK) {
             return MEGCC_E_ORDER;
         }
 #ifndef MEGCC_NO_DYNAMIC

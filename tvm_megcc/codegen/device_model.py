@@ -90,7 +90,7 @@ class _Rows:
         is_state = any(name == state for _, state in self.plan.graph.states)
         if is_state or name in self.buckets[0].updated:  # an output that is computed in place of a state
             storage = container.Storage.state
-        elif name in self.plan.caller_inputs:
+        elif name in self.plan.caller_ports:
             storage = container.Storage.caller
         return _tensor_row(type_, storage, self.first_extent(type_.shape), label, quant=self._quant(name))
 

@@ -114,10 +114,11 @@ class KernelPlan:
         return self.context.target
 
     @property
-    def caller_inputs(self) -> frozenset[str]:
-        """Returns the inputs that are in the caller's memory."""
-        states = {name for _, name in self.graph.states}
-        return frozenset(self.graph.inputs) - states if self.context.caller_inputs else frozenset()
+    def caller_ports(self) -> frozenset[str]:
+        """Returns the inputs and outputs that are in the caller's memory, of which the arena has no part."""
+        states = {name for pair in self.graph.states for name in pair}
+        inputs = frozenset(self.graph.inputs) if self.context.caller_inputs else frozenset()
+        return (inputs | self.graph.caller_outputs.intersection(self.graph.outputs)) - states
 
     def workspace(self, index: int) -> Dim:
         """Returns the bytes of workspace of a step: the shared part, then the scratch of each worker, all aligned."""

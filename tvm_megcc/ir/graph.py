@@ -137,6 +137,7 @@ class Graph:
     string_ports: the string inputs and outputs. Their values are int64: indices in `strings`, or negative numbers for
         strings that are not in the table.
     labels: value name -> public name, for outputs that are copies of inputs or of other outputs.
+    caller_outputs: outputs in memory that the caller binds before each run; a plan has none for them.
     cache_inputs: inputs that grow with a KV cache, such as attention masks; their tensors have the cache's full
         capacity.
     cache_capacities: states that hold the number of rows in a KV cache -> the cache's capacity.
@@ -156,6 +157,7 @@ class Graph:
     strings: tuple[str, ...] = ()
     string_ports: frozenset[str] = frozenset()
     labels: Mapping[str, str] = field(default_factory=dict)
+    caller_outputs: frozenset[str] = frozenset()
     cache_inputs: Mapping[str, CacheInput] = field(default_factory=dict)
     cache_capacities: Mapping[str, int] = field(default_factory=dict)
 

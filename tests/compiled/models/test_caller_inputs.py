@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs that have no place in a session's memory."""
+"""Inputs and outputs that have no place in a session's memory."""
 
 from __future__ import annotations
 
@@ -55,9 +55,55 @@ int main(void)
 """
 
 
+#: An output at the end of a block of its own size.
+OUTPUT_MAIN = """
+#include "test.h"
+#include <string.h>
+static _Alignas(TEST_ALIGN) unsigned char memory[TEST_MEMORY_BYTES];
+static float y[TEST_OUT_Y_ELEMENTS + 1];
+int main(void)
+{
+    megcc_model model;
+    megcc_session *session;
+    megcc_error error;
+    if (megcc_model_open(&model, &test_module, test_data, TEST_CONTAINER_BYTES, NULL, &error)
+        || megcc_session_open(&session, &model, memory, sizeof memory, NULL, &error))
+        return 1;
+    if (megcc_session_output(session, 0, NULL) != NULL)
+        return 2;
+    if (megcc_session_run(session, &error) != MEGCC_E_ORDER || strcmp(error.where, "megcc_session_bind_output"))
+        return 3;
+    if (megcc_session_bind_output(session, 0, y, sizeof y - sizeof *y - 1) != MEGCC_E_ARGUMENT)
+        return 4;
+    y[TEST_OUT_Y_ELEMENTS] = 5;
+    if (megcc_session_bind_output(session, 0, y, sizeof y - sizeof *y) || megcc_session_run(session, &error))
+        return 5;
+    for (int i = 0; i < TEST_OUT_Y_ELEMENTS; i++)
+        if (y[i] != 1.0f) /* exp(relu(0)) */
+            return 6;
+    return y[TEST_OUT_Y_ELEMENTS] == 5 ? 0 : 7;
+}
+"""
+
+
+def test_runs_want_outputs_bound(tmp_path):
+    b = Builder()
+    graph = b.graph(b.op("exp", b.op("relu", b.input("x", 1000)), name="y"))
+    artifacts = [compile_graph(made, parse_targets("c"), name="test") for made in (
+        graph, graph.with_(caller_outputs=frozenset(graph.outputs)))]
+    before, after = (artifact.manifest["programs"][0]["arena_bytes"] for artifact in artifacts)
+    assert after < before
+    run_probe(artifacts[1].save(tmp_path / "made", embed=True), OUTPUT_MAIN)
+
+
 def test_runs_want_them_bound(tmp_path):
     folder = compile_graph(separable(), parse_targets("c"), caller_inputs=True).save(tmp_path / "made", embed=True)
-    (folder / "probe.c").write_text(MAIN)
+    run_probe(folder, MAIN)
+
+
+def run_probe(folder, text: str) -> None:
+    """Compiles a folder for `c` with this main program, which ends with 0."""
+    (folder / "probe.c").write_text(text)
     try:
         compiler = find_compiler(TARGETS["c"])
     except MissingTool as missing:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -76,14 +78,16 @@ def compare_program(c, tokenizer: Path, folder: Path, special: str, *options: st
     assert printed == [" ".join(map(str, c.encode(line.encode()))) for line in given]
 
 
-#: KIND, WORDS (how many strings the vocabulary knows), WORK (bytes that suffice), UNIT (of the work memory), SPECIAL
-#: (an argument) are replaced.
+#: KIND, WORK (bytes that suffice), UNIT (of the work memory), SPECIAL (an argument) are replaced. `known` are strings
+#: of the vocabulary, one after the other, from the offsets `known_at` on.
 _FUZZ = """
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "megcc_KIND.h"
 extern const megcc_KIND t_tokenizer;
+extern const uint8_t known[];
+extern const uint32_t known_at[], known_count;
 int main(int argc, char **argv)
 {
     uint64_t x = 88172645463325252u;
@@ -95,10 +99,10 @@ int main(int argc, char **argv)
         const size_t wanted = x % (x & 1024u ? 300u : 40u);
         while (size < wanted) { /* bytes, characters, or what the vocabulary knows */
             x ^= x << 13; x ^= x >> 7; x ^= x << 17;
-            const uint32_t token = (uint32_t)(x >> 8) % (WORDS);
-            const size_t length = t_tokenizer.text[token + 1u] - t_tokenizer.text[token];
+            const uint32_t drawn = (uint32_t)(x >> 8) % known_count;
+            const size_t length = known_at[drawn + 1u] - known_at[drawn];
             if (x & 128u && length <= wanted - size) {
-                memcpy(text + size, t_tokenizer.bytes + t_tokenizer.text[token], length);
+                memcpy(text + size, known + known_at[drawn], length);
                 size += length;
             } else if (x & 64u && wanted - size >= 3u) {
                 text[size++] = (char)(0xe1u + x / 256u % 12u);
@@ -127,20 +131,25 @@ int main(int argc, char **argv)
 """
 
 
-def fuzz(kind: str, *, words: str = "t_tokenizer.tokens", work: str, unit: str = "uint32_t",
-         special: str = "x / 4u & 1u,") -> str:
+def fuzz(kind: str, *, work: str, unit: str = "uint32_t", special: str = "x / 4u & 1u,") -> str:
     """Returns a C program that encodes random bytes. The arguments are C, as `_FUZZ` has them."""
     program = _FUZZ
-    for name, value in (("KIND", kind), ("WORDS", words), ("WORK", work), ("UNIT", unit), ("SPECIAL", special)):
+    for name, value in (("KIND", kind), ("WORK", work), ("UNIT", unit), ("SPECIAL", special)):
         program = program.replace(name, value)
     return program
 
 
-def run_sanitized(folder: Path, program: str, tables: str, sources: tuple[str, ...], count: int) -> None:
-    """Runs a program of `fuzz` under ASan and UBSan. sources: megcc_NAME.c of these names."""
+def run_sanitized(folder: Path, program: str, tables: str, sources: tuple[str, ...], count: int,
+                  known: Sequence[str] = ()) -> None:
+    """Runs a program of `fuzz` under ASan and UBSan. sources: megcc_NAME.c of these names. known: strings of the
+    vocabulary."""
     if not has_flags(*SANITIZE):
         pytest.skip("the compiler has no sanitizers")
-    (folder / "tables.c").write_text(tables)
+    strings = [text.encode() for text in known]
+    (folder / "tables.c").write_text("\n".join([
+        tables, f"const uint8_t known[] = {{ {','.join(map(str, b''.join(strings)))} }};",
+        f"const uint32_t known_at[] = {{ {','.join(map(str, accumulate(map(len, strings), initial=0)))} }};",
+        f"const uint32_t known_count = {len(strings)};"]) if known else tables)
     (folder / "fuzz.c").write_text(program)
     call([CC, "-std=c99", f"-I{LM}", *SANITIZE, folder / "fuzz.c", folder / "tables.c",
           *(LM / f"megcc_{name}.c" for name in sources), "-o", folder / "fuzz"])

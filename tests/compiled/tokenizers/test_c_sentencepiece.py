@@ -191,7 +191,7 @@ FUZZ = fuzz("sentencepiece", work="4u * MEGCC_SENTENCEPIECE_WORK(6000)", special
 
 
 def _fuzz(folder, found, count: int) -> None:
-    run_sanitized(folder, FUZZ, found.text("t"), ("sentencepiece",), count)
+    run_sanitized(folder, FUZZ, found.text("t"), ("sentencepiece",), count, found.tokens)
 
 
 @pytest.mark.parametrize("kind", KINDS)

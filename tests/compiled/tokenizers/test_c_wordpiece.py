@@ -151,7 +151,8 @@ FUZZ = fuzz("wordpiece", work="MEGCC_WORDPIECE_WORK(t_tokenizer.longest_word)", 
 
 def sanitized(folder, kind: str, count: int) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(vocabulary(kind)))
-    run_sanitized(folder, FUZZ, tokenizer_file.read(folder).text("t"), ("wordpiece",), count)
+    found = tokenizer_file.read(folder)
+    run_sanitized(folder, FUZZ, found.text("t"), ("wordpiece",), count, found.tokens)
 
 
 @pytest.mark.parametrize("kind", ["uncased", "none"])

@@ -102,7 +102,7 @@ def _live_ranges(plan: KernelPlan, keep_inputs: bool, unbounded: Container[str])
             extend_range(ranges, plan.locations, name, end)
     for name in plan.graph.outputs:
         extend_range(ranges, plan.locations, name, end)
-    return {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.caller_inputs}
+    return {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.caller_ports}
 
 
 def _buffers(plan: KernelPlan, bucket: Bucket, ranges: Mapping[str, Sequence[int]], merged: Mapping[str, str],

@@ -258,7 +258,8 @@ class _Compiler:
 
 def _with_outputs(names: Collection[str], states: Mapping[str, str], graph: Graph) -> Graph:
     """Returns the graph of a network with these outputs and those that are states, so that nothing is computed for
-    others. If it has no output of some name, nothing changes: a later check names all that there are.
+    others. A run binds these outputs, so a network whose shapes are known has no memory for them. If it has no output
+    of some name, nothing changes: a later check names all that there are.
 
     states: output -> input.
     """
@@ -269,7 +270,12 @@ def _with_outputs(names: Collection[str], states: Mapping[str, str], graph: Grap
     stream = graph.stream and replace(graph.stream, outputs=tuple(
         output for output in graph.stream.outputs if output.name in kept))
     return graph.with_(outputs=tuple(name for name in graph.outputs if name in kept), stream=stream,
-                       string_ports=graph.string_ports - dropped)
+                       string_ports=graph.string_ports - dropped,
+                       caller_outputs=frozenset() if _has_symbols(graph) else frozenset(names))
+
+
+def _has_symbols(graph: Graph) -> bool:
+    return any(not type_.is_static for type_ in graph.types.values())
 
 
 def _type_of(row: Mapping[str, Any], direction: str) -> ValueType:

@@ -18,6 +18,7 @@ import numpy as np
 from ....errors import MegccError, quoted
 from .arrays import NO_TOKEN, array, heading
 from .tokenizer import metadata_value
+from .trie import Trie
 
 #: ModelProto.SentencePiece.Type
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -64,33 +65,32 @@ class SentencePiece:
     def text(self, name: str) -> str:
         """Returns a C source that defines `const megcc_sentencepiece NAME_tokenizer`."""
         encoded = [token.encode() for token in self.tokens]
-        words = sorted((index for index, kind in enumerate(self.types) if kind in (NORMAL, USER_DEFINED)),
-                       key=encoded.__getitem__)
+        words = Trie.of({encoded[index]: index for index, kind in enumerate(self.types)
+                         if kind in (NORMAL, USER_DEFINED)})
         defined = sorted(encoded[index] for index, kind in enumerate(self.types) if kind == USER_DEFINED)
-        strings = [*encoded, *defined]
         # Tokens of bytes are "<0x00>" to "<0xFF>" (`_check`).
         byte = {int(self.tokens[index][3:5], 16): index for index, kind in enumerate(self.types) if kind == BYTE}
         normal = [score for score, kind in zip(self.scores, self.types, strict=True) if kind == NORMAL]
         unknown = struct.unpack("<f", struct.pack("<f", min(normal) - _UNKNOWN_PENALTY))[0]
         # The fields of the struct in megcc_sentencepiece.h, in its order: numbers first, then arrays.
         arrays = {
-            "bytes": ("uint8_t", b"".join(strings)),
-            "text": ("uint32_t", [0, *accumulate(map(len, strings))]),
-            "word": ("uint32_t", words),
+            "bytes": ("uint8_t", b"".join(defined)),
+            "text": ("uint32_t", [0, *accumulate(map(len, defined))]),
             "score": ("float", [f"{score.hex()}f" for score in self.scores]),
             "is_defined": ("uint8_t", [int(kind == USER_DEFINED) for kind in self.types] if defined else []),
             "byte": ("uint32_t", [byte.get(value, NO_TOKEN) for value in range(256)] if self.bytes_known else []),
             "trie": ("uint32_t", self.trie),
             "replaced": ("uint8_t", self.replaced),
         }
-        numbers = [len(encoded), len(words), len(defined), self.types.index(UNKNOWN), self.unigram, self.prefix,
+        numbers = [len(encoded), len(defined), self.types.index(UNKNOWN), self.unigram, self.prefix,
                    self.suffix, self.single_spaces, self.escape, self.bytes_known]
         shown = [*map(int, numbers), f"{unknown.hex()}f"]
         return "\n".join([
-            heading(name, "megcc_sentencepiece.h"),
+            heading(name, "megcc_sentencepiece.h"), '#include "megcc_strings.h"\n', words.text(f"{name}_words"),
             *(array(f"{name}_{key}", unit, values) for key, (unit, values) in arrays.items() if values),
             f"extern const megcc_sentencepiece {name}_tokenizer;",
             f"const megcc_sentencepiece {name}_tokenizer = {{", *(f"    {value}," for value in shown),
+            f"    &{name}_words,",
             *(f"    {f'{name}_{key}' if values else 'NULL'}," for key, (_, values) in arrays.items()), "};", ""])
 
 

@@ -16,6 +16,7 @@ from ....errors import MegccError, quoted
 from . import normalization
 from .arrays import NO_TOKEN, array, heading
 from .tokenizer import tokenizers_package
+from .trie import Trie
 
 #: Where U+2581 is inserted before a word that has none: nowhere, before the first word of the text, or also before the
 #: first word after each special token.
@@ -63,18 +64,16 @@ class Unigram:
         Raises:
             MissingTool: without the package tokenizers, whose rules of characters are used.
         """
-        encoded = [token.encode() for token in self.tokens]
         number = {token: index for index, token in enumerate(self.tokens)}
-        words = sorted(range(len(self.scores)), key=lambda index: encoded[index])
+        words = Trie.of({token.encode(): index for index, token in enumerate(self.tokens[:len(self.scores)])})
         special = sorted((token.encode(), number[token], int(takes)) for token, takes in dict(self.special).items())
-        strings = [*encoded, *(text for text, _, _ in special)]
+        strings = [text for text, _, _ in special]
         values = _as_read(self.scores)
         precise = any(struct.unpack("<f", struct.pack("<f", score))[0] != score for score in values)
-        scores = [score.hex() for score in values] + ["0"] * (len(encoded) - len(values))
+        scores = [score.hex() for score in values] + ["0"] * (len(self.tokens) - len(values))
         arrays = {
             "bytes": ("uint8_t", b"".join(strings)),
             "text": ("uint32_t", [0, *accumulate(map(len, strings))]),
-            "word": ("uint32_t", words),
             "score": ("float", [] if precise else [f"{score}f" if score != "0" else "0" for score in scores]),
             "precise": ("double", scores if precise else []),
             "byte": ("uint32_t", [number[f"<0x{value:02X}>"] for value in range(256)] if self.bytes_known else []),
@@ -84,13 +83,14 @@ class Unigram:
         steps, normalizer = normalization.tables(name, self.steps)
         ends = [f"{NO_TOKEN if token < 0 else token}u" for token in (self.first, self.last)]
         # The fields of the struct in megcc_unigram.h before its arrays, in its order.
-        numbers = [len(encoded), len(words), len(special), self.unknown, *ends, PREFIXES.index(self.prefix),
+        numbers = [len(self.tokens), len(special), self.unknown, *ends, PREFIXES.index(self.prefix),
                    int(self.white_space_splits), int(self.split), (min(values) - _UNKNOWN_PENALTY).hex(), normalizer]
         return "\n".join([
-            heading(name, "megcc_unigram.h"), *steps,
+            heading(name, "megcc_unigram.h"), '#include "megcc_strings.h"\n', *steps, words.text(f"{name}_words"),
             *(array(f"{name}_{key}", unit, values) for key, (unit, values) in arrays.items() if values),
             f"extern const megcc_unigram {name}_tokenizer;",
             f"const megcc_unigram {name}_tokenizer = {{", *(f"    {value}," for value in numbers),
+            f"    &{name}_words,",
             *(f"    {f'{name}_{key}' if values else 'NULL'}," for key, (_, values) in arrays.items()), "};", ""])
 
 

@@ -13,6 +13,7 @@ from ....errors import MegccError, quoted
 from .arrays import NO_TOKEN, array, heading
 from .code_points import CODES, HANGUL, normalized
 from .tokenizer import tokenizers_package
+from .trie import Trie
 
 #: The beginning of tokens inside a word.
 INSIDE = "##"
@@ -102,18 +103,14 @@ class WordPieces:
             MissingTool: without the package tokenizers, whose rules of characters are used.
         """
         number = {token: index for index, token in enumerate(self.tokens)}
-        encoded = [token.encode() for token in self.tokens]
-        words = sorted((index for token, index in number.items() if token), key=lambda index: encoded[index])
-        # `words` is sorted by bytes, so tokens that begin with "##" are neighbours there.
-        continuations = [position for position, index in enumerate(words) if encoded[index].startswith(INSIDE.encode())]
+        words = Trie.of({token.encode(): index for token, index in number.items() if token})
         special = sorted({token.encode(): number[token] for token in self.special}.items())
-        strings = [*encoded, *(text for text, _ in special)]
+        strings = [text for text, _ in special]
         rows, mapped, hangul = characters(self.normalization)
         letters = [text.encode() for _, text in sorted(mapped.items())]
         arrays = {
             "bytes": ("uint8_t", b"".join(strings)),
             "text": ("uint32_t", [0, *accumulate(map(len, strings))]),
-            "word": ("uint32_t", words),
             "special": ("uint32_t", [index for _, index in special]),
             "class_": ("uint32_t", rows),
             "mapped": ("uint32_t", sorted(mapped)),
@@ -122,14 +119,15 @@ class WordPieces:
         }
         ends = [f"{NO_TOKEN if token < 0 else token}u" for token in (self.first, self.last)]
         # The fields of the struct in megcc_wordpiece.h before its arrays, in its order.
-        numbers = [len(encoded), len(words), len(special), len(rows), len(mapped), min(continuations, default=0),
-                   max(continuations, default=-1) + 1, self.unknown, *ends, self.longest_word, int(hangul)]
+        numbers = [len(self.tokens), len(special), len(rows), len(mapped), words.node(INSIDE.encode()), self.unknown,
+                   *ends, self.longest_word, int(hangul)]
         return "\n".join([
-            heading(name, "megcc_wordpiece.h"),
+            heading(name, "megcc_wordpiece.h"), '#include "megcc_strings.h"\n', words.text(f"{name}_words"),
             *(array(f"{name}_{key}", unit, values) for key, (unit, values) in arrays.items()),
             f"extern const megcc_wordpiece {name}_tokenizer;",
             f"const megcc_wordpiece {name}_tokenizer = {{",
-            *(f"    {value}," for value in numbers), *(f"    {name}_{key}," for key in arrays), "};", ""])
+            *(f"    {value}," for value in numbers), f"    &{name}_words,",
+            *(f"    {name}_{key}," for key in arrays), "};", ""])
 
 
 @cache

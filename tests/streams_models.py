@@ -185,6 +185,32 @@ def tflite(dtype: str = "int8", length: int = 96, channels: int = 8) -> bytes:
     return written(tensors, operators, ["x"], [x])
 
 
+def window() -> bytes:
+    """A network of one window, 12 frames of 4 channels, as wake words have it: convolutions without pads until one step
+    is left, a dense layer, TFLite's softmax of bytes."""
+    random = np.random.default_rng(4)
+
+    def weights(*shape):
+        return Quantized(shape, [0.01] * shape[0], array=random.integers(-127, 128, shape).astype(np.int8))
+
+    def bias(count, scale):
+        values = random.integers(-99, 99, count).astype(np.int32)
+        return Quantized((count,), [scale * 0.01] * count, 0, "int32", array=values)
+
+    tensors = {"x": Quantized((1, 12, 1, 4), 0.05, -3), "w0": weights(8, 3, 1, 4), "b0": bias(8, 0.05),
+               "y0": Quantized((1, 10, 1, 8), 0.04, -128), "w1": weights(8, 10, 1, 8), "b1": bias(8, 0.04),
+               "y1": Quantized((1, 1, 1, 8), 0.05, -9), "shape": np.array([1, 8], np.int32),
+               "flat": Quantized((1, 8), 0.05, -9), "w2": weights(3, 8), "b2": bias(3, 0.05),
+               "dense": Quantized((1, 3), 0.06, 5), "scores": Quantized((1, 3), 1 / 256, -128)}
+    fields = {"Padding": 1, "StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+    return written(tensors, [
+        ("CONV_2D", "Conv2DOptions", {**fields, "FusedActivationFunction": 1}, ["x", "w0", "b0"], ["y0"]),
+        ("CONV_2D", "Conv2DOptions", fields, ["y0", "w1", "b1"], ["y1"]),
+        ("RESHAPE", "ReshapeOptions", {"NewShape": np.array([1, 8], np.int32)}, ["y1", "shape"], ["flat"]),
+        ("FULLY_CONNECTED", "FullyConnectedOptions", {}, ["flat", "w2", "b2"], ["dense"]),
+        ("SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}, ["dense"], ["scores"])], ["x"], ["scores"])
+
+
 def _wide():
     """A network on an image that arrives column by column."""
     w = Writer((1, 2, 10, 96))

@@ -6,9 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.streams_models import NETWORKS, REFUSED, Network, Writer, blocks_of, imported
+from tests.streams_models import NETWORKS, REFUSED, Network, Writer, blocks_of, imported, window
 from tvm_megcc.compiler import context_of
 from tvm_megcc.errors import MegccError, ModelError, ShapeError
+from tvm_megcc.frontends.models import import_model
 from tvm_megcc.ir.streams import Stream
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import before_layouts
@@ -66,6 +67,24 @@ def test_zero_points_before_the_first_element(zero):
     x = np.random.default_rng(7).standard_normal((1, 3, 24)).astype(np.float32)
     expected, found = reference.run(whole, {"x": x}), _in_blocks(graph, blocks_of(x, 2, 6))
     np.testing.assert_allclose(found["y0"], expected["y0"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("block", [1, 3])
+def test_windows_that_follow_each_other(block, tmp_path):
+    """A network of one window, which ends in rows: a row for each window, the last `block` of them in each run."""
+    (tmp_path / "window.tflite").write_bytes(window())
+    whole, _ = import_model(tmp_path / "window.tflite")
+    graph = streamed(whole, Stream(1, block))
+    verify(graph)
+    x = np.random.default_rng(6).integers(-128, 128, (1, 24, 1, 4)).astype(np.int8)
+    found = _in_blocks(graph, blocks_of(x, 1, block))[whole.outputs[0]]
+    (output,) = graph.stream.outputs
+    assert (output.axis, output.block, output.latency, output.receptive_field) == (0, block, 11, 12)
+    expected = [reference.run(whole, {whole.inputs[0]: x[:, first:first + 12]})[whole.outputs[0]]
+                for first in range(24 - 11)]
+    np.testing.assert_array_equal(found[11:], np.concatenate(expected))
+    assert len(np.unique(found[11:])) > 6
+    assert sum(graph.types[target].bytes for _, target in graph.states) < 300, "bytes, of 12 frames and 10 steps"
 
 
 def test_an_output_depends_on_its_receptive_field_and_on_nothing_else():

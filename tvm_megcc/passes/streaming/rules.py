@@ -132,11 +132,17 @@ def _without_height(s: Streamer, name: str, flow: Flow) -> Flow:
 
 
 def reshape(s: Streamer, op: Op) -> None:
-    """Rewrites a reshape that leaves the streamed axis alone."""
+    """Rewrites a reshape that leaves the streamed axis alone. If the whole sequence is a single window, the axis is of
+    extent 1 behind it, and the reshape may drop it (Flatten): then the results of windows are rows."""
     flow = s.flow(op)
     old, new = s.graph.types[op.inputs[0]].shape, s.graph.types[op.outputs[0]].shape
     extent = old[flow.axis]
     axes = [axis for axis, dim in enumerate(new) if dim == extent and prod(new[:axis]) == prod(old[:flow.axis])]
+    if not axes and extent == 1 and new[:1] == (1,):
+        order = (flow.axis, *(axis for axis in range(len(old)) if axis != flow.axis))
+        flow = s.emit(flow, "transpose", Attrs(perm=order), (flow.name,), 0)
+        s.define(op, s.emit(flow, "reshape", Attrs(shape=(flow.block, *new[1:])), (flow.name,), 0))
+        return
     if not axes:
         raise Refused(f"it makes {list(new)} of {list(old)}, in which axis {flow.axis} is no axis any more")
     axis = axes[0]
@@ -405,6 +411,7 @@ def recurrent(s: Streamer, op: Op) -> None:
 RULES: dict[str, Rule] = {
     "reshape": reshape, "transpose": transpose, "slice": cut, "pad": pad, "concat": concat, "conv2d": convolution,
     "conv3d": convolution, "max_pool": pool, "avg_pool": pool, "sum_pool": pool, "matmul": matmul,
-    "softmax": along("axis"), "log_softmax": along("axis"), "layer_norm": along(""), "rms_norm": along(""),
+    "softmax": along("axis"), "log_softmax": along("axis"), "softmax_fixed": along("axis"),
+    "log_softmax_fixed": along("axis"), "layer_norm": along(""), "rms_norm": along(""),
     "cast": unchanged, "copy": unchanged, "quantize_linear": quantised, "dequantize_linear": quantised,
     "conv2d_integer": convolution, "matmul_integer": matmul, "lookup": unchanged}

@@ -61,7 +61,7 @@ class _Problem:
     """A graph as bit sets. Bit i of a set stands for operator i.
 
     predecessors: for each operator, the set of operators that have to run before it.
-    allocates: for each operator, the bytes of its results.
+    allocates: for each operator, the bytes of its results; outputs in memory of the caller have none.
     start: the bytes of the inputs.
     frees: for each operator, (set of all operators that access a value, its bytes) of each value that may die after it.
     """
@@ -72,7 +72,9 @@ class _Problem:
         kept = {root.get(name, name) for name in graph.outputs}
         self.predecessors = [sum(1 << i for i in {producer[n] for n in names if n in producer})
                              for names in waits_for(graph.ops, graph.types)]
-        self.allocates = [sum(likely(graph.types[n].bytes) for n in op.outputs if n not in root) for op in graph.ops]
+        elsewhere = {*root, *graph.caller_outputs}
+        self.allocates = [sum(likely(graph.types[n].bytes) for n in op.outputs if n not in elsewhere)
+                          for op in graph.ops]
         accesses: dict[str, int] = {}  # value -> the set of operators that read or compute it
         for i, op in enumerate(graph.ops):
             for name in (*op.inputs, *op.outputs):

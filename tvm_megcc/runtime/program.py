@@ -19,6 +19,7 @@ from .mapped_file import map_file, open_library
 from .objects import Objects, link
 from .session import Array, Arrays, Port, Session
 from .toolchain import find_compiler, runs_here
+from .up_to_date import Record
 
 #: The longest error text in bytes; longer ones are cut.
 _TEXT_BYTES = 512
@@ -39,10 +40,13 @@ def _build(folder: Path, manifest: Mapping[str, Any], target: Target | str | Non
     if not runs_here(target):
         raise MegccError(f"{folder} was compiled for {target}, which this machine does not run; its main.c runs there "
                          "on raw bytes")
-    compiler, name = find_compiler(target, cc), manifest["program"]["name"]
-    output = folder / BUILD / target.name
+    name, output = manifest["program"]["name"], folder / BUILD / target.name
+    flags, library = (*CFLAGS, *target.cflags, "-fPIC"), output / f"lib{name}.so"
+    record = Record(folder, library, (_SOURCE,), target, cc, flags)
+    if record.compiler():
+        return target, library
+    compiler = find_compiler(target, cc)
     objects = Objects(folder, output / "objects", compiler)
-    flags = (*CFLAGS, *target.cflags, "-fPIC")
     macro = name.upper()
     names: tuple[str, ...] = (
         f'-DPROGRAM_HEADER="{name}.h"', f"-DPROGRAM={name}_program", f"-DPROGRAM_OPEN={name}_open",
@@ -51,7 +55,9 @@ def _build(folder: Path, manifest: Mapping[str, Any], target: Target | str | Non
     if manifest["program"].get("threads", 1) > 1:
         names = (*names, f"-DPROGRAM_OPEN_PARALLEL={name}_open_parallel")
     compiled = [*objects.compile_all(c_sources(folder), flags), objects.compile(_SOURCE, (*flags, *names))]
-    return target, link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{name}.so")
+    link(compiler, ("-shared", "-pthread"), compiled, library)
+    record.write(compiler)
+    return target, library
 
 
 class ProgramSession(Session):

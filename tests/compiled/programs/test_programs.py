@@ -17,6 +17,7 @@ from tvm_megcc.cli import main
 from tvm_megcc.codegen import container
 from tvm_megcc.codegen.manifest import read_manifest
 from tvm_megcc.errors import MegccError, ShapeError
+from tvm_megcc.runtime.objects import Objects
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 from tvm_megcc.tools.program.program import Program
@@ -148,6 +149,23 @@ def test_a_damaged_container_is_refused(tmp_path):
             tvm_megcc.load(folder)
     path.write_bytes(whole)
     tvm_megcc.load(folder).close()
+
+
+def test_a_built_folder_is_not_compiled_again(tmp_path, monkeypatch):
+    program = Program("one", {"x": "float32[1,64]"}, [Network(product(tmp_path, "layer"), {"x": "x"}, {"y": "y"})],
+                      ["y"])
+    folder = program.compile(tmp_path / "one")
+    for _ in range(2):  # the first one may end within the tick of the clock in which the folder was written
+        tvm_megcc.load(folder).close()
+
+    def compile_all(*_: object) -> list[object]:
+        raise MegccError("it is compiled")
+
+    monkeypatch.setattr(Objects, "compile_all", compile_all)
+    tvm_megcc.load(folder).close()
+    (folder / "one.c").write_text((folder / "one.c").read_text() + "\n")
+    with pytest.raises(MegccError, match="it is compiled"):
+        tvm_megcc.load(folder)
 
 
 def test_its_container_and_header_are_installed(tmp_path):

@@ -58,6 +58,15 @@ def test_branches_run_one_after_the_other():
     assert [op.outputs[0] for op in ordered.ops] == ["a1", "a2", "b1", "b2", "y"]
 
 
+def test_outputs_of_the_caller_take_no_memory():
+    """Two results of one value: each part becomes an output before the next part is computed."""
+    graph = graph_of([(("x",), "a", 20), (("a",), "p", 10), (("a",), "q", 10), (("p",), "y", 10), (("q",), "z", 10)],
+                     ("y", "z"))
+    ordered = schedule.reorder(graph.with_(caller_outputs=frozenset(("y", "z"))))
+    assert schedule.peak_bytes(ordered) == 4 * 30
+    assert schedule.peak_bytes(schedule.reorder(graph)) == 4 * 40
+
+
 def test_a_chain_stays_as_it_is():
     graph = graph_of([(("x",), "a", 3), (("a",), "b", 5), (("b",), "c", 1)], ("c",))
     assert schedule.reorder(graph) is graph

@@ -20,8 +20,9 @@ from tvm_megcc.runtime.emulator.run import EmulatedSession
 from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.objects import JOBS
 from tvm_megcc.tools.evidence.evidence import stack_bounds
+from tvm_megcc.tools.evidence.properties import kernel_loops
 from tvm_megcc.tools.evidence.sources import Sources
-from tvm_megcc.tools.evidence.timing import Bounds, adversarial_inputs, directed_inputs, random_inputs
+from tvm_megcc.tools.evidence.timing import Bounds, adversarial_inputs, directed_inputs, iterations, random_inputs
 
 
 def counts(free: SimpleQueue[EmulatedSession], seed: int) -> tuple[int, list[int], list[int]]:
@@ -52,7 +53,9 @@ def main() -> int:
     parser.add_argument("--target")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    session, bounds = emulated(arguments.folder, arguments.target), Bounds()
+    session = emulated(arguments.folder, arguments.target)
+    sources = Sources.of(arguments.folder, session.target)
+    bounds = Bounds(session.code, iterations(session, kernel_loops(sources)))
     for feeds in (*(feeds for _, feeds in directed_inputs(session)),
                   *(random_inputs(session, seed) for seed in range(arguments.random))):
         session.reset()
@@ -60,8 +63,8 @@ def main() -> int:
         bounds.add(session.blocks)
     core, calls = CORES.get(session.target.name), range(len(session.calls))
     limits = [bounds.instructions(call) for call in calls]
-    limit_cycles = [bounds.cycles(call, core, session.code) for call in calls] if core else []
-    stack = next(row["bytes"] for row in stack_bounds(Sources.of(arguments.folder, session.target), session)["entries"]
+    limit_cycles = [bounds.cycles(call, core) for call in calls] if core else []
+    stack = next(row["bytes"] for row in stack_bounds(sources, session)["entries"]
                  if row["entry"] == "reset")
     most_stack, most, most_cycles, exceeded = 0, [0] * len(limits), [0] * len(limit_cycles), 0
     free: SimpleQueue[EmulatedSession] = SimpleQueue()

@@ -3,6 +3,7 @@
 
 import csv
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from tvm_megcc.frontends.models import import_model
 from tvm_megcc.passes.canonicalize.check import checked
 from tvm_megcc.runtime.calls import CallGraph
 from tvm_megcc.runtime.emulator.counting import Block, Disassembly
+from tvm_megcc.runtime.emulator.cycles import CORES, cycles
 from tvm_megcc.runtime.emulator.frames import completed, library_stacks
 from tvm_megcc.target import TARGETS
-from tvm_megcc.tools.evidence import timing
+from tvm_megcc.tools.evidence import paths, timing
 from tvm_megcc.tools.evidence.evidence import complete, evidence
 from tvm_megcc.tools.evidence.loops import loops
 from tvm_megcc.tools.evidence.page import files, page
@@ -348,11 +350,74 @@ def test_extreme_inputs_are_finite(dtype, limits):
     assert timing.limits(np.dtype(dtype)) == limits
 
 
-def test_the_bound_of_a_call_takes_the_most_of_each_block():
-    """A run that takes the longer way at both of two branches has not been measured, and is within the bound."""
-    bounds = timing.Bounds()
-    bounds.add([[Block(0, 2, 9, 8), Block(8, 5, 7, 0), Block(24, 3, 1, 1)]])
-    bounds.add([[Block(0, 2, 9, 8), Block(8, 5, 1, 0), Block(24, 3, 6, 0), Block(40, 1, 1, 0)]])
-    assert bounds.instructions(0) == 2 * 9 + 5 * 7 + 3 * 6 + 1 and Block(24, 3, 6, 1) in bounds.blocks(0)
-    assert bounds.functions(0, Disassembly((), (), {"f": 0, "g": 20, "h": 39})) == ["f", "g", "h"]
-    assert bounds.varying == [{8, 24, 40}]
+def disassembled(text: str) -> Disassembly:
+    """Instructions of two bytes, from address 0 on, of functions whose names end with a colon."""
+    rows, names = [], {}
+    for row in text.strip().splitlines():
+        name, _, operands = row.strip().partition(" ")
+        if name.endswith(":"):
+            names[2 * len(rows)] = name[:-1]
+        else:
+            rows.append((name, re.sub(r"@(\d+)", lambda found: f"{2 * int(found[1]):x} <f>", operands)))
+    return Disassembly(tuple(range(0, 2 * len(rows), 2)), tuple(rows), {name: at for at, name in names.items()}, names)
+
+
+BRANCHES = """f:
+    cmp r0, #0
+    beq.n @6
+    adds r1, #1
+    adds r1, #1
+    adds r1, #1
+    b.n @7
+    adds r2, #1
+    subs r3, #1
+    bne.n @0
+    bx lr
+    g:
+    bx lr"""
+
+
+def bounded(text: str, runs: list, iterations: int | None = 9) -> timing.Bounds:
+    found = timing.Bounds(disassembled(text), [iterations])
+    for run in runs:
+        found.add([run])
+    return found
+
+
+def test_the_bound_of_a_function_is_that_of_its_longest_path():
+    """Both ways of a branch in a loop of eight iterations: a run may take the long one each time. A loop whose count
+    depends on data has the iterations that the text of the kernel says."""
+    def run(long: int, most: int = 8) -> list[Block]:
+        return [Block(20, 1, 1, 1), Block(0, 2, most, most - long), Block(4, 4, long, long),
+                Block(12, 1, most - long, 0), Block(14, 2, most, most - 1), Block(18, 1, 1, 1)]
+
+    entered = "f:\n    movs r3, #8\n" + BRANCHES.partition("\n")[2].replace("@7", "@8").replace("@6", "@7").replace(
+        "@0", "@1")
+
+    def moved(blocks: list[Block]) -> list[Block]:
+        return [Block(0, 1, 1, 0), *(Block(row.begin + 2, row.instructions, row.times, row.jumps) for row in blocks)]
+
+    found = bounded(entered, [moved(run(1)), moved(run(2))])
+    assert found.functions(0) == ["f"] and found.varying == [{2, 6, 14}]
+    assert found.instructions(0) == 1 + 1 + 8 * 8 + 1     # g; the block before the loop; eight iterations; the return
+    assert bounded(entered, [moved(run(1)), moved(run(2, 5))]).instructions(0) == 1 + 1 + 10 * 8 + 1
+    unknown = bounded(entered, [moved(run(1)), moved(run(2, 5))], None)
+    assert unknown.instructions(0) == 1 + 1 + 8 * 2 + 2 * 4 + 7 + 8 * 2 + 1, "the most executions of each block"
+    core = CORES["cortex-m33"]
+    assert found.cycles(0, core) > max(cycles(core, found.code, moved(run(long))) for long in range(9))
+
+
+def test_functions_whose_paths_are_not_known():
+    assert paths.Function.read(disassembled("f:\n tbb [pc, r0]\n bx lr"), 0, 4) is None
+    two_entries = "f:\n cbz r0, @3\n nop\n nop\n nop\n bne.n @1\n bx lr"
+    assert paths.Function.read(disassembled(two_entries.replace("cbz r0, @3", "beq.n @2").replace("@1", "@1")), 0, 12) \
+        is None
+    predicated = paths.blocks_of(disassembled("f:\n it ne\n bxne lr\n bl @6\n pop {r4, pc}\n .word 0x1\n nop"), 0, 12)
+    assert [(row.begin, row.falls, row.leaves) for row in predicated.values()] == [
+        (0, True, True), (4, True, True), (6, False, True), (10, True, False)]
+
+
+def test_blocks_end_where_pages_do():
+    """There the emulator ends them, so an instruction after the end of a page does not follow another one."""
+    far = Disassembly((1018, 1020, 1022, 1026), (("nop", ""),) * 4, {"f": 1018})
+    assert list(paths.blocks_of(far, 1018, 1028)) == [1018, 1022, 1026]

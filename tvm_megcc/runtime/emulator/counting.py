@@ -7,9 +7,10 @@ import hashlib
 import re
 import shutil
 import subprocess
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 
 from ... import folders, paths
@@ -49,12 +50,32 @@ class Disassembly:
 
     addresses: their addresses, ascending.
     lines: the mnemonic and the operands of each instruction.
-    functions: name -> address.
+    functions: name -> address; of static functions with the same name, one.
+    names: address -> name, of every function.
     """
 
     addresses: tuple[int, ...]
     lines: tuple[tuple[str, str], ...]
     functions: Mapping[str, int]
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return sorted({*self.names, *self.functions.values()})
+
+    def function_at(self, address: int) -> int | None:
+        """Returns the address of the function with an instruction; None if it is before all functions."""
+        index = bisect_right(self._starts, address)
+        return self._starts[index - 1] if index else None
+
+    def end_of(self, begin: int) -> int:
+        """Returns the address after a function. begin: its own."""
+        index = bisect_right(self._starts, begin)
+        return self._starts[index] if index < len(self._starts) else self.addresses[-1] + 1
+
+    def name_of(self, begin: int) -> str:
+        """Returns the name of a function. begin: its address."""
+        return self.names.get(begin) or next(name for name, address in self.functions.items() if address == begin)
 
 
 def disassembly(firmware: Path, compiler: Compiler, helium: bool = False) -> Disassembly:
@@ -72,7 +93,8 @@ def disassembly(firmware: Path, compiler: Compiler, helium: bool = False) -> Dis
         raise ToolError(f"{' '.join(command)} failed: {result.stderr.strip()[:200]}")
     rows = [(int(address, 16), (name, operands.strip())) for address, name, operands in _LINE.findall(result.stdout)]
     return Disassembly(tuple(address for address, _ in rows), tuple(line for _, line in rows),
-                       {name: int(address, 16) for address, name in _FUNCTION.findall(result.stdout)})
+                       {name: int(address, 16) for address, name in _FUNCTION.findall(result.stdout)},
+                       {int(address, 16): name for address, name in _FUNCTION.findall(result.stdout)})
 
 
 @cache

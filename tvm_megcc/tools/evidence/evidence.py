@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ from ...errors import MegccError
 from ...runtime.build import model_of, target_of
 from ...runtime.calls import ENDING, CallGraph
 from ...runtime.emulator import firmware, frames
-from ...runtime.emulator.cycles import CORES
+from ...runtime.emulator.cycles import CORES, Core
 from ...runtime.emulator.run import EmulatedSession
 from ...runtime.load import load
 from ...runtime.session import Session
 from ...target import Target
 from ...version import VERSION
 from . import timing, trace, value_analysis
+from .loops import Loop
 from .properties import kernel_loops, kernels_of, properties
 from .runtime_loops import runtime_loops
 from .sources import Sources
@@ -67,7 +68,7 @@ def evidence(folder: Path, target: str | None = None, cc: str | None = None, mod
     image = read_container(folder, facts["name"], chosen)
     operators = trace.operator_rows(program, kernels, trace.memory_of(image, chosen.isa.code))
     functions = trace.function_rows(sources, program, kernels)
-    measured = _measured(session, runs)
+    measured = _measured(session, runs, loops)
     analysed = value_analysis.analyse(
         sources, value_analysis.kernels_of(program, image, chosen.isa.code, kernels,
                                            (folder / value_analysis.table_file(folder, facts["name"])).read_text()),
@@ -165,14 +166,15 @@ def stack_bounds(sources: Sources, session: Session) -> dict[str, Any]:
 
 # --- measurements ---------------------------------------------------------------------------------------------------
 
-def _measured(session: Session, runs: int) -> dict[str, Any]:
+def _measured(session: Session, runs: int, loops: Mapping[str, Sequence[Loop]]) -> dict[str, Any]:
     """Returns the instructions and modelled cycles of each call: the least and the most of some emulated runs, and
-    bounds from the most executions of each basic block."""
+    bounds. loops: those of each kernel."""
     names = [{"function": call["kernel"], "operator": call["origin"] or call["kind"]} for call in session.calls]
     if not (isinstance(session, EmulatedSession) and session.target.bare_metal):
         return {"runs": [], "rows": names, "reason": f"{session.target} has no emulator that counts instructions"}
     session.counted = True  # the next runs count the instructions of each call
-    inputs, instructions, cycles, bounds = [], [], [], timing.Bounds()
+    inputs, instructions, cycles = [], [], []
+    bounds = timing.Bounds(session.code, timing.iterations(session, loops))
     for name, feeds in chain(timing.directed_inputs(session), ((f"random numbers of seed {seed}", timing.random_inputs(
             session, seed)) for seed in range(runs))):
         session.reset()
@@ -184,7 +186,7 @@ def _measured(session: Session, runs: int) -> dict[str, Any]:
             bounds.add(session.blocks)
     core = CORES.get(session.target.name)
     rows = [{**row, "least": min(counts), "most": max(counts), **({"cycles": max(modelled)} if modelled else {}),
-             **_bounds(session, bounds, call)}
+             **_bounds(core, bounds, call)}
             for call, (row, counts, modelled) in enumerate(zip(
                 names, zip(*instructions, strict=True), zip(*cycles, strict=True) if cycles[0] else [()] * len(names),
                 strict=True))]
@@ -195,13 +197,12 @@ def _measured(session: Session, runs: int) -> dict[str, Any]:
             **({"reason": session.uncounted} if session.uncounted else {})}
 
 
-def _bounds(session: EmulatedSession, bounds: timing.Bounds, call: int) -> dict[str, Any]:
+def _bounds(core: Core | None, bounds: timing.Bounds, call: int) -> dict[str, Any]:
     """Returns the bounds of a call, and the functions whose instructions depend on data."""
-    core = CORES.get(session.target.name)
     if not bounds.runs:
         return {}
-    return {"at_most": bounds.instructions(call), "depends_on_data": bounds.functions(call, session.code),
-            **({"cycles_at_most": bounds.cycles(call, core, session.code)} if core else {})}
+    return {"at_most": bounds.instructions(call), "depends_on_data": bounds.functions(call),
+            **({"cycles_at_most": bounds.cycles(call, core)} if core else {})}
 
 
 def _memory(program: Mapping[str, Any], session: Session, target: Target, container_bytes: int) -> dict[str, Any]:

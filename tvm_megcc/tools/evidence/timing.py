@@ -3,22 +3,24 @@
 
 A call runs the same basic blocks the same number of times whatever the data are, but for those after branches that
 depend on data. Inputs are made to drive such branches both ways: extremes, alternating signs, zeros, subnormal numbers,
-infinities and NaN. The bound of a call takes the most executions of each block over all these runs, so it holds for a
-run that takes the longest way at every branch, even if none of the inputs does so. It is no proof: a branch that no
-input has driven is not in it. scripts/emulated_bounds.py compares it with thousands of other runs.
+infinities and NaN. In a function whose counts differ between these runs, the bound is that of the longest path,
+whether a run has taken it or not (paths.py). It is no proof: a function whose counts are equal in all of these runs is
+taken for one that does not depend on data. scripts/emulated_bounds.py compares it with thousands of other runs.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...runtime.emulator.counting import Block, Disassembly
-from ...runtime.emulator.cycles import Core, cycles
+from ...runtime.emulator.cycles import Core, cycles, straight
 from ...runtime.session import Array, Port, Session
+from .loops import Loop
+from .paths import Function, Node
 
 
 def _shape(port: Port) -> tuple[int, ...]:
@@ -89,45 +91,105 @@ def adversarial_inputs(session: Session, seed: int) -> dict[str, Array]:
     return arrays
 
 
+def iterations(session: Session, loops: Mapping[str, Sequence[Loop]]) -> list[int | None]:
+    """Returns for each call the most iterations of any loop of its kernel; None: one is unknown. loops: those of each
+    kernel."""
+    found: list[int | None] = []
+    for call in session.calls:
+        numbers = [loop.at_most for loop in loops.get(call["kernel"], ())]
+        known = [number for number in numbers if number is not None]
+        found.append(max(known, default=0) if len(known) == len(numbers) else None)
+    return found
+
+
 @dataclass
 class Bounds:
-    """The most executions of each basic block in the runs so far.
+    """Bounds of the calls of a network, from the runs so far.
 
+    code: the instructions of the firmware.
+    iterations: for each call, the most iterations of any loop of its kernel (loops.py); None: unknown.
     most: for each call, (address, number of instructions) -> executions, and those that ended in a taken branch.
     varying: for each call, the addresses of blocks whose executions differ between runs.
+    counted: for each call, the address of an instruction -> its least and most executions.
     """
 
+    code: Disassembly
+    iterations: Sequence[int | None] = ()
     most: list[dict[tuple[int, int], tuple[int, int]]] = field(default_factory=list)
     varying: list[set[int]] = field(default_factory=list)
+    counted: list[dict[int, tuple[int, int]]] = field(default_factory=list)
     runs: int = 0
 
     def add(self, calls: Sequence[Sequence[Block]]) -> None:
         """Takes the blocks of a run, for each call."""
         if not self.runs:
-            self.most, self.varying = [{} for _ in calls], [set() for _ in calls]
-        for most, varying, blocks in zip(self.most, self.varying, calls, strict=True):
+            self.most, self.varying, self.counted = [{} for _ in calls], [set() for _ in calls], [{} for _ in calls]
+        for call, blocks in enumerate(calls):
             found = {(block.begin, block.instructions): (block.times, block.jumps) for block in blocks}
+            most = self.most[call]
             if self.runs:
-                varying |= {key[0] for key in most.keys() | found.keys() if most.get(key) != found.get(key)}
+                self.varying[call] |= {key[0] for key in most.keys() | found.keys() if most.get(key) != found.get(key)}
             for key, (times, jumps) in found.items():
                 before = most.get(key, (0, 0))
                 most[key] = max(times, before[0]), max(jumps, before[1])
+            self._count(self.counted[call], blocks)
         self.runs += 1
+
+    def _count(self, counted: dict[int, tuple[int, int]], blocks: Sequence[Block]) -> None:
+        times: dict[int, int] = {}
+        for block in blocks:
+            first = bisect_left(self.code.addresses, block.begin)
+            for address in self.code.addresses[first:first + block.instructions]:
+                times[address] = times.get(address, 0) + block.times
+        for address in counted.keys() | times.keys():
+            now = times.get(address, 0)
+            least, most = counted.get(address, (0 if self.runs else now, now))
+            counted[address] = min(least, now), max(most, now)
 
     def blocks(self, call: int) -> list[Block]:
         """Returns the blocks of a call with the most executions of each."""
         return [Block(*key, *counts) for key, counts in self.most[call].items()]
 
     def instructions(self, call: int) -> int:
-        return sum(block.instructions * block.times for block in self.blocks(call))
+        """Returns the instructions of a call, at most."""
+        return self._bound(call, lambda blocks: sum(block.instructions * block.times for block in blocks),
+                           lambda node: len(node.lines), 0)
 
-    def cycles(self, call: int, core: Core, code: Disassembly) -> int:
+    def cycles(self, call: int, core: Core) -> int:
         """Returns the modelled cycles of a call, at most."""
-        return cycles(core, code, self.blocks(call))
+        return self._bound(call, lambda blocks: cycles(core, self.code, blocks),
+                           lambda node: straight(core, tuple(node.lines)) + core.load_latency, core.jump)
 
-    def functions(self, call: int, code: Disassembly) -> list[str]:
+    def _bound(self, call: int, measured: Callable[[list[Block]], int], cost: Callable[[Node], int], jump: int) -> int:
+        """Returns the most instructions or cycles of a call: of functions that depend on data, those of the longest
+        path; of others, those of the runs, which are equal. The arguments are those of `Function.longest`, and
+        `measured` for the blocks of a run."""
+        paths = self._paths(call)
+        others: list[Block] = []
+        within: dict[int | None, list[Block]] = {begin: [] for begin in paths}
+        for block in self.blocks(call):
+            within.get(self.code.function_at(block.begin), others).append(block)
+        total = measured(others)
+        for begin, (function, entries) in paths.items():
+            found = function.bound(entries, self.counted[call], self.iterations[call], cost, jump)
+            total += measured(within[begin]) if found is None else found
+        return total
+
+    def _paths(self, call: int) -> dict[int, tuple[Function, int]]:
+        """Returns the functions of a call that depend on data, by address, with the executions of each, as far as their
+        paths are known."""
+        found: dict[int, tuple[Function, int]] = {}
+        for begin in self._varying_functions(call) if self.iterations else ():
+            function = Function.read(self.code, begin, self.code.end_of(begin))
+            least, most = self.counted[call].get(begin, (0, 0))
+            if function is not None and least == most:
+                found[begin] = function, most
+        return found
+
+    def _varying_functions(self, call: int) -> list[int]:
+        found = {self.code.function_at(address) for address in self.varying[call]}
+        return sorted(begin for begin in found if begin is not None)
+
+    def functions(self, call: int) -> list[str]:
         """Returns the functions in which the number of executed instructions depends on data."""
-        names = sorted((address, name) for name, address in code.functions.items())
-        places = [address for address, _ in names]
-        return sorted({names[bisect_right(places, address) - 1][1] for address in self.varying[call]
-                       if address >= places[0]})
+        return sorted({self.code.name_of(begin) for begin in self._varying_functions(call)})

@@ -150,6 +150,39 @@ class Main {
     np.testing.assert_array_equal(np.array(values, np.float32), of_zeros(tmp_path / "c"))
 
 
+@pytest.mark.slow
+@pytest.mark.long  # Kotlin's compiler alone takes ten seconds
+def test_kotlin(tmp_path, monkeypatch):
+    """The call of docs/mobile.md in Kotlin, compiled and run here, without a warning."""
+    needs("kotlinc", "kotlin")
+    made = tmp_path / "package"
+    assert main(["export", str(DIGITS), "--for", "android", "--name", "some_digits", "--target", "c", "-q",
+                 "-o", str(made)]) == 0
+    java(made, "some_digits", "class Main { public static void main(String[] arguments) { } }", monkeypatch)
+    (made / "app.kt").write_text("""
+import some_digits.Model
+
+fun main() {
+    val image = FloatArray(Model.INPUT_IMAGE)
+    Model().use { model ->
+        val outputs = model.run(image)
+        println(outputs.logits.toList())
+        try {
+            model.run(FloatArray(63))
+            println("not refused")
+        } catch (error: IllegalArgumentException) {
+        }
+        model.reset()
+    }
+}
+""")
+    ran("kotlinc", "-Werror", "-cp", "classes", "app.kt", "-d", "app.jar", cwd=made)
+    said = ran("kotlin", "-J-Djava.library.path=build/host", "-cp", "classes:app.jar", "AppKt", cwd=made)
+    values = [float(text) for text in said.partition("[")[2].partition("]")[0].split(",")]
+    np.testing.assert_array_equal(np.array(values, np.float32), of_zeros(tmp_path / "c"))
+    assert "not refused" not in said
+
+
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory) -> Path:
     return hostile_network(tmp_path_factory.mktemp("hostile"), "c,arm64,arm64-v82,armv7,x86-64,riscv64")

@@ -110,6 +110,19 @@ def test_pictures(tmp_path):
             media.picture(tmp_path / name, 4, 6, 3)
 
 
+def test_pictures_whose_format_has_an_exception_of_its_own(tmp_path, monkeypatch):
+    """As damaged files of AVIF have: 'Failed to decode image: Missing or empty image item'."""
+    pillow = pytest.importorskip("PIL.Image")
+    pillow.new("RGB", (4, 4)).save(tmp_path / "a.png")
+
+    def fail(*_, **__):
+        raise RuntimeError("Failed to decode image")
+
+    monkeypatch.setattr(pillow.Image, "convert", fail)
+    with pytest.raises(MegccError, match="is no picture that Pillow reads"):
+        media.picture(tmp_path / "a.png", 4, 6, 3)
+
+
 def test_sample_rates_of_features():
     assert features.sample_rate(Feature("log_mel", "a", "b", {"preset": "whisper"})) == 16000
     assert features.sample_rate(Feature("log_mel", "a", "b", {"preset": "whisper", "sample_rate": 8000})) == 8000

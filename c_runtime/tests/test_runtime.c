@@ -388,7 +388,8 @@ static void test_open(void)
     const void *data = f.file.data;
     const size_t size = f.file.size;
     CHECK(megcc_model_open(&f.model, &static_module, data, size, &options, &f.error) == MEGCC_OK);
-    CHECK(megcc_model_check(NULL, &f.error) == MEGCC_E_ARGUMENT && f.error.detail == 0); /* the index of the argument */
+    CHECK(megcc_model_check(NULL, &f.error) == MEGCC_E_ARGUMENT);
+    CHECK(f.error.detail == 0 && f.error.needed == 0); /* the index of the argument; no number is needed */
     CHECK(megcc_model_open(NULL, &static_module, data, size, NULL, NULL) == MEGCC_E_ARGUMENT);
     CHECK(megcc_model_open(&f.model, NULL, data, size, NULL, NULL) == MEGCC_E_ARGUMENT);
     CHECK(megcc_model_open(&f.model, &static_module, NULL, size, NULL, NULL) == MEGCC_E_ARGUMENT);

@@ -172,6 +172,8 @@ def test_rows_of_a_cache_move_in_c_under_asan(tmp_path):
     ({"scores": "float32[3,12]"}, "'scores' is float32[2,classes]"),
     ({"scores": "float32[12,2]"}, "'scores' is float32[2,classes]"),
     ({"scores": "float32[2,1]"}, "'scores' is float32[2,classes]"),
+    ({"tokens": "int64[65,9]", "found": "int64[65,9]", "scores": "float32[65,12]"}, "at most 64 beams"),
+    ({"tokens": "int64[2,65537]", "found": "int64[2,65537]"}, "of at most 65536 tokens"),
     ({"sums": "float32[3]"}, "'sums' is float32[2]"), ({"position": "int64[2]"}, "'position' is int64[1]"),
     ({"found_counts": "int64[1]"}, "'found_counts' is int64[2]"),
     ({"found_scores": "int64[2]"}, "'found_scores' is float32")])

@@ -84,6 +84,21 @@ def test_too_little_room(kind):
     assert c.encode(b"", work=0) == []
 
 
+def test_room_of_composed_texts(kind):
+    """Little work memory, where a normalizer writes too, is enough or is said to be too small; nothing behind it
+    changes."""
+    _, python, c = kind
+    for end in range(4):
+        given = "e\u0301 " * 8 + "a" * end
+        for work in range(6, 6 * len(given.encode()), 6):
+            try:
+                found = c.encode(given.encode(), work=work)
+            except AssertionError as error:
+                assert "the work memory is too small" in str(error), work
+            else:
+                assert found == python.encode(given, add_special_tokens=False).ids
+
+
 def test_special_tokens_as_text(kind):
     vocabulary, python, c = kind
     end = python.token_to_id("<|end|>")

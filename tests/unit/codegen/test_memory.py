@@ -5,14 +5,20 @@ import random
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.graphs import Builder
 from tvm_megcc.codegen import memory_report
 from tvm_megcc.codegen.memory import offsets as memory
 from tvm_megcc.codegen.memory.offsets import Buffer, lower_bound, plan, verify
+from tvm_megcc.codegen.memory.planner import plan_memory
+from tvm_megcc.compiler import context_of, lower
 from tvm_megcc.errors import InternalError
+from tvm_megcc.ir.expr import X, call, clip
+from tvm_megcc.target import TARGETS
 
 
 @st.composite
@@ -157,3 +163,35 @@ def test_report_and_picture():
     picture = memory_report.svg(buffers, result, "net")
     assert picture.startswith("<svg") and "in_put_" in picture and "lower bound" in picture
     assert memory_report.svg([], plan([]), "empty")
+
+
+def test_best_fit_takes_the_smallest_gap():
+    """Of a gap of 40 bytes and one of 20 above it, 15 bytes get the latter; the first fit is the former."""
+    buffers = [Buffer("a", 40, 0, 1), Buffer("b", 10, 0, 9), Buffer("c", 20, 0, 1), Buffer("d", 10, 0, 9),
+               Buffer("e", 15, 2, 3)]
+    problem = memory._Problem(buffers, 1)
+    order = [problem.index_of[name] for name in "abcde"]
+    assert [problem.place(order, best).offsets[order[-1]] for best in (False, True)] == [0, 50]
+
+
+def test_a_result_does_not_take_the_place_of_a_part():
+    """The convolution may begin where its operand does, but that is the second image of a buffer of three: at its begin
+    the result would overwrite what is read later."""
+    b = Builder(1)
+
+    def convolution(x: str, name: str) -> str:
+        w = b.const(name, value=b.generator.integers(-127, 128, (16, 16, 1, 1)).astype(np.int8))
+        y = b.op("conv2d_integer", x, w, groups=1, x_zero=-7, w_zero=0, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1))
+        return b.op("elementwise", y, expr=clip(call("rescale_down", X, 1518500250, -6) - 9, -128, 127), dtype="int8")
+
+    whole = convolution(b.input("x", 3, 16, 6, 8, dtype="int8"), "w0")
+    part = b.op("slice", whole, axes=(0,), starts=(1,), ends=(3,), steps=(1,))
+    graph = b.graph(convolution(convolution(part, "w1"), "w2"))
+    lowered = lower(graph, context_of(graph, TARGETS["cortex-m4"])).plan
+    offsets = plan_memory(lowered).offsets
+    steps = [step for step in lowered.steps if step.takes_over]
+    assert len(steps) == 3 and steps[1].inputs[0] == part
+    for step in steps:
+        (begin, size), (other, other_size) = ((offsets[name], lowered.graph.types[name].bytes)
+                                              for name in (step.inputs[0], step.outputs[0]))
+        assert begin == other or begin + size <= other or other + other_size <= begin

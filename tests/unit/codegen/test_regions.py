@@ -14,7 +14,8 @@ from tests.rows_graphs import separable
 from tests.unit.codegen.test_memory import buffer_lists, short_search  # noqa: F401
 from tvm_megcc.codegen import bundle, container
 from tvm_megcc.codegen.memory.offsets import Buffer, plan, verify, with_constants
-from tvm_megcc.compiler import compile_graph
+from tvm_megcc.codegen.memory.planner import own_bytes
+from tvm_megcc.compiler import compile_graph, context_of, lower
 from tvm_megcc.context import Regions
 from tvm_megcc.errors import InternalError, MegccError
 from tvm_megcc.target import parse_targets
@@ -80,6 +81,22 @@ def test_what_is_touched_most_is_in_the_first_region():
     placed = with_constants([cold, hot], [once, often], result, 1)
     assert placed.offsets["often"] == 64 and "once" not in placed.offsets and placed.regions == (96, 96)
     assert "once" in with_constants([cold, hot], [once, often], result, 2).offsets
+
+
+def test_what_follows_a_region_that_shrinks_stays_aligned():
+    buffers = [Buffer("a", 16, 0, 1, traffic=9), Buffer("b", 128, 0, 1, 64)]
+    placed = with_constants(buffers, [], plan(buffers, 16, [64, 128]), 1)
+    verify(buffers, placed)
+    assert placed.offsets == {"a": 0, "b": 64} and placed.regions == (64, 128)
+
+
+def test_what_a_session_needs_is_what_the_runtime_asks_for():
+    b = Builder()
+    x, y = (b.input(name, 4) for name in "xy")
+    graph = b.graph(*(b.op(kind, x, y) for kind in ("add", "sub", "mul")))
+    (program,) = container.read(compile_graph(graph, M4).container).programs
+    plan = lower(graph, context_of(graph, M4[0])).plan
+    assert own_bytes(plan) + program.device_models[0].arena_bytes == container.program_bytes(program, 4)
 
 
 def test_a_network_by_region():

@@ -115,15 +115,17 @@ def test_unpooled_elements_of_padded_windows(wanted):
     assert y[0, 0].tolist() == [[1, 0, 2], [0, 0, 0], [3, 0, 4], *[[0, 0, 0]] * (wanted is not None)]
 
 
-@pytest.mark.parametrize("rotated", [0, 4])
-def test_rotary_positions_in_float64(rotated):
-    """Pairs of the first elements of a head are rotated, of all with `rotary_embedding_dim` = 0; the rest stays."""
-    x = np.random.default_rng(1).normal(size=(1, 2, 3, 6))
-    pairs = (rotated or 6) // 2
-    angles = np.random.default_rng(2).uniform(-3, 3, (1, 3, pairs))
-    graph = import_onnx(model([node("RotaryEmbedding", "x c s", "y", rotary_embedding_dim=rotated)],
-                              fed({"x": x}), ["y"], {"c": np.cos(angles), "s": np.sin(angles)}, opset=23))
+@pytest.mark.parametrize("rotated", [6, 4])
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_rotary_positions_in_float64(rotated, domain):
+    """Pairs of the first elements of a head are rotated, of all with angles for all; the rest stays."""
+    x, pairs = np.random.default_rng(1).normal(size=(1, 2, 3, 6)), rotated // 2
+    angles = np.random.default_rng(2).uniform(-3, 3, (3, pairs))
+    operands = {"c": np.cos(angles), "s": np.sin(angles), "p": np.arange(3)[None]}
+    graph = import_onnx(model([node("RotaryEmbedding", "x p c s" if domain else "x c s p", "y", domain=domain,
+                                    rotary_embedding_dim=rotated, **({"num_heads": 2} if domain else {}))],
+                              fed({"x": x}), ["y"], operands, opset=23))
     first, second, rest = np.split(x, [pairs, 2 * pairs], 3)
-    turned = (first + 1j * second) * np.exp(1j * angles[:, None])
+    turned = (first + 1j * second) * np.exp(1j * angles)
     np.testing.assert_allclose(reference.run(graph, {"x": x})["y"],
                                np.concatenate([turned.real, turned.imag, rest], 3), atol=1e-12)

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from tests.onnx_models import graph_proto, model, node, value
 from tvm_megcc.errors import ModelError, ShapeError
 from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.frontends.onnx.carried import only_appends
 from tvm_megcc.runtime.reference import run
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -35,6 +36,19 @@ def test_parts_are_taken_out_put_in_and_joined():
     for name, expected in (("u.0", X), ("u.1", X[:, 2:4]), ("u.2", X[:, 4:]), ("n", 4),
                            ("y", np.stack([X[:, 4:]] * 2, 1))):
         np.testing.assert_array_equal(results[name], expected)
+
+
+@pytest.mark.parametrize(("nodes", "outputs", "appends"), [
+    ([node("SequenceInsert", "s x", "t")], ["go", "t", "x"], True),
+    ([node("SequenceInsert", "s x", "t")], ["go", "t", "t"], False),
+    ([node("SequenceInsert", "s x", "t")], ["go", "t", "s"], False),
+    ([node("SequenceInsert", "s x zero", "t")], ["go", "t"], False),
+    ([node("SequenceInsert", "s x", "t"), node("SequenceAt", "s zero", "a")], ["go", "t", "a"], False),
+    ([node("SequenceInsert", "s x", "t"), node("SequenceLength", "t", "n")], ["go", "t", "n"], False),
+    ([node("SequenceErase", "s zero", "t")], ["go", "t"], False)])
+def test_a_loop_only_appends_if_nothing_else_reads_its_sequence(nodes, outputs, appends):
+    body = onnx.GraphProto(node=nodes, output=[value(name) for name in outputs])
+    assert only_appends(body, "s", "t") == appends
 
 
 @pytest.mark.parametrize("place", [-3, -1, 0, 1, 2])

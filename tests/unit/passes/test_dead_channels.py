@@ -127,6 +127,25 @@ def test_integers(dtype):
             assert steps.max() <= 1 and steps.sum() <= 1 + expected.size // 100
 
 
+def test_tables_between():
+    """A table gives one number for a channel that is one number."""
+    b = Builder(2)
+    window = {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "groups": 1, "w_zero": 0}
+    w = b.const("w", value=b.generator.integers(-127, 128, (9, 4, 1, 1)).astype(np.int8))
+    b.constants[w][2:8] = 0
+    bias = b.const("bias", value=b.generator.integers(-3000, 3000, 9).astype(np.int32))
+    x = b.op("conv2d_integer", b.input("x", 2, 4, 5, 6, dtype="int8"), w, bias, x_zero=-7, **window)
+    x = b.op("elementwise", x, expr=clip(call("rescale_down", X, 1518500250, -6) - 9, -128, 127), dtype="int8")
+    x = b.op("lookup", x, b.const("table", value=b.generator.integers(-128, 128, 256).astype(np.int8)))
+    last = b.const("last", value=b.generator.integers(-127, 128, (5, 9, 1, 1)).astype(np.int8))
+    before = b.graph(b.op("conv2d_integer", x, last, x_zero=3, **window))
+    after = drop_dead_channels(before, CONTEXT)
+    verify(after)
+    assert channels_of(after) == [3, 5]
+    feeds = {"x": np.random.default_rng(0).integers(-128, 128, (2, 4, 5, 6)).astype(np.int8)}
+    np.testing.assert_array_equal(*(next(iter(run(graph, feeds).values())) for graph in (before, after)))
+
+
 @pytest.mark.parametrize("trans_b", [0, 1])
 def test_pools_and_products_behind(trans_b):
     """Means of a channel that is one number are that number, and a product with a matrix takes it into its bias."""
@@ -155,6 +174,7 @@ def test_biases_of_filters_of_zeros(rescale):
     b = Builder(2)
     w = b.const("w", value=b.generator.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8))
     b.constants[w][1:5] = 0
+    b.constants[w][5, :2] = 0  # but not the rest
     biases = np.array([3000, 2**30 + 64, -2**30, 900, 2**29 - 1, -2**30], np.int32)
     factors = np.array([1518500250, 1320764593, 2147483647, 1518500250, 1300000001, 1518500250]).astype(np.int32)
     x = b.op("conv2d_integer", b.input("x", 2, 4, 5, 6, dtype="int8"), w, b.const("bias", value=biases), groups=1,

@@ -84,6 +84,15 @@ def test_shifted_sums(kind: str, tmp_path):
         checked(kind, 1, shifted, tmp_path / "one.tflite", "int16")
 
 
+def test_steps_beyond_16_bits_are_the_limit(tmp_path):
+    def leaky(draw: Draw) -> bytes:
+        draw.add("x", (300,), 0.5)
+        draw.add("y", (300,), 0.125)
+        return draw.file("LeakyReluOptions", {"Alpha": 0.9}, ["x"], ["y"])
+
+    checked("LEAKY_RELU", 1, leaky, tmp_path / "one.tflite", "int16")
+
+
 @pytest.mark.parametrize(("scale", "result_scale"), [(0.5, 1.0), (0.5, 0.37), (1e-4, 1.0), (1.0, 1.0)])
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_numbers_of_int32_in_another_scale(scale, result_scale, dtype, tmp_path):

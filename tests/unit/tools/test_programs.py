@@ -339,6 +339,7 @@ def test_what_ships_is_listed(capsys):
     assert main(["program", "list"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed and what in listed for name, what in shipped().items()) and len(shipped()) >= 4
+    assert not any("SPDX" in what for what in shipped().values())
     with pytest.raises(MegccError, match="ships without its networks"):
         tvm_megcc.Program.read("classify")
     with pytest.raises(MegccError, match="is no description: a file of TOML, or one of classify"):

@@ -61,6 +61,7 @@ typedef struct output {
     void *wanted;                   /* set by Python before a run: the memory to write to; NULL: the session's own */
     const void *found;              /* the address of the output after the run */
     void *bound;                    /* the memory that is bound to the session; NULL: the session's own */
+    int64_t changes;                /* how often a run found another address or shape than the run before it */
     port port;
 } output;
 
@@ -359,9 +360,15 @@ static int32_t run_bound(handle *h)
     const int has_unbacked_symbols = h->model.program.unbacked_symbols != 0;
     megcc_tensor tensor;
     for (uint32_t i = 0; i < megcc_model_outputs(&h->model) && !status; i++) {
-        h->outputs[i].found = megcc_session_output(h->session, i, has_unbacked_symbols ? &tensor : NULL);
+        output *out = &h->outputs[i];
+        const void *found = megcc_session_output(h->session, i, has_unbacked_symbols ? &tensor : NULL);
+        if (found != out->found)
+            out->changes++;
+        else if (has_unbacked_symbols && memcmp(tensor.dims, out->port.dims, sizeof tensor.dims) != 0)
+            out->changes++;
+        out->found = found;
         if (has_unbacked_symbols)
-            describe(&tensor, &h->outputs[i].port);
+            describe(&tensor, &out->port);
     }
     return status;
 }

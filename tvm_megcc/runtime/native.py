@@ -79,9 +79,11 @@ class _Output(ctypes.Structure):
     wanted: address of the memory to write to, set before a run; NULL: the session's own.
     found: address of the output after a run.
     bound: address of the memory that the session writes to at present; NULL: its own. C code sets it.
+    changes: how often a run found another address or shape than the run before it. C code counts it.
     """
 
-    _fields_ = (("wanted", ctypes.c_void_p), ("found", ctypes.c_void_p), ("bound", ctypes.c_void_p), ("port", _Port))
+    _fields_ = (("wanted", ctypes.c_void_p), ("found", ctypes.c_void_p), ("bound", ctypes.c_void_p),
+                ("changes", ctypes.c_int64), ("port", _Port))
 
 
 class _Shape(ctypes.Structure):
@@ -219,8 +221,8 @@ class NativeSession(Session):
         self._returned = [(port.name, index, row) for index, (row, port)
                           in enumerate(zip(self._output_rows, self._all_outputs, strict=True))
                           if port.name not in self.state_of]
-        #: For each output the address at which it was after the last run, and a view of it; address 0: no valid view.
-        self._views: list[tuple[int, Array]] = [(0, np.empty(0))] * expected["outputs"]
+        #: For each output a view of it in the session's memory, and the `changes` of its row then; -1: no valid view.
+        self._views: list[tuple[int, Array]] = [(-1, np.empty(0))] * expected["outputs"]
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
         if feeds is not None:
@@ -231,9 +233,8 @@ class NativeSession(Session):
             self._run(inputs)
             results = {}
             for name, index, row in self._returned:
-                address, view = self._views[index]
-                # The shape of an output with `counted` may differ from run to run.
-                if row.found != address or self._all_outputs[index].counted:
+                changes, view = self._views[index]
+                if row.changes != changes:
                     view = self._view(index)
                 results[name] = view.copy()
         finally:
@@ -284,7 +285,7 @@ class NativeSession(Session):
         size = math.prod(row.port.shape) * dtype.itemsize
         memory = (ctypes.c_char * size).from_address(row.found) if size else b""
         view: Array = np.ndarray(row.port.shape, dtype, memory)
-        self._views[index] = row.found, view
+        self._views[index] = row.changes, view
         return view
 
     def bind(self, inputs: Given | None = None) -> Bound:
@@ -368,7 +369,7 @@ class NativeSession(Session):
         self._shapes = shapes
         if self._waiting:
             self._begin(self._waiting)
-        self._views = [(0, view) for _, view in self._views]    # outputs have new shapes: no view is valid
+        self._views = [(-1, view) for _, view in self._views]   # outputs have new shapes: no view is valid
 
     def _unbind(self) -> None:
         """Binds the outputs to the session's own memory again."""
@@ -439,7 +440,7 @@ class Bound:
             self.outputs: dict[str, Array] = {
                 name: np.empty(row.port.shape, np.dtype(session._all_outputs[index].dtype))
                 for name, index, row in session._returned if not session._all_outputs[index].counted}
-        self._counted = [(name, index) for name, index, _ in session._returned if name not in self.outputs]
+        self._counted = [row for row in session._returned if row[0] not in self.outputs]
 
     def __repr__(self) -> str:
         return f"<bound {repr(self._session).removeprefix('<')}"
@@ -459,8 +460,9 @@ class Bound:
             if self._run():
                 session._fail()
             if self._counted:   # outputs whose size is known only after the run
-                for name, index in self._counted:
-                    self.outputs[name] = session._view(index).copy()
+                for name, index, row in self._counted:
+                    changes, view = session._views[index]
+                    self.outputs[name] = (view if row.changes == changes else session._view(index)).copy()
         finally:
             lock.release()
         return self.outputs

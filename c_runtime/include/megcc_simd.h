@@ -12,6 +12,7 @@
  *   mgc_set1(s) mgc_zero()
  *   mgc_fma(a,b,c)             a * b + c, rounded once if the CPU can, otherwise twice
  *   mgc_fma1(a,b,c)            of single floats; rounded twice
+ *   mgc_quotient(a,d,h,l)      a / d, for a constant d and the h and l of its `reciprocal`
  *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; for a NaN in `b` alone, NEON returns NaN, other ISAs `a`
  *   mgc_minimum mgc_maximum    the same, but NaN if either operand is (IEEE 754-2019): one or two instructions more
  *   mgc_or_nan(v,b)            NaN in the lanes in which b is NaN, else v; only ISAs that compute mgc_minimum by it have it
@@ -38,6 +39,7 @@
  *   mgc_pick(p,index)          AVX2, AVX-512, RVV: p[index[0]], p[index[1]], …, for ascending indices below
  *                              index[0] + MGC_LANES; reads all elements up to there
  *   mgc_spread mgc_collect     RVV: copies to and from every n-th float
+ *   MGC_FUSED                  defined if mgc_fma rounds once and is one instruction
  *   MGC_SCALEF                 defined for AVX-512: mgc_ldexp is one instruction
  *   MGC_SPLITS                 defined for AVX-512: avx512.h has mgc_split and mgc_log_edge of megcc_math.h
  *
@@ -267,6 +269,19 @@ MGC_ENABLE_ISA_GCC(MGC_ISA_FEATURES)
 static MGC_INLINE mgc_v mgc_minimum(mgc_v a, mgc_v b) { return mgc_or_nan(mgc_min(a, b), b); }
 static MGC_INLINE mgc_v mgc_maximum(mgc_v a, mgc_v b) { return mgc_or_nan(mgc_max(a, b), b); }
 #endif
+
+/* a / d, where high + low is 1 / d so that two operations have the bits of the division (reciprocals.py). */
+static MGC_INLINE mgc_v mgc_quotient(mgc_v a, mgc_v d, mgc_v high, mgc_v low)
+{
+#if defined(MGC_FUSED)
+    (void)d;
+    return mgc_fma(a, high, a * low);
+#else
+    (void)high;
+    (void)low;
+    return a / d;
+#endif
+}
 
 /* MGC_ROW_SUMS: the vectors of partial sums along a row. */
 #if defined(MEGCC_REPRODUCIBLE)

@@ -211,6 +211,8 @@ def _nearest_odd(x: np.ndarray, offset: np.ndarray, factor: np.ndarray, addend: 
 FUNCTIONS = {
     "add": Function(np.add, "+"), "sub": Function(np.subtract, "-"),
     "mul": Function(np.multiply, "*"), "div": Function(np.divide, "/", 8),
+    # x / divisor, where 1 / divisor is the sum of two float32, `high` and `low` (reciprocals.py).
+    "quotient": Function(lambda x, divisor, high, low: x / divisor, cost=2),
     "neg": Function(np.negative), "abs": Function(np.abs),
     "min": Function(np.minimum), "max": Function(np.maximum),
     # min and max of two computed operands in C, which propagate a NaN of either. Only `vector_call` makes them: the

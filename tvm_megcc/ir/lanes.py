@@ -14,6 +14,7 @@ import numpy as np
 
 from .c_text import Text, called, infix
 from .expr import FUNCTIONS, Arg, Call, Const, Expr, c_float, vector_call
+from .reciprocals import reciprocal
 
 #: dtype -> the kind of lane in which its elements are computed.
 KINDS = {**dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32"), "i"), "float32": "f"}
@@ -96,7 +97,8 @@ def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "",
         kind: the kind of an expression that has constants only.
         floor: values below it need not be exact; None: all values are.
     """
-    return _text(_relaxed_below(_without_zero_points(expr, kinds), kinds, floor), names, kinds, kind).text
+    simpler = _without_divisions(_without_zero_points(expr, kinds), kinds)
+    return _text(_relaxed_below(simpler, kinds, floor), names, kinds, kind).text
 
 
 def to_int32x4(expr: Expr, names: Sequence[str], kinds: Sequence[str], floor: int | None) -> str:
@@ -156,6 +158,23 @@ def _without_zero_points(expr: Expr, kinds: Sequence[str]) -> Expr:
         if isinstance(zero, Const) and isinstance(sum_, Call) and sum_.fn == "add" and sum_.args[1] == zero:
             return sum_.args[0]
     return expr
+
+
+def _without_divisions(expr: Expr, kinds: Sequence[str], rounded: bool = False) -> Expr:
+    """Returns the expression with products in place of divisions by constants of which an integer is made. The integers
+    are the same: the quotients are but for those below 2^-100, which are 0 as integers (reciprocals.py).
+
+    rounded: the result is an operand of an expression that makes integers of floats.
+    """
+    if not isinstance(expr, Call):
+        return expr
+    inner = kind_of(expr, kinds) == "i" or rounded
+    expr = Call(expr.fn, tuple(_without_divisions(argument, kinds, inner) for argument in expr.args))
+    if not rounded or expr.fn != "div" or not isinstance(expr.args[1], Const) or kind_of(expr, kinds) != "f":
+        return expr
+    divisor = float(np.float32(expr.args[1].value))
+    parts = reciprocal(divisor)
+    return Call("quotient", (expr.args[0], Const(divisor), *map(Const, parts))) if parts else expr
 
 
 #: The limits of 8-bit dtypes.

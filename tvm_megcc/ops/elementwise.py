@@ -109,6 +109,11 @@ _NEAR_TIES = [sign * (2**power + more) for power in (0, 1, 2, 3, 5, 7, 8, 15, 16
 #: Fixed-point multipliers to scale them by: significands in Q0.31, and shifts.
 _FACTORS = ([2**30, 2**31 - 1, 1518500250, 2**30 + 2**14] * 15,
             [shift for shift in (-31, -30, -29, -17, -16, -9, -8, -7, -2, -1, 0, 1, 2, 7, 30) for _ in range(4)])
+#: A divisor, and numbers whose quotients are at and next to k + 0.5 and at the ends.
+_DIVISOR = 0.0235
+_HALVES = [np.float32((k + 0.5) * np.float32(_DIVISOR)) for k in range(256)]
+_NEAR_HALVES = [float(np.nextafter(half, np.float32(toward))) for half in _HALVES for toward in (-9e9, half, 9e9)
+                ] + [np.inf, -np.inf, -1.0, 1e30]
 
 
 #: Two operands of 37 elements, with NaN in neither, in one of them, and in both.
@@ -164,6 +169,7 @@ class Fused(Elementwise):
              _lane_case(call("nearest_away", X), "int32", (f32(19),),
                         {0: [0.0, -0.0, 0.5, -0.5, 0.49999997, -0.49999997, 1.5, -1.5, 2.5, -2.5, 2.4999998, 127.5,
                              -128.5, 8388607.5, -8388607.5, 16777216.0, -16777216.0, 1e9, -1e9]}),
+             _lane_case(call("nearest_away", clip(X / _DIVISOR, 0, 255)) - 128, "int8", (f32(772),), {0: _NEAR_HALVES}),
              _lane_case(call("nearest", X * 3.7), "int32", (f32(9),),
                         {0: [np.nan, np.inf, -np.inf, 1e9, -1e9, 0.5, 1.5, -2.5, 8388609.0]}),
              _lane_case(clip(X - Y, -5, 300), "int16", (((2, 18, 3, 5), "uint8"), ((2, 18, 3, 5), "int8")), {}),

@@ -19,6 +19,7 @@ static MGC_INLINE mgc_v mgc_load_n(const float *p, int32_t n) { return _mm512_ma
 static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n) { _mm512_mask_storeu_ps(p, mgc_first(n), v); }
 static MGC_INLINE mgc_v mgc_set1(float s) { return _mm512_set1_ps(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return _mm512_setzero_ps(); }
+#define MGC_FUSED 1
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm512_fmadd_ps(a, b, c); }
 /* MINPS and MAXPS return their second operand if either is NaN; so a NaN in `a` is kept. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm512_min_ps(b, a); }

@@ -28,6 +28,7 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
 }
 static MGC_INLINE mgc_v mgc_set1(float s) { return vdupq_n_f32(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return vreinterpretq_f32_u32(vdupq_n_u32(0)); }
+#define MGC_FUSED 1
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return vfmaq_f32(c, a, b); }
 static MGC_INLINE mgc_v mgc_fma_by(mgc_v a, float s, mgc_v c) { return vfmaq_n_f32(c, a, s); }
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return vreinterpretq_u32_f32(v); }

@@ -59,6 +59,7 @@ static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return vnegq_f32(v); }
 static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y) { return vbslq_f32(vcltq_f32(a, b), x, y); }
 
 #if defined(__aarch64__)
+#define MGC_FUSED 1
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return vfmaq_f32(c, a, b); }
 #define mgc_fma_lane(c, a, b, lane) vfmaq_laneq_f32(c, a, b, lane)
 static MGC_INLINE mgc_v mgc_recip(mgc_v v) { return vdivq_f32(vdupq_n_f32(1.0f), v); }
@@ -83,6 +84,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v) { return vmaxvq_f32(v); }
 static MGC_INLINE int32x4_t mgc_exponent(mgc_v v) { return vcvtnq_s32_f32(v); }
 #else
 #if defined(__ARM_FEATURE_FMA)
+#define MGC_FUSED 1
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return vfmaq_f32(c, a, b); }
 #else
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return vaddq_f32(vmulq_f32(a, b), c); }

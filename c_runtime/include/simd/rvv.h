@@ -74,6 +74,7 @@ static MGC_INLINE void mgc_collect(float *to, const float *from, ptrdiff_t step,
 
 static MGC_INLINE mgc_v mgc_set1(float s) { return s - (mgc_v){ 0.0f }; }
 static MGC_INLINE mgc_v mgc_zero(void) { return (mgc_v){ 0.0f }; }
+#define MGC_FUSED 1
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return __builtin_elementwise_fma(a, b, c); }
 static MGC_INLINE mgc_v mgc_fma_by(mgc_v a, float s, mgc_v c) { return mgc_fma(a, mgc_set1(s), c); }
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }

@@ -24,9 +24,12 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
 static MGC_INLINE mgc_v mgc_set1(float s) { return s; }
 static MGC_INLINE mgc_v mgc_zero(void) { return 0.0f; }
 
+#if MGC_GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__riscv_flen))
+#define MGC_FUSED 1
+#endif
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 {
-#if MGC_GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__riscv_flen))
+#if defined(MGC_FUSED)
     return __builtin_fmaf(a, b, c);
 #elif defined(MEGCC_REPRODUCIBLE)
     return mgc_fused(a, b, c);

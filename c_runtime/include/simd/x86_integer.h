@@ -247,15 +247,24 @@ MGC_BYTE_ELEMENTS(i8, int8_t, _mm_packs_epi16)
 MGC_BYTE_ELEMENTS(u8, uint8_t, _mm_packus_epi16)
 #endif
 
-/* Narrows four vectors of int32 to int16, then to 8 bits. These instructions work on each 128 bits, which then have four lanes
+/* mgc_istore_row4_<type>(p,a,b,c,d) stores four vectors one after the other, as i8 or u8. It and mgc_istore4_<type> narrow
+ * four vectors of int32 to int16, then to 8 bits. These instructions work on each 128 bits, which then have four lanes
  * of each vector, in 32 bits each; a permutation brings those of one vector together. */
 #if defined(MGC_ISA_AVX512)
 #define MGC_ISTORE4(name, type, packed) \
-    static MGC_INLINE void mgc_istore4_##name(type *p, type *q, type *r, type *s, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
+    static MGC_INLINE __m512i mgc_narrow4_##name(mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
     { \
         const __m512i mixed = packed(_mm512_packs_epi32((__m512i)a, (__m512i)b), _mm512_packs_epi32((__m512i)c, (__m512i)d)); \
         const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); \
-        const __m512i bytes = _mm512_permutexvar_epi32(order, mixed); \
+        return _mm512_permutexvar_epi32(order, mixed); \
+    } \
+    static MGC_INLINE void mgc_istore_row4_##name(type *p, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
+    { \
+        _mm512_storeu_si512((void *)p, mgc_narrow4_##name(a, b, c, d)); \
+    } \
+    static MGC_INLINE void mgc_istore4_##name(type *p, type *q, type *r, type *s, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
+    { \
+        const __m512i bytes = mgc_narrow4_##name(a, b, c, d); \
         _mm_storeu_si128((__m128i *)(void *)p, _mm512_castsi512_si128(bytes)); \
         _mm_storeu_si128((__m128i *)(void *)q, _mm512_extracti32x4_epi32(bytes, 1)); \
         _mm_storeu_si128((__m128i *)(void *)r, _mm512_extracti32x4_epi32(bytes, 2)); \
@@ -271,10 +280,18 @@ static MGC_INLINE void mgc_store_2x64(void *p, void *q, __m128d v)
     memcpy(q, &high, 8);
 }
 #define MGC_ISTORE4(name, type, packed) \
-    static MGC_INLINE void mgc_istore4_##name(type *p, type *q, type *r, type *s, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
+    static MGC_INLINE __m256i mgc_narrow4_##name(mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
     { \
         const __m256i mixed = packed(_mm256_packs_epi32((__m256i)a, (__m256i)b), _mm256_packs_epi32((__m256i)c, (__m256i)d)); \
-        const __m256i bytes = _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); \
+        return _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); \
+    } \
+    static MGC_INLINE void mgc_istore_row4_##name(type *p, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
+    { \
+        _mm256_storeu_si256((__m256i *)(void *)p, mgc_narrow4_##name(a, b, c, d)); \
+    } \
+    static MGC_INLINE void mgc_istore4_##name(type *p, type *q, type *r, type *s, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
+    { \
+        const __m256i bytes = mgc_narrow4_##name(a, b, c, d); \
         mgc_store_2x64(p, q, _mm_castsi128_pd(_mm256_castsi256_si128(bytes))); \
         mgc_store_2x64(r, s, _mm_castsi128_pd(_mm256_extracti128_si256(bytes, 1))); \
     }

@@ -73,6 +73,7 @@ class LaneParameters(TypedParameters):
         perform none.
     shift, zero, lower, upper: what these stores do: shift right by 16 + shift bits if shift is not 0, add `zero`, and
         clip to [lower, upper]; all 0 if there are none.
+    stores_four: the ISA narrows four vectors at a time to 8 bits, in fewer instructions than one (mgc_istore_row4).
     """
 
     shorts: tuple[str, ...]
@@ -82,6 +83,7 @@ class LaneParameters(TypedParameters):
     zero: int
     lower: int
     upper: int
+    stores_four: bool
 
 
 def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tuple[Dim, tuple[bool, ...]]]:
@@ -207,7 +209,8 @@ class LaneKernel(Broadcast):
     def parameters(self, site: Site, loop: LoopParameters) -> LaneParameters:
         return LaneParameters(**vars(loop), types=tuple(t.c_type for t in site.inputs), result=site.y.c_type,
                               shorts=tuple(DTYPES[t.dtype].short for t in site.inputs),
-                              result_short=DTYPES[site.y.dtype].short, **self._requantization(site))
+                              result_short=DTYPES[site.y.dtype].short, **self._requantization(site),
+                              stores_four=site.isa.name.startswith("avx") and site.y.dtype in ("int8", "uint8"))
 
     @staticmethod
     def _requantization(site: Site) -> dict:

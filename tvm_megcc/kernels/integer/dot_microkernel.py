@@ -121,11 +121,29 @@ class DotMicrokernel:
             c(f"const {params.packed_type} *from = x{' + kh * row_stride' if kh > 1 else ''}"
               f"{' + kw * tap_stride' if self.runs > 1 else ''};")
             self.before_steps(c, P)
-            with c.block("for (int32_t k = 0; k < steps; k++)"):
+            if self.has_parts(P, V):
+                self.parts(c)
+            with c.block(f"for ({'' if self.has_parts(P, V) else 'int32_t k = 0'}; k < steps; k++)"):
                 self.multiply(c, P, V)
                 self.prefetch(c, V)
                 self.advance(c)
                 c(f"w += {V * self.lanes * params.step};")
+
+    def has_parts(self, P: int, V: int) -> bool:
+        """Whether the one sum of a tile has four parts: a single one waits for each product. Only where kernels have
+        no higher tiles, which compute nearly all pixels."""
+        return type(self) is DotMicrokernel and P * V == 1 and self.p.heights == (1,) and self.lanes >= 8
+
+    def parts(self, c: Printer) -> None:
+        """Prints all steps but up to three, four at a time, each added to a part of its own of the one sum."""
+        form, width = self.p.packed_short, self.lanes * self.p.step
+        c(f"mgc_i {', '.join(f'part{i} = mgc_iset1(0)' for i in range(3))};", "int32_t k = 0;")
+        with c.block("for (; k + 4 <= steps; k += 4)"):
+            for i, sum_ in enumerate(("a0_0", "part0", "part1", "part2")):
+                c(f"{sum_} = mgc_dot_{form}({sum_}, mgc_dot_x_{form}({offset('from', i * self.p.step)}), "
+                  f"mgc_dot_w_{form}_i8({offset('w', i * width)}));")
+            c(f"from += {4 * self.p.step};", f"w += {4 * width};")
+        c("a0_0 = mgc_iadd(mgc_iadd(a0_0, part0), mgc_iadd(part1, part2));")
 
     def before_steps(self, c: Printer, P: int) -> None:
         pass

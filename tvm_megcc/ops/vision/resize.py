@@ -68,6 +68,7 @@ class Resize(Operator):
         _case((1, 16, 3, 5), (2, 3), (6, 10), "nearest", "asymmetric"),
         _case((2, 5, 3, 4), (2, 3), (9, 8), "nearest", rounding="round_prefer_floor"),
         _case((1, 3, 5, 7), (2, 3), (3, 5), "nearest", rounding="round_prefer_ceil"),
+        _case((1, 2, 3, 13), (2, 3), (6, 26), "nearest", "asymmetric"), _case((2, 3, 21), (2,), (70,), "nearest"),
         *(_case((1, 3, 4, 5), (2, 3), (7, 11), "linear", coordinates) for coordinates in COORDINATES),
         _case((1, 20, 6, 6), (2, 3), (3, 1), "linear", "align_corners"),
         _case((1, 2, 3, 21), (2, 3), (5, 42), "linear"), _case((1, 1, 3, 90), (2, 3), (4, 35), "linear"),

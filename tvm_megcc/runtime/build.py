@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .. import folders, paths
 from ..codegen.manifest import BUILD, MANIFEST, read_manifest
@@ -270,7 +271,7 @@ def model_of(manifest: dict, model: str | None, folder: Path) -> dict:
     raise MegccError(f"{folder} has no model '{model}'; it has {', '.join(models)}")
 
 
-def target_of(manifest: dict, target: Target | str | None, folder: Path) -> Target:
+def target_of(manifest: Mapping[str, Any], target: Target | str | None, folder: Path) -> Target:
     """Returns the target of the folder to build for. target: by default one that this machine runs, else the first.
 
     Raises:

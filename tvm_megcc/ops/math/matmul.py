@@ -166,6 +166,7 @@ MatMul.cases = (
     _case((2, 5, 3), (3, 7), 7, dtype="float64"),
     _case((2, 1, 4, 3), (3, 5, 3), trans_b=1, dtype="int32"),
     _case((3, 4), (3, 6), trans_a=1, dtype="uint64"),
+    _case((2, 5), (5, 70), 70, dtype="int32"), _case((4, 3), (4, 35), trans_a=1, dtype="int64"),
     *(_narrow_case(a, columns, dtype, trans_b, bias) for dtype in ("float16", "bfloat16")
       for a, columns, trans_b, bias in (
           ((1, 40), 150, 1, False), ((3, 11, 37), 117, 0, True), ((2, 65), 64, 0, False))),

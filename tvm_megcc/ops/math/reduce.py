@@ -107,6 +107,7 @@ def _cases(name: str) -> tuple[Case, ...]:
         rows[2] = np.nan
         cases += [Case(((rows.shape, dtype),), {"axes": (axis,), "keepdims": True}, values={0: rows})
                   for axis in (0, 1) for dtype in ("float32", "float64")]
+        cases.append(Case((f32(49, 5),), {"axes": (1,), "keepdims": False}, values={0: rows.reshape(49, 5)}))
     if name == "log_sum":
         cases = [Case(case.inputs, case.attrs, values={0: 1.0 + np.arange(product(case.inputs[0][0])) % 7})
                  for case in cases]

@@ -33,6 +33,8 @@ except ImportError:  # Windows
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 #: The number of bytes that are read or compared at a time.
 _CHUNK_BYTES = 1 << 22
+#: The bytes of a large page of memory on most systems.
+_LARGE_PAGE = 1 << 21
 #: Names in the staging folder: the new folder, and the one that it replaces.
 _NEW, _OLD = "new", "old"
 #: The prefix of the names of folders that `scratch` makes.
@@ -317,9 +319,16 @@ def pieces(data: bytes | Contents) -> Iterable[Bytes]:
 
 
 def _write(path: Path, data: bytes | Contents) -> None:
-    # Linux keeps a file in large pages if it is written in large parts; programs that map it read it faster.
-    with path.open("wb", buffering=16 * _CHUNK_BYTES) as file:
-        file.writelines(pieces(data))
+    # Linux keeps a file in large pages if each is written whole; programs that map the file read it faster.
+    with path.open("wb", buffering=_LARGE_PAGE) as file:
+        rest = bytearray()
+        for chunk in (chunk for piece in pieces(data) for chunk in _chunks(memoryview(piece))):
+            rest += chunk
+            whole = len(rest) - len(rest) % _LARGE_PAGE
+            with memoryview(rest) as view:
+                file.write(view[:whole])
+            del rest[:whole]
+        file.write(rest)
 
 
 def _has_contents(path: Path, data: bytes | Contents) -> bool:

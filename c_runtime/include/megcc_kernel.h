@@ -67,7 +67,8 @@ typedef struct megcc_kernel {
     uint32_t shared;            /* bytes */
     uint32_t scratch;           /* bytes per worker */
     int32_t tasks;
-    uint8_t inputs, outputs, extents, reserved;
+    uint8_t inputs, outputs, extents;
+    uint8_t alone;              /* 0, or: one worker runs a call whose operands have less than 2^alone bytes */
 #ifndef MEGCC_NO_STRINGS
     const char *symbol;
 #endif

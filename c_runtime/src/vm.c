@@ -17,6 +17,21 @@ typedef struct job {
     bool misused;               /* the hook called for a piece or worker that does not exist */
 } job;
 
+/* The pieces of a worker's share. */
+enum { PIECES = 5 };
+
+/* Finds the tasks of a piece. Each piece of a share is half of what the ones before it leave, so that a call has few
+ * pieces and workers end at nearly the same time: "guided self-scheduling" (Polychronopoulos and Kuck, 1987). The last two
+ * are equal. */
+static void piece_of_share(const job *j, int32_t piece, int32_t *begin, int32_t *end)
+{
+    const int32_t share = piece / PIECES, halvings = piece % PIECES;
+    const int32_t first = (int32_t)((int64_t)j->tasks * share / j->workers);
+    const int32_t last = (int32_t)((int64_t)j->tasks * ((int64_t)share + 1) / j->workers);
+    *begin = last - ((last - first) >> halvings);
+    *end = halvings == PIECES - 1 ? last : last - ((last - first) >> (halvings + 1));
+}
+
 /* megcc_body: runs the tasks of a piece. The caller's hook calls it, so the numbers are checked. */
 static void run_piece(void *context, int32_t piece, int32_t worker)
 {
@@ -28,8 +43,13 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
     if (j->status[worker] != MEGCC_OK) {
         return;
     }
-    const int32_t begin = (int32_t)((int64_t)j->tasks * piece / j->pieces);
-    const int32_t end = (int32_t)((int64_t)j->tasks * ((int64_t)piece + 1) / j->pieces);
+    int32_t begin = piece, end = piece + 1;
+    if (j->pieces != j->tasks) {
+        piece_of_share(j, piece, &begin, &end);
+    }
+    if (begin == end) {
+        return;
+    }
     uint8_t *scratch = j->scratch_bytes != 0u ? j->scratch + (uint64_t)worker * j->scratch_bytes : NULL;
     const int32_t status = j->run(j->call, begin, end, scratch);
     if (status != MEGCC_OK) { /* all workers' statuses share a cache line, so it is written only on failure */
@@ -37,13 +57,13 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
     }
 }
 
-/* Runs all tasks with several workers, in four pieces for each, so that a slow one gets fewer. Returns the first status
- * that is not MEGCC_OK. */
+/* Runs all tasks with several workers, in some pieces for each, so that a slow one gets fewer. Returns the first status that
+ * is not MEGCC_OK. */
 static int32_t run_pieces(megcc_session *session, job *j)
 {
     const megcc_parallel *parallel = &session->options.parallel;
     j->workers = parallel->workers;
-    j->pieces = j->tasks / 4 < j->workers ? j->tasks : 4 * j->workers;
+    j->pieces = j->tasks / PIECES <= j->workers ? j->tasks : PIECES * j->workers;
     j->status = session->status;
     (void)memset(j->status, 0, sizeof *j->status * (size_t)j->workers);
     parallel->run(parallel->user, run_piece, j, j->pieces);
@@ -54,6 +74,13 @@ static int32_t run_pieces(megcc_session *session, job *j)
     }
     return MEGCC_OK;
 }
+
+/* Whether workers share a call: waking them takes longer than a small one does. */
+static bool is_shared(const megcc_parallel *parallel, const megcc_kernel *kernel, const call_need *need)
+{
+    return parallel->run != NULL && parallel->workers > 1 && need->tasks > 1
+        && (kernel->alone == 0u || need->bytes >> kernel->alone != 0u);
+}
 #endif
 
 /* Runs a kernel. memory: its shared workspace and, after that, the workers' scratch. */
@@ -62,8 +89,7 @@ static int32_t run_kernel(megcc_session *session, const megcc_kernel *kernel, co
 {
     uint8_t *scratch = need->scratch != 0u ? memory + need->shared : NULL;
 #ifndef MEGCC_NO_THREADS
-    const megcc_parallel *parallel = &session->options.parallel;
-    if (parallel->run != NULL && parallel->workers > 1 && need->tasks > 1) {
+    if (is_shared(&session->options.parallel, kernel, need)) {
         job j = { .call = call, .run = kernel->run, .scratch = scratch, .scratch_bytes = need->scratch,
                   .tasks = need->tasks };
         const int32_t status = run_pieces(session, &j);

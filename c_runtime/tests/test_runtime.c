@@ -710,6 +710,30 @@ static int32_t run_dynamic(fixture *f, int32_t n)
     return MEGCC_OK;
 }
 
+/* A call of "twice" with 256 bytes or more has two arrays of at least 32 floats. Other kernels here share every call. */
+static void test_small_calls(void)
+{
+#ifndef MEGCC_NO_THREADS
+    int calls = 0;
+    fixture f = { 0 };
+    megcc_session_options options;
+    memset(&options, 0, sizeof options);
+    options.parallel.run = backwards;
+    options.parallel.user = &calls;
+    options.parallel.workers = 3;
+    start(&f, "dynamic", &options);
+    int found[17];
+    for (int32_t n = 1; n <= 16; n++) {
+        CHECK(set_n(&f, n) == MEGCC_OK);
+        calls = 0;
+        CHECK(run_dynamic(&f, n) == MEGCC_OK);
+        found[n] = calls;
+    }
+    CHECK(found[10] == found[1] && found[11] > found[10] && found[15] == found[11] && found[16] > found[15]);
+    finish(&f);
+#endif
+}
+
 static void test_buckets(void)
 {
     fixture f = { 0 };
@@ -992,6 +1016,10 @@ static void test_pair(void)
 {
 }
 
+static void test_small_calls(void)
+{
+}
+
 static void test_kept(void)
 {
 }
@@ -1182,7 +1210,7 @@ static const struct {
 } tests[] = {
     TEST(run), TEST(large), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes),
     TEST(wide), TEST(half), TEST(regions), TEST(begun), TEST(open), TEST(cpu), TEST(checksum), TEST(files),
-    TEST(error_text), TEST(parallel), TEST(pool), TEST(fork), TEST(observe),
+    TEST(error_text), TEST(parallel), TEST(small_calls), TEST(pool), TEST(fork), TEST(observe),
     TEST(buckets), TEST(pair), TEST(kept), TEST(demands), TEST(unbounded), TEST(failing_allocations),
     TEST(copy_without_memory), TEST(memory_limit), TEST(damaged), TEST(hostile),
 };

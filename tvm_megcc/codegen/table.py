@@ -14,10 +14,11 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import log2
 
 from ..errors import InternalError, MegccError
 from ..ir.conditions import Condition, undecided
-from ..ir.dims import Dim, dim_max
+from ..ir.dims import Dim, dim_max, likely
 from ..ir.extent_bounds import limits
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket, hull
@@ -34,6 +35,13 @@ from .plan import KernelPlan, distinct_specs
 from .shapefn import SET_UNKNOWN, SET_VALUE, ShapeTable
 
 
+#: The time that a call takes, at least, if sharing it among workers is worth it. On a Zen 4, whose threads poll for the
+#: next call, a shared call costs 0.7 microseconds more than one that is not: half of it is gained from 1.4 on.
+WORTH_CYCLES, WORTH_NANOSECONDS = 6000, 1500
+#: More bytes than a call has.
+NEVER_SHARED = 63
+
+
 @dataclass(frozen=True)
 class KernelTable:
     """The contents of the kernel table of one target.
@@ -43,6 +51,7 @@ class KernelTable:
         each operand, of shared workspace and of scratch, and the number of tasks. All numbers are references
         (`ShapeTable.reference`): one that is not negative is the value itself, a negative one refers to a value of the
         shape function.
+    alone: for each kernel of a program with several workers, the `alone` of its row (`megcc_kernel`).
     shapes: the symbols and values of the shape function.
     bounds: the bounds of the symbols of `shapes`, in their order.
     inputs, outputs: the types of the program's inputs and outputs.
@@ -51,6 +60,7 @@ class KernelTable:
     target: Target
     specs: tuple[KernelSpec, ...]
     calls: Mapping[KernelSpec, Mapping[tuple[int, ...], tuple[int, ...]]]
+    alone: Mapping[KernelSpec, int]
     shapes: ShapeTable
     bounds: Bucket
     inputs: tuple[TensorType, ...]
@@ -74,7 +84,7 @@ class KernelTable:
                  for spec, rows in called.items()}
         inputs, outputs = (tuple(plan.graph.types[name] for name in names)
                            for names in (plan.graph.inputs, plan.graph.outputs))
-        return KernelTable(plan.target, distinct_specs([plan]), calls, shapes, bounds, inputs, outputs)
+        return KernelTable(plan.target, distinct_specs([plan]), calls, _alone(plan), shapes, bounds, inputs, outputs)
 
     @cached_property
     def text(self) -> tuple[list[str], str]:
@@ -86,6 +96,24 @@ class KernelTable:
         """Returns the hash of everything in the table: a container built for other kernels is refused."""
         section, row = self.text
         return _hash("\n".join([*section, row]))
+
+
+def _alone(plan: KernelPlan) -> dict[KernelSpec, int]:
+    """Returns the `alone` of each kernel's row; nothing for a program with one worker.
+
+    A call is worth sharing from a time on. With run-time extents, its time is taken to be in proportion to the bytes of
+    its operands, as it is for the likely extents."""
+    found: dict[KernelSpec, int] = {}
+    worth = WORTH_CYCLES if plan.context.times is None else WORTH_NANOSECONDS
+    for step in plan.steps if plan.workers > 1 else ():
+        parameters, cost = (*step.spec.inputs, *step.spec.outputs), step.bound.choice.cost
+        if step.spec.runtime_extents and cost > 0:
+            bytes_ = sum(max(0, likely(step.size(p.size))) * DTYPES[p.dtype].bytes for p in parameters)
+            alone = round(log2(max(1, worth * bytes_ / cost)))
+        else:
+            alone = NEVER_SHARED if 0 < cost < worth else 0
+        found[step.spec] = min(alone, found.get(step.spec, NEVER_SHARED))
+    return found
 
 
 def _at_least_zero(size: Dim) -> Dim:
@@ -301,9 +329,9 @@ def _find(rows: list[str], block: list[str]) -> int | None:
 
 
 def _kernel_row(table: KernelTable, spec: KernelSpec, start: int, need: str) -> list[str]:
-    """Returns a row of megcc_kernel; the 0 before its name is a reserved byte. start: the first row of its operands.
-    need: the C function for sizes that depend on run-time extents; they are 0 in the row."""
+    """Returns a row of megcc_kernel. start: the first row of its operands. need: the C function for sizes that depend on
+    run-time extents; they are 0 in the row."""
     shared, scratch, tasks = (v if isinstance(v, int) else 0 for v in (spec.shared, spec.scratch, spec.tasks))
-    counts = f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}"
+    counts = f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}, {table.alone.get(spec, 0)}"
     return [f"    {{ {spec.symbol}, {need}, &{_name('operands', table)}[{start}],",
-            f"      {shared}u, {scratch}u, {tasks}, {counts}, 0 MEGCC_SYMBOL(\"{spec.symbol}\") }},"]
+            f"      {shared}u, {scratch}u, {tasks}, {counts} MEGCC_SYMBOL(\"{spec.symbol}\") }},"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.dims import product
+from ...ir.dims import dim_max, dim_min, product
 from ...ops.cache_rows import SCALE_ELEMENTS
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
@@ -76,7 +76,8 @@ class AppendRows(Kernel):
         params = AppendParameters(x.c_type, converted_to, site.attrs.wraps, batched, bool(site.attrs.sinks),
                                   site.has(4))
         return Lowered("move/append", params, extents, tuple(operands),
-                       (Operand("y", 0, outer * capacity * stored_row),), outer, name, self.name, in_place=((0, 0),))
+                       (Operand("y", 0, outer * capacity * stored_row),), dim_max(1, dim_min(outer, count)), name,
+                       self.name, in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.inputs[1], per_element=1.0)

@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 PATIENCE = 600
 #: Bytes of each of the two arrays whose reading is timed; last-level caches are smaller.
 READ_BYTES = 96 << 20
+#: How often they are read before, and after, each of our sequences.
+PASSES = 7
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,9 @@ def compare(settings: Settings, threads: int | None) -> dict[str, Any]:
         threads: the number of threads of every engine; None: as many as the folder was compiled for.
 
     Returns:
-        The conditions, such as machine, target and the fields of `settings`; bandwidth: `read_bandwidth`; differences:
-        engine -> `_difference`; absent: engine -> the reason why it has no figures; engines: for each one what peers.py
+        The conditions, such as machine, target and the fields of `settings`; differences: engine ->
+        `_difference`; memory: of each round the bytes that memory gave in a second, right before and after our
+        sequence; absent: engine -> the reason why it has no figures; engines: for each one what peers.py
         answers, and the seconds of each round for reading the prompt (`prompt`) and for the tokens after it
         (`generation`).
 
@@ -131,19 +134,24 @@ def compare(settings: Settings, threads: int | None) -> dict[str, Any]:
                 workers[name] = process
             except Gone as reason:
                 absent[name] = str(reason)
+        memory = Memory(threads)
+        bandwidths: list[float | None] = []
         for number in range(settings.rounds):
             logger.info("threads: %d: round %d of %d", threads, number + 1, settings.rounds)
-            _round(workers, engines, absent, rotated(list(workers), number))
+            bandwidths += _round(workers, engines, absent, rotated(list(workers), number), memory)
         differences = {name: _difference(Path(scratch), name) for name in engines if name != OURS}
     return {"machine": cpu_name(), "target": level(settings.target) or str(native()), "threads": threads,
             "rounds": settings.rounds, "prompt": settings.prompt, "tokens": settings.tokens, "weights": weights,
-            "bandwidth": read_bandwidth(threads), "engines": engines, "absent": absent, "differences": differences}
+            "memory": bandwidths, "engines": engines, "absent": absent, "differences": differences}
 
 
 def _round(workers: dict[str, Process], engines: dict[str, dict[str, Any]], absent: dict[str, str],
-           order: Sequence[str]) -> None:
-    """Runs one sequence of each engine in the given order. An engine that fails becomes absent."""
+           order: Sequence[str], memory: Memory) -> list[float | None]:
+    """Runs one sequence of each engine in the given order. An engine that fails becomes absent. Returns the bandwidth
+    of memory beside our sequence, if there was one."""
+    beside: list[float | None] = []
     for name in order:
+        before = memory.bandwidth() if name == OURS else None
         try:
             answer = workers[name].ask(1, PATIENCE)  # one sequence, whose length is in the job, whatever the number is
         except Gone as reason:
@@ -154,6 +162,10 @@ def _round(workers: dict[str, Process], engines: dict[str, dict[str, Any]], abse
         for part in ("prompt", "generation"):
             found[part].append(answer[part])
         found["peak"], found["alone"] = answer["peak"], found["alone"] and answer["alone"]
+        if name == OURS:
+            after = memory.bandwidth()
+            beside.append((before + after) / 2 if before and after else None)
+    return beside
 
 
 def _processors(threads: int) -> list[int]:
@@ -173,28 +185,34 @@ def _difference(scratch: Path, name: str) -> float | None:
     return float(np.abs(ours - theirs).max() / np.abs(ours).max())
 
 
-def read_bandwidth(threads: int, repeats: int = 5) -> float | None:
-    """Returns the bytes that `threads` threads read in a second, at best: each compares two equal arrays that no cache
-    holds. None without a C library."""
-    try:
-        memcmp = ctypes.CDLL(None).memcmp
-    except (OSError, TypeError, AttributeError):
-        return None
-    memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    pairs = [(np.ones(READ_BYTES, np.uint8), np.ones(READ_BYTES, np.uint8)) for _ in range(threads)]
-    best = float("inf")
+class Memory:
+    """Reads memory that no cache holds, as a measure of what its bandwidth permits: each thread compares two equal
+    arrays by the C library's memcmp()."""
 
-    def read(pair: tuple[np.ndarray, np.ndarray]) -> None:
-        memcmp(pair[0].ctypes.data, pair[1].ctypes.data, READ_BYTES)
+    def __init__(self, threads: int):
+        self._pairs = [(np.ones(READ_BYTES, np.uint8), np.ones(READ_BYTES, np.uint8)) for _ in range(threads)]
+        try:
+            self._compare = ctypes.CDLL(None).memcmp
+        except (OSError, TypeError, AttributeError):    # no C library is to be had, as on Windows
+            return
+        self._compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(read, pairs))     # starts the threads
-        with undisturbed():
-            for _ in range(repeats):
+    def bandwidth(self, passes: int = PASSES) -> float | None:
+        """Returns the bytes that all threads together read in a second, in the median of some passes; None without a
+        C library."""
+        if not hasattr(self, "_compare"):
+            return None
+        seconds = []
+        with ThreadPoolExecutor(len(self._pairs)) as pool, undisturbed():
+            list(pool.map(self._read, self._pairs))     # starts the threads
+            for _ in range(passes):
                 begin = time.perf_counter()
-                list(pool.map(read, pairs))
-                best = min(best, time.perf_counter() - begin)
-    return 2 * READ_BYTES * threads / best
+                list(pool.map(self._read, self._pairs))
+                seconds.append(time.perf_counter() - begin)
+        return 2 * READ_BYTES * len(self._pairs) / statistics.median(seconds)
+
+    def _read(self, pair: tuple[np.ndarray, np.ndarray]) -> None:
+        self._compare(pair[0].ctypes.data, pair[1].ctypes.data, READ_BYTES)
 
 
 def text(report: Mapping[str, Any]) -> str:
@@ -240,10 +258,12 @@ def _remarks(row: Mapping[str, Any]) -> list[str]:
     lines = [f"no {name}: {reason}" for name, reason in row["absent"].items()]
     lines += [f"{name}: the logits after the prompt differ from ours by {value:.1%} of the largest one"
               if value is not None else f"{name}: has another vocabulary" for name, value in row["differences"].items()]
-    if OURS in engines and row["rounds"] and row["bandwidth"]:
-        rate = row["tokens"] / statistics.median(engines[OURS]["generation"]) * row["weights"]
-        lines.append(f"weights: {row['weights']:,} bytes, which ours reads at {rate / 1e9:.1f} GB/s; memory was "
-                     f"measured to give {row['bandwidth'] / 1e9:.1f} GB/s")
+    if OURS in engines and row["rounds"] and all(row["memory"]):
+        rates = [row["tokens"] / seconds * row["weights"] for seconds in engines[OURS]["generation"]]
+        parts = sorted(rate / given for rate, given in zip(rates, row["memory"], strict=True))
+        lines.append(f"weights: {row['weights']:,} bytes, which ours reads at {statistics.median(rates) / 1e9:.1f} GB/s: "
+                     f"{speed_text({'median': statistics.median(parts), 'low': parts[0], 'high': parts[-1]})} of the "
+                     f"{statistics.median(row['memory']) / 1e9:.1f} GB/s that memory gave in the same rounds")
     free = [name for name, found in engines.items() if not found["held"]]
     if free:
         lines.append(f"{', '.join(free)} cannot be held to {row['target']}: they use what the CPU has")

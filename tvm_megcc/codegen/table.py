@@ -34,7 +34,6 @@ from .machines import refusal
 from .plan import KernelPlan, distinct_specs
 from .shapefn import SET_UNKNOWN, SET_VALUE, ShapeTable
 
-
 #: The time that a call takes, at least, if sharing it among workers is worth it. On a Zen 4, whose threads poll for the
 #: next call, a shared call costs 0.7 microseconds more than one that is not: half of it is gained from 1.4 on.
 WORTH_CYCLES, WORTH_NANOSECONDS = 6000, 1500
@@ -329,8 +328,8 @@ def _find(rows: list[str], block: list[str]) -> int | None:
 
 
 def _kernel_row(table: KernelTable, spec: KernelSpec, start: int, need: str) -> list[str]:
-    """Returns a row of megcc_kernel. start: the first row of its operands. need: the C function for sizes that depend on
-    run-time extents; they are 0 in the row."""
+    """Returns a row of megcc_kernel. start: the first row of its operands. need: the C function for sizes that depend
+    on run-time extents; they are 0 in the row."""
     shared, scratch, tasks = (v if isinstance(v, int) else 0 for v in (spec.shared, spec.scratch, spec.tasks))
     counts = f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}, {table.alone.get(spec, 0)}"
     return [f"    {{ {spec.symbol}, {need}, &{_name('operands', table)}[{start}],",

@@ -261,9 +261,10 @@ def _remarks(row: Mapping[str, Any]) -> list[str]:
     if OURS in engines and row["rounds"] and all(row["memory"]):
         rates = [row["tokens"] / seconds * row["weights"] for seconds in engines[OURS]["generation"]]
         parts = sorted(rate / given for rate, given in zip(rates, row["memory"], strict=True))
-        lines.append(f"weights: {row['weights']:,} bytes, which ours reads at {statistics.median(rates) / 1e9:.1f} GB/s: "
-                     f"{speed_text({'median': statistics.median(parts), 'low': parts[0], 'high': parts[-1]})} of the "
-                     f"{statistics.median(row['memory']) / 1e9:.1f} GB/s that memory gave in the same rounds")
+        part = speed_text({"median": statistics.median(parts), "low": parts[0], "high": parts[-1]})
+        own, given = (f"{statistics.median(each) / 1e9:.1f} GB/s" for each in (rates, row["memory"]))
+        lines.append(f"weights: {row['weights']:,} bytes, which ours reads at {own}: {part} of the {given} that memory "
+                     "gave in the same rounds")
     free = [name for name, found in engines.items() if not found["held"]]
     if free:
         lines.append(f"{', '.join(free)} cannot be held to {row['target']}: they use what the CPU has")

@@ -28,7 +28,7 @@ NAVIGATION = (
                 "docs/updates", "docs/web", "docs/rust", "docs/go", "docs/mobile", "docs/windows", "docs/limitations",
                 "docs/onnx-tests", "docs/onnxruntime-tests")),
     ("Trust", ("docs/errors", "docs/reproducible", "docs/half", "docs/seven-machines", "docs/threat-model",
-               "docs/safety", "docs/qualification", "docs/misra", "SECURITY")),
+               "docs/safety", "docs/qualification", "docs/misra", "docs/mutants", "SECURITY")),
     ("Speed", ("docs/performance", "docs/operator-speed", "docs/kernels", "docs/tuning")),
     ("Notebooks", tuple(f"tutorials/{name}" for name in (
         "01_compile_and_run", "02_from_c", "03_inside_tvm", "04_add_an_operator", "05_a_faster_kernel",

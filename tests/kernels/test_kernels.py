@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_megcc.codegen.c_source.render import find_template
+from tvm_megcc.codegen.c_source.render import find_template, render_kernel
 from tvm_megcc.errors import MissingTool
-from tvm_megcc.ops.base import OPERATORS
+from tvm_megcc.ops.base import OPERATORS, Case
 from tvm_megcc.runtime.emulator import firmware
 from tvm_megcc.runtime.toolchain import Compiler, find_compiler, find_emulator, runs_here
 from tvm_megcc.target import TARGETS, Target
@@ -178,6 +178,19 @@ def test_depthwise_rows_of_any_length(name: str, optimize: str, tmp_path: Path):
     compiler, flags, runner = toolchain(name)
     jobs = [job for job in calls("conv2d", TARGETS[name], optimize) if job.bound.spec.template == "conv2d/depthwise"]
     assert jobs
+    program = Program(jobs, tmp_path, compiler, flags, runner)
+    failures = program.run(pieces=1) + program.run(pieces=3)
+    assert not failures, "\n".join(failures[:10])
+
+
+@pytest.mark.slow
+def test_depthwise_rows_down_to_the_edge(tmp_path: Path):
+    """All rows whose windows lie in x are computed at once, up to those whose windows reach over its end."""
+    case = Case((((2, 16, 6, 9), "float32"), ((16, 1, 3, 3), "float32"), None),
+                {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "groups": 16}, (1,))
+    compiler, flags, runner = toolchain("riscv64-v")
+    jobs = list(jobs_of("conv2d", case, 0, TARGETS["riscv64-v"], "speed"))
+    assert any("rows_stop" in render_kernel(job.bound.spec) for job in jobs)
     program = Program(jobs, tmp_path, compiler, flags, runner)
     failures = program.run(pieces=1) + program.run(pieces=3)
     assert not failures, "\n".join(failures[:10])

@@ -89,6 +89,15 @@ def test_products(name: str, tmp_path: Path):
     same_bits(jobs, tmp_path, name)
 
 
+@pytest.mark.slow
+def test_products_of_pairs_of_rows(tmp_path: Path):
+    """A few of those above, with the instruction that multiplies two rows by two columns."""
+    jobs = [job for bits in (4, 8) for shape in ((1, 75, 9), (7, 131, 21))
+            for job in jobs_of("matmul_nbits_int8", product(bits, 32, False, *shape, "drawn"), 0, TARGETS["arm64-v86"],
+                               "size", Tail())]
+    same_bits(jobs, tmp_path, "arm64-v86")
+
+
 @pytest.mark.parametrize("name", LEVELS)
 def test_quantisation(name: str, tmp_path: Path):
     jobs = []

@@ -434,3 +434,14 @@ def test_without_operands(kind):
                 import_onnx(proto)
             except ModelError as error:
                 assert made.op_type in str(error)
+
+
+def test_rows_of_keys_of_a_length_that_a_run_tells():
+    """With the longest length as an input, the declared shape of the keys says how many rows they have."""
+    made = model([node("GroupQueryAttention", "q k v pk pv last total", "y keys values", domain="com.microsoft",
+                       num_heads=2, kv_num_heads=1)],
+                 {"q": [1, 1, 8], "k": [1, 1, 4], "v": [1, 1, 4], "pk": [1, 1, 6, 4], "pv": [1, 1, 6, 4],
+                  "last": ("int32", [1]), "total": ("int32", [])},
+                 {"y": [1, 1, 8], "keys": [1, 1, 7, 4], "values": [1, 1, 7, 4]})
+    graph = import_onnx(made)
+    assert [graph.types[name].shape for name in graph.outputs] == [(1, 1, 8), (1, 1, 7, 4), (1, 1, 7, 4)]

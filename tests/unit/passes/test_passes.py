@@ -19,6 +19,7 @@ from tvm_megcc.passes.canonicalize import means, positions, split_elementwise, t
 from tvm_megcc.passes.fusion import absorb, elementwise, epilogue
 from tvm_megcc.passes.fusion import channel_shuffle as channels
 from tvm_megcc.passes.fusion.attention.fuse import fuse_attention
+from tvm_megcc.passes.fusion.attention.masks import mask_shape
 from tvm_megcc.passes.layout import choose
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS
@@ -500,3 +501,12 @@ def test_pads_of_integers(value: int):
     feeds = {"x": np.random.default_rng(1).integers(-128, 128, (1, 2, 5, 6)).astype(np.int8)}
     for name, wanted in run(graph, feeds).items():
         np.testing.assert_array_equal(run(made, feeds)[name], wanted)
+
+
+@pytest.mark.parametrize(("shapes", "groups", "wanted"), [
+    ([], 2, ()), ([(3, 5)], 1, (1, 1, 3, 5)), ([(3, 5)], 2, (1, 1, 3, 5)), ([(1, 4, 3, 5)], 1, (1, 4, 3, 5)),
+    ([(1, 4, 3, 5)], 2, (1, 2, 6, 5)), ([(1, 4, 1, 5)], 2, None), ([(3, 1)], 1, None), ([(2, 5)], 1, None),
+    ([(1, 4, 1, 5), (3, 1)], 1, None), ([(1, 1, 1, 5), (3, 1)], 1, (1, 1, 3, 5))])
+def test_shapes_of_masks(shapes, groups, wanted):
+    """With heads of queries in groups, a mask for each head is one for each row of the product."""
+    assert mask_shape(shapes, (1, 4, 3, 5), (1, 2, 6, 5), groups) == wanted

@@ -266,7 +266,8 @@ def test_gradle_builds_the_abis_of_the_oldest_level(tmp_path):
         assert f"abiFilters {filters} }}" in base.package(folder, "android")["README.md"].decode()
 
 
-@pytest.mark.parametrize(("language", "word"), [("android", "val"), ("android", "byte"), ("swift", "func")])
+@pytest.mark.parametrize(("language", "word"), [("android", "val"), ("android", "byte"), *(
+    ("swift", word) for word in ("func", "fallthrough", "defer", "deinit"))])
 def test_words_of_ports(language, word):
     row = {"inputs": [{"name": word, "dtype": "int8", "shape": [1]}], "outputs": [], "states": [], "buckets": []}
     assert [ports(row, name)[0][0].word for name in (language, "")] == [f"{word}_in0", word]

@@ -34,9 +34,9 @@ MORE_RESERVED_WORDS = {
     "go": set("chan defer fallthrough func go init interface internal map package range select var vendor".split()),
     "android": set("""android assert boolean byte extends finally fun implements instanceof interface is java javax
         kotlin native null object package strictfp synchronized throws transient typealias val var when""".split()),
-    "swift": set("""actor any associatedtype darwin didset extension fileprivate foundation func get guard indirect init
-        inout internal is lazy nil nonisolated open precedencegroup protocol repeat rethrows set some subscript swift
-        throws typealias unowned var weak""".split()),
+    "swift": set("""actor any associatedtype darwin defer deinit didset extension fallthrough fileprivate foundation
+        func get guard indirect init inout internal is lazy nil nonisolated open precedencegroup protocol repeat
+        rethrows set some subscript swift throws typealias unowned var weak""".split()),
 }
 
 

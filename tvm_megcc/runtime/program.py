@@ -27,7 +27,7 @@ _TEXT_BYTES = 512
 _SOURCE = Path(__file__).with_name("program_py.c")
 
 
-def _build(folder: Path, manifest: Mapping[str, Any], target: Target | str | None, cc: str | None
+def _build(folder: Path, manifest: dict[str, Any], target: Target | str | None, cc: str | None
            ) -> tuple[Target, Path]:
     """Compiles the folder of a program, which the caller has locked, as a shared library for this machine. Returns the
     target and the library.

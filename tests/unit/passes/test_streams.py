@@ -69,6 +69,22 @@ def test_zero_points_before_the_first_element(zero):
     np.testing.assert_allclose(found["y0"], expected["y0"], rtol=1e-5, atol=1e-6)
 
 
+def test_padding_that_bytes_of_another_zero_point_read():
+    """Behind a convolution of one dimension, zeros come before the sequence: 3 as bytes, which are then read from 7."""
+    w = Writer((1, 3, 24))
+    scale, zeros = w.constant(np.float32(0.05)), [w.constant(np.int8(zero)) for zero in (3, 7)]
+    x = w.add("Pad", w.conv("x", 3, 4, 3, pads=[2, 0]), w.constant(np.array([0, 0, 1, 0, 0, 0])))
+    for kind, zero in zip(("QuantizeLinear", "DequantizeLinear"), zeros, strict=True):
+        x = w.add(kind, x, scale, zero)
+    whole = imported(Network(lambda: w.model(w.conv(x, 4, 4, 3, pads=[2, 0]), opset=21)))
+    graph = streamed(whole, Stream(2, 6))
+    verify(graph)
+    x = np.random.default_rng(7).standard_normal((1, 3, 24)).astype(np.float32)
+    expected, found = reference.run(whole, {"x": x})["y0"], _in_blocks(graph, blocks_of(x, 2, 6))["y0"]
+    along = found[:, :, graph.stream.outputs[0].latency:]
+    np.testing.assert_allclose(along, expected[:, :, :along.shape[2]], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("block", [1, 3])
 def test_windows_that_follow_each_other(block, tmp_path):
     """A network of one window, which ends in rows: a row for each window, the last `block` of them in each run."""

@@ -34,9 +34,9 @@ from .machines import refusal
 from .plan import KernelPlan, distinct_specs
 from .shapefn import SET_UNKNOWN, SET_VALUE, ShapeTable
 
-#: The time that a call takes, at least, if sharing it among workers is worth it. On a Zen 4, whose threads poll for the
-#: next call, a shared call costs 0.7 microseconds more than one that is not: half of it is gained from 1.4 on.
-WORTH_CYCLES, WORTH_NANOSECONDS = 6000, 1500
+#: The time that a call takes, at least, if sharing it between two workers is worth it. On a Zen 4, where threads poll for
+#: the next call, sharing costs 0.7 microseconds if the cores have a common cache; else 2.3, and the transfer of the data.
+WORTH_CYCLES, WORTH_NANOSECONDS = 20000, 5000
 #: More bytes than a call has.
 NEVER_SHARED = 63
 

@@ -34,8 +34,8 @@ from .machines import refusal
 from .plan import KernelPlan, distinct_specs
 from .shapefn import SET_UNKNOWN, SET_VALUE, ShapeTable
 
-#: The time that a call takes, at least, if sharing it between two workers is worth it. On a Zen 4, where threads poll for
-#: the next call, sharing costs 0.7 microseconds if the cores have a common cache; else 2.3, and the transfer of the data.
+#: The time that a call takes, at least, if two workers share it. On a Zen 4, where threads poll for the next call,
+#: sharing costs 0.7 microseconds if the cores have a common cache; else 2.3, and the transfer of the data.
 WORTH_CYCLES, WORTH_NANOSECONDS = 20000, 5000
 #: More bytes than a call has.
 NEVER_SHARED = 63

@@ -248,7 +248,7 @@ static int32_t require_bound(const megcc_session *session, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
     const uint32_t inputs = p->rows[MEGCC_INPUTS].count;
-    for (uint32_t i = 0; is_port(p, i); i++) {
+    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count + p->rows[MEGCC_OUTPUTS].count; i++) {
         if (tensor_at(p, i)->storage == STORAGE_CALLER && session->base[i] == NULL) {
             return i < inputs ? megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_bind_input"), MEGCC_NONE, i, 0)
                               : megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_bind_output"), MEGCC_NONE, i - inputs, 0);

@@ -207,8 +207,10 @@ void megcc_device_model(const megcc_model *model, uint32_t index, device_model *
 /* The workspace of one call in bytes, rounded up to the program's alignment, and its number of tasks. */
 typedef struct call_need {
     uint64_t shared, scratch;   /* of all workers together, and of each */
-    uint64_t bytes;             /* of the operands, where the kernel's `need` computes them */
     int32_t tasks;
+#ifndef MEGCC_NO_THREADS
+    uint64_t bytes;             /* of the operands, where the kernel's `need` computes them */
+#endif
 } call_need;
 
 /* The most numbers that a megcc_need_fn writes: sizes of the operands, shared workspace, scratch, tasks. */

@@ -91,15 +91,19 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
         (void)demands(program, kernel, extents, first, need); /* megcc_verify_sizes has seen that this succeeds */
         const uint32_t operands = (uint32_t)kernel->inputs + kernel->outputs;
         round_demands(program, need + operands, result);
+#ifndef MEGCC_NO_THREADS
         result->bytes = 0;
         for (uint32_t i = 0; i < operands; i++) {
             result->bytes += (uint64_t)need[i];
         }
+#endif
     } else { /* as demands(), without copies of all sizes: every call of a run comes here */
         result->shared = align_up(kernel->shared, program->alignment);
         result->scratch = align_up(kernel->scratch, program->alignment);
         result->tasks = kernel->tasks;
+#ifndef MEGCC_NO_THREADS
         result->bytes = 0;
+#endif
     }
 #ifndef MEGCC_NO_DYNAMIC
     /* Extents may be 0: kernels that have nothing to write do not run. */

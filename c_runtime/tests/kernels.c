@@ -59,7 +59,7 @@ static const megcc_operand binary[] = {
 };
 static const megcc_operand unary[] = { { BYTES, 0, 0, { 0, 0, 0 } }, { BYTES, 0, 0, { 0, 0, 0 } } };
 
-/* Rows of megcc_kernel: run, need, operand, shared, scratch, tasks, inputs, outputs, extents, reserved, symbol. */
+/* Rows of megcc_kernel: run, need, operand, shared, scratch, tasks, inputs, outputs, extents, alone, symbol. */
 static const megcc_kernel static_kernels[] = {
     { mul, NULL, binary, 0, 0, ROWS, 2, 1, 0, 0 MEGCC_SYMBOL("mul") },
     { add, NULL, binary, 64, 64, ROWS, 2, 1, 0, 0 MEGCC_SYMBOL("add") },

@@ -66,7 +66,7 @@ from .resize.resize import ResizeLinear, ResizeNearest, TablesKernel
 from .rnn.fixed import FixedSteps
 from .rnn.hybrid import HybridSteps
 from .rnn.steps import DotSteps, PackedSteps
-from .sample.deform_conv import WindowsDeformConv
+from .sample.deform_conv import TilesDeformConv, WindowsDeformConv
 from .sample.grid import GridPixels
 from .sample.roi import RoiAlignBins, RoiPoolBins
 from .search.ctc import CtcAlignment, CtcBeamSearch, CtcGreedySearch
@@ -91,7 +91,7 @@ realise(ops.nn.conv.Conv2d, DirectConv(), WinogradConv(), WinogradConv(raw=True)
         PlainConv())
 realise(ops.nn.conv3d.Conv3d, RowsConv3d())
 realise(ops.nn.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), SumsTransposedConv(), PlainTransposedConv())
-realise(ops.nn.deform_conv.DeformConv, WindowsDeformConv())
+realise(ops.nn.deform_conv.DeformConv, TilesDeformConv(), WindowsDeformConv())
 realise(ops.nn.fused_attention.Attention, AttentionColumns(), AttentionFewQueries())
 realise(ops.math.matmul.MatMul, PackedMatMul(), DotsMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.math.matmul_rows.MatMulRows, PackedRowsGather())

@@ -101,4 +101,10 @@ DeformConv.cases = (
          {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "groups": 1, "offset_groups": 1}, (1, 3)),
     Case((f32(2, 4, 6, 5), f32(6, 2, 2, 3), f32(2, 24, 3, 3), None, f32(2, 12, 3, 3)),
          {"strides": (2, 1), "dilations": (2, 1), "pads": (0, 0, 1, 0), "groups": 2, "offset_groups": 2}, (1,)),
+    # A last block of channels of x that is not full, groups of offsets that end within a vector, and vectors of y that
+    # are not full; then two groups of whole blocks.
+    Case((f32(1, 40, 5, 7), f32(21, 40, 3, 3), f32(1, 36, 5, 7), f32(21), f32(1, 18, 5, 7)),
+         {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "groups": 1, "offset_groups": 2}, (1, 3)),
+    Case((f32(2, 32, 3, 6), f32(64, 16, 2, 3), f32(2, 12, 2, 4), f32(64)),
+         {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "groups": 2, "offset_groups": 1}, (1, 3)),
 )

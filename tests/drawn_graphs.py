@@ -30,7 +30,7 @@ KINDS = tuple(kind for kind in sorted(OPERATORS) if OPERATORS[kind].cases and ki
 NAMED = tuple(found for path in sorted(Path(passes.__file__).parent.rglob("*.py")) if (found := tuple(
     kind for kind in KINDS if re.search(rf'"{kind}"', path.read_text()))))
 #: Operators with constant tables for one shape, so that their operands keep the shapes of a case.
-_OF_ONE_SHAPE = ("resize", "resample", "trees")
+_OF_ONE_SHAPE = ("resize", "resize_bilinear", "resample", "trees")
 #: The most attempts to add an operator that reads an existing value.
 TRIES = 40
 

@@ -58,9 +58,10 @@ from .pool.columns import ColumnsRows, ScatterMaxima
 from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
 from .quant.axis import DequantizeKernel, QuantizeKernel
 from .quant.dynamic import DynamicQuantizeKernel
-from .reduce.along_axis import ArgExtremeScalars, CumulativeScalars
+from .reduce.along_axis import ArgExtremeBytes, ArgExtremeScalars, CumulativeScalars
 from .reduce.products import FixedProducts
 from .reduce.reducers import ReduceScalars, ReduceVectors
+from .resize.bilinear import BilinearBytes
 from .resize.resample import ResampleRuns
 from .resize.resize import ResizeLinear, ResizeNearest, TablesKernel
 from .rnn.fixed import FixedSteps
@@ -140,7 +141,7 @@ realise(ops.nn.col2im.MaxUnpool, ScatterMaxima())
 realise(ops.nn.lrn.Lrn, LrnPixels())
 realise(ops.quantized.rsqrt.L2Fixed, L2Slices())
 realise(ops.math.reduce.Reduction, ReduceVectors(), ReduceScalars())
-realise(ops.math.reduce.ArgExtreme, ArgExtremeScalars())
+realise(ops.math.reduce.ArgExtreme, ArgExtremeBytes(), ArgExtremeScalars())
 realise(ops.math.reduce.Cumulative, CumulativeScalars())
 realise(ops.nn.softmax.Softmax, SoftmaxRows(), SoftmaxShortRows(), SoftmaxColumns())
 realise(ops.quantized.softmax_int8.SoftmaxFixed, SoftmaxFixedRows())
@@ -183,6 +184,7 @@ realise(ops.tensor.preprocess.ConvertInput, ConvertRuns())
 
 realise(ops.vision.resample.Resample, ResampleRuns())
 realise(ops.vision.resize.Resize, ResizeNearest(), ResizeLinear())
+realise(ops.vision.resize_bilinear.ResizeBilinear, BilinearBytes())
 realise(ops.vision.resize_tables.ResizeTables, TablesKernel())
 realise(ops.vision.grid_sample.GridSample, GridPixels())
 realise(ops.vision.roi.RoiAlign, RoiAlignBins())

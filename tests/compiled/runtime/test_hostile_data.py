@@ -30,6 +30,9 @@ def indexed_cases():
         yield kind, OPERATORS[kind].cases[0], 1, ends
     for case in OPERATORS["resize"].cases:
         yield "resize", case, 1, ends
+    for case in OPERATORS["resize_bilinear"].cases[4:6]:
+        for table in (1, 2, 4, 5):
+            yield "resize_bilinear", case, table, ends
     yield "roi_align", OPERATORS["roi_align"].cases[0], 2, ends
     yield "roi_max_pool", OPERATORS["roi_max_pool"].cases[0], 1, (0,)
 

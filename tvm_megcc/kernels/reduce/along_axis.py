@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...ir.dims import Dim
-from ...ir.types import PLAIN
+from ...ir.types import DTYPES, PLAIN
 from ...ops.memory import split_at
 from ..base import NUMBERS, Kernel, Lowered, Operand, extent_symbols, layout_pair, possible_layouts
 from ..parameters import Parameters, UnitParameters
@@ -70,6 +70,43 @@ class ArgExtremeScalars(AlongAxis):
         params = ArgExtremeParameters(site.x.c_type, better, is_float, keeps if nan_yields else "")
         return self.call(site, "reduce/arg_extreme", params,
                          site.kind + "_last" * site.attrs.last + "_tvm" * nan_yields, is_reduction=True)
+
+
+@dataclass(frozen=True)
+class ArgExtremeBytesParameters(UnitParameters):
+    """Parameters of `arg_extreme_bytes.c.j2`.
+
+    short: the suffix of mgc functions for the dtype of x, such as "u8".
+    minimum: whether the smallest element is sought, not the largest.
+    last: whether the last of equal elements is taken, else the first.
+    """
+
+    short: str
+    minimum: bool
+    last: bool
+
+
+class ArgExtremeBytes(ArgExtremeScalars):
+    """Computes arg max or arg min of bytes that lie together, by vectors of 2^16 times the element plus an index."""
+
+    name = "vectors"
+    dtypes = (("int8", "uint8"),)
+    #: Indices are below 2^16, so that bytes and indices are integers that float32 holds.
+    MAX_LENGTH = 1 << 16
+
+    def refuse(self, site: Site):
+        extents = self.extents(site)
+        if site.isa.lanes == 1 or extents["INNER"] != 1:
+            return "only vectors along the last axis in memory"
+        if not isinstance(extents["N"], int) or extents["N"] > self.MAX_LENGTH:
+            return f"only slices of at most {self.MAX_LENGTH} elements"
+        return None
+
+    def lower(self, site: Site) -> Lowered:
+        params = ArgExtremeBytesParameters(site.x.c_type, DTYPES[site.x.dtype].short, site.kind == "arg_min",
+                                           site.attrs.last)
+        return self.call(site, "reduce/arg_extreme_bytes", params,
+                         f"{site.kind}{'_last' * site.attrs.last}_{site.x.dtype}", is_reduction=True)
 
 
 @dataclass(frozen=True)

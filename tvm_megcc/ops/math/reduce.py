@@ -263,6 +263,10 @@ class ArgExtreme(Operator):
              Case((f32(2, 37),), {"axis": 1, "keepdims": False, "last": False}),
              Case((((4, 30), "int32"),), {"axis": 1, "keepdims": False, "last": False}),
              Case((((30, 4), "int32"),), {"axis": 0, "keepdims": False, "last": True}),
+             *(Case((((9, n), dtype),), {"axis": 1, "keepdims": False, "last": last},
+                    values={0: np.random.default_rng(n).choice(np.array(ends, dtype), (9, n))})
+               for n, dtype, last, ends in ((3, "int8", False, (-128, -127, 0)), (21, "uint8", False, (0, 1, 254, 255)),
+                                            (32, "int8", True, (-128, -1, 127)), (75, "uint8", True, (0, 254, 255)))),
              *(Case((f32(4, 6),), {"axis": 1, "keepdims": False, "last": last, "nan_yields": yields}, values={0: _NANS})
                for last in (False, True) for yields in (False, True)))
 

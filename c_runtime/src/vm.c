@@ -28,8 +28,9 @@ static void piece_of_share(const job *j, int32_t piece, int32_t *begin, int32_t 
     const int32_t share = piece / PIECES, halvings = piece % PIECES;
     const int32_t first = (int32_t)((int64_t)j->tasks * share / j->workers);
     const int32_t last = (int32_t)((int64_t)j->tasks * ((int64_t)share + 1) / j->workers);
-    *begin = last - ((last - first) >> halvings);
-    *end = halvings == PIECES - 1 ? last : last - ((last - first) >> (halvings + 1));
+    const uint32_t all = (uint32_t)last - (uint32_t)first, left = all >> (uint32_t)halvings, after = left / 2u;
+    *begin = last - (int32_t)left;
+    *end = halvings == PIECES - 1 ? last : last - (int32_t)after;
 }
 
 /* megcc_body: runs the tasks of a piece. The caller's hook calls it, so the numbers are checked. */

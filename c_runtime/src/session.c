@@ -206,7 +206,7 @@ const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_t
 }
 
 /* The bytes that memory bound to an input or output must have. An output whose extents the next run computes can get as
- * large as its slot; without a bound, it cannot be bound. */
+ * large as its slot; without a slot of a size that is checked, it cannot be bound. */
 static uint64_t capacity_of_port(const megcc_session *session, uint32_t tensor)
 {
     const megcc_program *p = &session->model->program;
@@ -214,7 +214,8 @@ static uint64_t capacity_of_port(const megcc_session *session, uint32_t tensor)
     if (p->unbacked_symbols == 0u || is_input(p, tensor)) {
         return megcc_tensor_bytes(tensor_at(p, tensor), session->extents);
     }
-    return tensor_at(p, tensor)->storage == STORAGE_UNBOUNDED ? UINT64_MAX : slot->bytes;
+    const uint8_t storage = tensor_at(p, tensor)->storage;
+    return storage == STORAGE_UNBOUNDED || storage == STORAGE_CALLER ? UINT64_MAX : slot->bytes;
 }
 
 /* Binds a tensor to `data`, or, if that is NULL, to its own memory again. table: MEGCC_INPUTS or MEGCC_OUTPUTS. */

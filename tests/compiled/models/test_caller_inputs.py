@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+import tvm_megcc
 from tests.graphs import Builder
 from tests.rows_graphs import fed, separable
 from tvm_megcc.codegen import container
@@ -142,3 +145,47 @@ def test_where_they_cannot_be(tmp_path):
     graph = b.graph(b.op("relu", b.input("x", Symbol("N"), 3)))
     with pytest.raises(ShapeError, match="leave out caller_inputs"):
         compile_graph(graph, parse_targets("c"), buckets=[Bucket((("N", 1, 4),))], caller_inputs=True)
+
+
+#: A container from a file whose output, which a run decides the size of, is to be in the caller's memory.
+DECIDED_MAIN = """
+#include "test.h"
+#include <stdio.h>
+static _Alignas(64) unsigned char data[1 << 16];
+static _Alignas(TEST_ALIGN) unsigned char memory[TEST_MEMORY_BYTES];
+static int64_t y[1];
+int main(void)
+{
+    megcc_model model;
+    megcc_session *session;
+    megcc_error error;
+    FILE *file = fopen("hostile.megcc", "rb");
+    const size_t size = fread(data, 1, sizeof data, file);
+    fclose(file);
+    if (megcc_model_open(&model, &test_module, data, size, NULL, &error)
+        || megcc_session_open(&session, &model, memory, sizeof memory, NULL, &error))
+        return 0; /* refused */
+    if (megcc_session_bind_output(session, 0, y, sizeof y) != MEGCC_E_ARGUMENT)
+        return 1;
+    return megcc_session_run(session, &error) == MEGCC_E_ORDER ? 0 : 2;
+}
+"""
+
+
+def test_a_size_that_the_run_decides(tmp_path):
+    """No slot tells how large such an output gets, so no memory is large enough."""
+    node = helper.make_node("NonZero", ["x"], ["y"])
+    ports = ([helper.make_tensor_value_info("x", TensorProto.FLOAT, (8,))],
+             [helper.make_tensor_value_info("y", TensorProto.INT64, (1, None))])
+    proto = helper.make_model(helper.make_graph([node], "test", *ports), opset_imports=[helper.make_opsetid("", 17)])
+    folder = tvm_megcc.compile(proto, "c", name="test").save(tmp_path / "made")
+    model = container.read((folder / "test.megcc").read_bytes())
+    (program,) = model.programs
+    at = len(program.inputs)
+    tensors = (*program.tensors[:at], replace(program.tensors[at], storage=container.Storage.caller),
+               *program.tensors[at + 1:])
+    memories = tuple(replace(memory, tensors=(*memory.tensors[:at], container.TensorSlot(0, 0), *memory.tensors[at + 1:]))
+                     for memory in program.device_models)
+    hostile = replace(model, programs=(replace(program, tensors=tensors, device_models=memories),))
+    (folder / "hostile.megcc").write_bytes(container.write(hostile))
+    run_probe(folder, DECIDED_MAIN)

@@ -184,8 +184,8 @@ def test_a_size_that_the_run_decides(tmp_path):
     at = len(program.inputs)
     tensors = (*program.tensors[:at], replace(program.tensors[at], storage=container.Storage.caller),
                *program.tensors[at + 1:])
-    memories = tuple(replace(memory, tensors=(*memory.tensors[:at], container.TensorSlot(0, 0), *memory.tensors[at + 1:]))
-                     for memory in program.device_models)
+    memories = tuple(replace(memory, tensors=(*memory.tensors[:at], container.TensorSlot(0, 0),
+                                              *memory.tensors[at + 1:])) for memory in program.device_models)
     hostile = replace(model, programs=(replace(program, tensors=tensors, device_models=memories),))
     (folder / "hostile.megcc").write_bytes(container.write(hostile))
     run_probe(folder, DECIDED_MAIN)

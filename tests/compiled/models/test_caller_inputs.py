@@ -24,6 +24,17 @@ from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS, parse_targets
 from tvm_megcc.tools.export.packages import export
 
+#: What OPEN stands for in a main program.
+OPEN = r"""
+#define OPEN \
+    megcc_model model; \
+    megcc_session *session; \
+    megcc_error error; \
+    if (megcc_model_open(&model, &test_module, test_data, TEST_CONTAINER_BYTES, NULL, &error) \
+        || megcc_session_open(&session, &model, memory, sizeof memory, NULL, &error)) \
+        return 1;
+"""
+
 MAIN = """
 #include "test.h"
 #include <string.h>
@@ -31,12 +42,7 @@ static _Alignas(TEST_ALIGN) unsigned char memory[TEST_MEMORY_BYTES];
 static int8_t x[TEST_IN_X_ELEMENTS];
 int main(void)
 {
-    megcc_model model;
-    megcc_session *session;
-    megcc_error error;
-    if (megcc_model_open(&model, &test_module, test_data, TEST_CONTAINER_BYTES, NULL, &error)
-        || megcc_session_open(&session, &model, memory, sizeof memory, NULL, &error))
-        return 1;
+    OPEN
     if (megcc_session_input(session, 0, NULL) != NULL)
         return 2;
     if (megcc_session_run(session, &error) != MEGCC_E_ORDER || strcmp(error.where, "megcc_session_bind_input"))
@@ -66,12 +72,7 @@ static _Alignas(TEST_ALIGN) unsigned char memory[TEST_MEMORY_BYTES];
 static float y[TEST_OUT_Y_ELEMENTS + 1];
 int main(void)
 {
-    megcc_model model;
-    megcc_session *session;
-    megcc_error error;
-    if (megcc_model_open(&model, &test_module, test_data, TEST_CONTAINER_BYTES, NULL, &error)
-        || megcc_session_open(&session, &model, memory, sizeof memory, NULL, &error))
-        return 1;
+    OPEN
     if (megcc_session_output(session, 0, NULL) != NULL)
         return 2;
     if (megcc_session_run(session, &error) != MEGCC_E_ORDER || strcmp(error.where, "megcc_session_bind_output"))
@@ -106,7 +107,7 @@ def test_runs_want_them_bound(tmp_path):
 
 def run_probe(folder, text: str) -> None:
     """Compiles a folder for `c` with this main program, which ends with 0."""
-    (folder / "probe.c").write_text(text)
+    (folder / "probe.c").write_text(OPEN + text)
     try:
         compiler = find_compiler(TARGETS["c"])
     except MissingTool as missing:

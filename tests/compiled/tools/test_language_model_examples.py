@@ -155,8 +155,8 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_the_page_in_a_browser(tmp_path, monkeypatch):
-    """The words of the answer appear one after the other, and are those of `generate`. A text can be given up."""
+def browser_for_wasm() -> str:
+    """The browser; skips the test without one, and without a compiler of WebAssembly."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         pytest.skip("no Chromium on this machine")
@@ -164,6 +164,12 @@ def test_the_page_in_a_browser(tmp_path, monkeypatch):
         find_compiler(TARGETS["wasm32-simd128"])
     except MissingTool as missing:
         pytest.skip(str(missing))
+    return browser
+
+
+def test_the_page_in_a_browser(tmp_path, monkeypatch):
+    """The words of the answer appear one after the other, and are those of `generate`. A text can be given up."""
+    browser = browser_for_wasm()
     monkeypatch.setattr("tests.compiled.tools.test_language_model.SHAPE", SHAPE.with_(context=CONTEXT))
     path = _written(tmp_path / "small.gguf", WORDS, CHAT)
     folders = {target: compile_model(path, tmp_path / f"small_{target[:4]}", target,

@@ -21,13 +21,10 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tests.compiled.tools.test_language_model_examples import _Handler
-from tests.compiled.tools.test_report import BROWSERS, QUIET
+from tests.compiled.tools.test_language_model_examples import _Handler, browser_for_wasm
+from tests.compiled.tools.test_report import QUIET
 from tests.models.test_programs import wake_word_models
 from tvm_megcc.cli import main
-from tvm_megcc.errors import MissingTool
-from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import TARGETS
 from tvm_megcc.tools.program.program import Program
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python reads no TOML")]
@@ -104,13 +101,7 @@ def written(sound: np.ndarray, path: Path) -> None:
 
 def page(folder: Path, driver: str) -> str:
     """Writes the page, and a page around it that uses it. Returns the browser."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip("no Chromium on this machine")
-    try:
-        find_compiler(TARGETS["wasm32-simd128"])
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    browser = browser_for_wasm()
     for path in EXAMPLES.iterdir():
         shutil.copyfile(path, folder / path.name)
     (folder / "driver.html").write_text(driver)

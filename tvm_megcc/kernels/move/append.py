@@ -75,7 +75,7 @@ class AppendRows(Kernel):
         operands += [Operand("first", 4, outer * sinks * product(row))] if site.has(4) else []
         params = AppendParameters(x.c_type, converted_to, site.attrs.wraps, batched, bool(site.attrs.sinks),
                                   site.has(4))
-        # Scalar code is for microcontrollers, which have one worker.
+        # Scalar code is mostly for microcontrollers, which have one worker: there the division by tasks costs cycles.
         tasks = outer if site.isa.lanes == 1 else dim_max(1, dim_min(outer, count))
         return Lowered("move/append", params, extents, tuple(operands),
                        (Operand("y", 0, outer * capacity * stored_row),), tasks, name, self.name, in_place=((0, 0),))
